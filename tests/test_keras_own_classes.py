@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import shutil
 import tarfile
@@ -18,6 +19,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.containers.layer_config import RECURRENT, entry, every
+from rnnconvert.core import reference
 from rnnconvert.formats.keras import flow
 from rnnconvert.formats.keras.describe.layers import LAYERS
 from rnnconvert.formats.keras.export.files import _SUPPORTED
@@ -216,6 +218,45 @@ def test_a_layer_behind_an_own_class_is_proved_but_for_the_mask(tmp_path: Path) 
     report = rc.convert(tmp_path / "own.keras", tmp_path / "own.onnx", verify=True).report
     assert report is not None and report.verdict == "equal but for"
     assert "mask" in [limit["kind"] for limit in report.document["limits"]]
+
+
+@keras.saving.register_keras_serializable("own_classes")
+class Doubled(keras.layers.Wrapper):  # type: ignore[misc]
+    """Give twice what its layer gives."""
+
+    def build(self, shape: Any) -> None:
+        self.layer.build(shape)
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x) * 2
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return self.layer.compute_output_shape(shape)
+
+
+def test_a_layer_that_an_own_class_is_around_is_read_with_a_note(tmp_path: Path) -> None:
+    layers = keras.layers
+    inner = [
+        lambda: layers.Bidirectional(layers.LSTM(4, activation="relu", return_sequences=True), merge_mode="sum"),
+        lambda: layers.GRU(4, recurrent_activation="hard_sigmoid", reset_after=False, return_sequences=True),
+        lambda: layers.RNN(layers.SimpleRNNCell(4, activation="softsign"), return_sequences=True),
+    ]
+    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+
+    def check(case: tuple[int, str, bool]) -> None:
+        number, ending, deep = case
+        layer = inner[number]()
+        model = keras.Sequential([keras.Input((5, 3)), Doubled(Doubled(layer) if deep else layer), layers.Dense(2)])
+        model.save(tmp_path / f"own{ending}")
+        checkpoint = rc.load(tmp_path / f"own{ending}")
+        (stack,) = checkpoint.layers.values()
+        assert "the class 'own_classes>Doubled' around it is not one of Keras's own" in " ".join(map(str, checkpoint.warnings))
+        assert not checkpoint.questions
+        y = reference.run(stack, x.swapaxes(0, 1).astype(float)).y
+        np.testing.assert_allclose(y.swapaxes(0, 1), keras.ops.convert_to_numpy(layer(x)), atol=1e-5)
+
+    each(itertools.product(range(3), (".keras", ".h5"), (False, True)), check)
 
 
 def test_the_table_of_masks_is_that_of_keras() -> None:

@@ -252,3 +252,29 @@ def test_what_nothing_reads_is_left_out_with_a_note(tmp_path: Path, target: str)
     done = rc.scaffold(module, target, tmp_path / "w.py", example=torch.zeros(2, 6), verify=True)
     assert done.equal and any("nothing reads it: 'extra'" in note for note in done.notes)
     module_at(tmp_path / "w.py").load(module)
+
+
+@pytest.mark.parametrize("name", ["x", "m", "g", "y"])
+def test_an_input_and_a_layer_of_one_name_have_two_in_keras(name: str, tmp_path: Path) -> None:
+    needed("keras", "keras")
+    torch = needed("torch", "torch")
+
+    class Inner(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, name, torch.nn.Conv1d(4, 4, 3, padding=1, padding_mode="reflect"))
+
+        def forward(self, x: Any) -> Any:
+            return getattr(self, name)(x)
+
+    class Outer(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.ModuleList([Inner(), Inner()])
+
+        def forward(self, x: Any) -> Any:
+            for inner in self.inner:
+                x = inner(x)
+            return x
+
+    assert rc.scaffold(Outer(), "keras", tmp_path / "w.py", example=torch.zeros(2, 4, 7), verify=True).equal

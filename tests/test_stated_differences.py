@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import score
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import DEFAULT_CASES, Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
+from rnnconvert.running.registry import built_in
 from rnnconvert.verification import verify
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.stated import NAME, made_for, stated
-from tests.requirements import needed
-from tests.stacks import BOTH, random_stack
+from tests import drawn
+from tests.requirements import need, needed
+from tests.sources import checkpoint
+from tests.stacks import BOTH, PLAIN, random_stack
 
 GENTLE = ["states", "default states", "lengths", "halves", "one step"]
 """The cases whose values are all small: they were the usual ones."""
@@ -165,3 +171,39 @@ def test_results_that_do_not_say_what_was_stated_are_not_called_equal(tmp_path: 
     report = rc.verify(*both)
     assert report.verdict == "not compared" and report.exit_code == 1
     assert any("without what the models state" in warning for warning in report.document["warnings"])
+
+
+def test_a_proof_keeps_to_a_bound_that_the_caller_says_is_never_reached(tmp_path: Path) -> None:
+    need("litert", built_in()["litert-cpu"].absent)
+    need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
+    random = np.random.default_rng(drawn.SEED)
+    equal: list[float] = []
+    refused: list[float] = []
+
+    def check(case: tuple[str, float, float]) -> None:
+        ending, bound, scale = case
+        kind: Any = "cell" if ending == ".tflite" else "gates"
+        stack = random_stack(
+            Sizes("lstm", 3, 4, parts=PLAIN | {"input_bias"}), 5, np.float32, Cell("lstm", clips=(Clip(kind, -bound, bound),))
+        )
+        stack = each(stack, lambda d: d.with_arrays({key: np.asarray(array) * np.float32(scale) for key, array in d.arrays.items()}))
+        source, target = tmp_path / f"bounded{ending}", tmp_path / "free.pt"
+        rc.save(checkpoint(stack), source, force=True)
+        try:
+            done = rc.convert(source, target, settings=["clip=none"], verify=True, force=True, assume_defaults=True)
+        except UsageError as error:
+            assert "but they do, however small the inputs are" in str(error)
+            refused.append(bound)
+            # Zeros lead beyond the bound, too.
+            zeros = Case("zeros", "zeros", np.zeros((12, 1, 3)))
+            free = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+            assert not np.array_equal(zeros.solve(stack).y, zeros.solve(free).y)
+            return
+        assert done.report is not None and done.report.verdict == "equal", done.report
+        equal.append(bound)
+
+    drawings = [
+        (ending, float(random.uniform(0.2, 12)), float(random.uniform(0.3, 5))) for ending in (".tflite", ".onnx") for _ in range(2)
+    ]
+    drawn.each([(".tflite", 10.0, 1.0), (".tflite", 0.5, 1.0), (".tflite", 0.5, 4.0), *drawings], check)
+    assert {10.0, 0.5} <= set(equal) and 0.5 in refused

@@ -185,6 +185,65 @@ def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2
         np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=path.stem)
 
 
+OWN = """
+import sys
+import numpy as np
+import tf_keras as k
+L, folder = k.layers, sys.argv[1]
+INNER = {
+    "bidirectional": lambda: L.Bidirectional(L.LSTM(4, activation="relu", return_sequences=True), merge_mode="sum"),
+    "gru": lambda: L.GRU(4, recurrent_activation="hard_sigmoid", reset_after=False, return_sequences=True),
+    "cell": lambda: L.RNN(L.SimpleRNNCell(4, activation="softsign"), return_sequences=True),
+}
+@k.utils.register_keras_serializable("my")
+class Enc(L.Layer):
+    def __init__(self, kind, **more):
+        super().__init__(**more)
+        self.kind, self.inner = kind, INNER[kind]()
+    def call(self, x):
+        return self.inner(x) * 2.0
+    def get_config(self):
+        return {**super().get_config(), "kind": self.kind}
+@k.utils.register_keras_serializable("my")
+class Wrap(L.Wrapper):
+    def build(self, shape):
+        self.layer.build(shape)
+        super().build(shape)
+    def call(self, x):
+        return self.layer(x) * 2.0
+x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("f")
+for kind, inner in INNER.items():
+    for name, layer in (("enc", Enc(kind)), ("wrap", Wrap(inner()))):
+        model = k.Sequential([k.Input((5, 3)), layer, L.Dense(2)])
+        model.set_weights([np.random.default_rng(1).uniform(-0.7, 0.7, one.shape).astype("f") for one in model.get_weights()])
+        model.save(f"{folder}/{name}_{kind}", save_format="tf")
+        if name == "wrap":
+            model.save(f"{folder}/{name}_{kind}.h5")
+            model.save(f"{folder}/{name}_{kind}.keras")
+        within = layer.inner if name == "enc" else layer.layer
+        np.savez(f"{folder}/{name}_{kind}.npz", x=x, y=within(x))
+"""
+
+
+def test_a_layer_that_a_class_of_the_users_own_is_around_is_read_with_a_note(keras_2: Executor, tmp_path: Path) -> None:
+    """The file states the layer inside whole; what the class around it does, nothing states."""
+    by_keras_2(OWN, tmp_path)
+    files = [path for path in tmp_path.iterdir() if path.suffix != ".npz"]
+    assert len(files) == 12
+
+    def check(path: Path) -> None:
+        checkpoint = rc.load(path)
+        assert not checkpoint.questions and not checkpoint.unread
+        (stack,) = checkpoint.layers.values()
+        class_name = "my>Enc" if path.name.startswith("enc") else "my>Wrap"
+        assert f"the class '{class_name}' around it is not one of Keras's own" in " ".join(map(str, checkpoint.warnings))
+        with np.load(path.with_suffix(".npz")) as arrays:
+            y = reference.run(stack, arrays["x"].swapaxes(0, 1).astype(float)).y
+            np.testing.assert_allclose(y.swapaxes(0, 1), arrays["y"], atol=1e-5)
+
+    each(files, check)
+
+
 @pytest.fixture
 def added(keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The executor is listed, as `rnnconvert executors add tf_keras --python ...` does."""

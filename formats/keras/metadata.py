@@ -17,6 +17,7 @@ class KerasMetadata(FileMetadata, total=False):
     keras_version  the version that a SavedModel states
     layer_configs  the configurations of layers by their names, where no configuration of the model is
     root_config    the configuration of the object around them
+    places         the names of layers by their places in a graph of objects
     kind           "tensorflow" for a checkpoint of TensorFlow's
     names_alone    whether nothing but the names of arrays says that they are Keras's
     """
@@ -27,5 +28,6 @@ class KerasMetadata(FileMetadata, total=False):
     keras_version: str
     layer_configs: Mapping[str, Mapping[str, Any]]
     root_config: Mapping[str, Any] | None
+    places: Mapping[str, str]
     kind: str
     names_alone: bool

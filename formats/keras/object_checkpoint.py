@@ -78,7 +78,12 @@ def read(path: Path) -> Stored:
         )
     metadata: dict[str, Any] = {"kind": "tensorflow"}
     if configs:
-        metadata |= {"layer_configs": configs, "keras_version": f"{version.removesuffix('-tf') or '2'}-tf", "root_config": model}
+        metadata |= {
+            "layer_configs": configs,
+            "keras_version": f"{version.removesuffix('-tf') or '2'}-tf",
+            "root_config": model,
+            "places": names,
+        }
     elif by_graph:
         metadata["keras_version"] = "2-tf"
     return Stored(variables, metadata)

@@ -86,6 +86,16 @@ def _is_time_major(where: Entry | None) -> bool:
     return where is not None and bool(where.config.get("time_major"))
 
 
+def _has_cells(layer: Entry, cells: Sequence[CellArrays]) -> bool:
+    """Return whether a layer is a recurrent one of Keras's own, of one direction or two as its cells are."""
+    while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
+        layer = inner
+    sides = sides_of(layer)
+    inside = [cell for side in sides for cell in cells_of(side)]
+    recurrent = bool(inside) and all(entry_.built_in for entry_ in sides) and all(cell.class_name in KINDS for cell in inside)
+    return recurrent and (cells[0].direction is not None) == (layer.class_name == "Bidirectional")
+
+
 class LayerReader:
     """One file on its way to the canonical form."""
 
@@ -125,12 +135,14 @@ class LayerReader:
         entries: dict[str, Entry | None] = {}
         elsewhere = {full for cell in found_cells for full in cell.names}
         for path, cells in groups.items():
-            where = self._entry(path)
+            own = self._entry(path)
+            where = self._inside(own, path, cells)
             cells = ordered(cells, where)
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
+                self.warnings += self._own_around(name, where, own)
                 self.options.facts(name, "its arrays", leftovers(self.stored.arrays, cells, elsewhere))
                 layer_attributes = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
                 self.options.facts(name, "its attributes", layer_attributes, harmless=WHOLE_MODEL)
@@ -248,6 +260,31 @@ class LayerReader:
     def _entry(self, path: str) -> Entry | None:
         """Return the configuration of the layer at a path."""
         return self._entry_beside(path) if self.configured is None else self.configured.entry(path)
+
+    def _inside(self, where: Entry | None, path: str, cells: Sequence[CellArrays]) -> Entry | None:
+        """Return the layer of Keras's own that a layer of a user's own class is around, where the file states one that has these cells."""
+        if where is None or where.built_in:
+            return where
+        places = self.stored.metadata_as(KerasMetadata).get("places", {})
+        configs = self.stored.metadata_as(KerasMetadata).get("layer_configs", {})
+        wrapped = where.inner("layer")
+        inner = {wrapped.name: wrapped} if wrapped is not None else {}
+        for place, name in places.items():
+            if places.get(place.rpartition("/")[0]) == where.name:
+                inner.setdefault(name, entry(configs[name]))
+        fitting = [layer for layer in inner.values() if _has_cells(layer, cells)]
+        named = [layer for layer in fitting if layer.name in path.split("/")]
+        return named[0] if len(named) == 1 else fitting[0] if len(fitting) == 1 else where
+
+    def _own_around(self, name: str, where: Entry | None, own: Entry | None) -> Iterator[LayerNote]:
+        """Yield the classes of a user's own that are around a layer of Keras's own."""
+        outer = [where] if where is not None else []
+        for layer in outer:  # which grows
+            outer += self.called.wrappers(layer) if self.called is not None else []
+        for class_name in dict.fromkeys(layer.class_name for layer in (own, *outer) if layer is not None and not layer.built_in):
+            yield LayerNote(
+                name, f"the class {class_name!r} around it is not one of Keras's own: what it does to inputs and outputs is unknown"
+            )
 
     def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
         """Return the layers in the model's order: a Keras 3 file sorts its classes by name."""

@@ -60,6 +60,7 @@ class Checkpoint:
     recorded   what the file holds of its own model's outputs
     int8       the layers whose matrices the file holds as integers of 8 bits, with a scale for each row
     turned     the layers that read from the end, and of whose outputs the model reads the last alone, or turns them into the order of time
+    clipped    the layers whose clips the caller drops, as the file has them: their values are said never to reach the bounds
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
@@ -83,6 +84,7 @@ class Checkpoint:
     recorded: tuple[Recorded, ...] = ()
     int8: frozenset[str] = frozenset()
     turned: frozenset[str] = frozenset()
+    clipped: Mapping[str, Recurrent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, name in (("layer", "layers"), ("tensor", "tensors"), ("array", "arrays")):

@@ -145,7 +145,11 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
         unclipped = without_clips(stack, options)
         if unclipped is not stack:
             warning = LayerNote(name, "its clip is left out, as asked", unnamed="the module itself")
-            checkpoint = checkpoint.replace(layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, warning))
+            checkpoint = checkpoint.replace(
+                layers={**checkpoint.layers, name: unclipped},
+                warnings=(*checkpoint.warnings, warning),
+                clipped={**checkpoint.clipped, name: stack},
+            )
     return checkpoint.replace(
         evidence=tuple(map(for_user, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
         warnings=each_text(for_user, (*checkpoint.warnings, *options.ledger.notes)),

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.reference import FUNCTIONS, Function, Outputs, Reading, Reference
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 
 Way = Literal["whole", "halves", "steps"]
 
@@ -138,9 +139,13 @@ def _scaled(name: str, what: str, factor: float) -> Callable[[Maker], Case]:
 def _saturating(maker: Maker) -> Case:
     case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
     x, hidden, cell = (tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell))
-    far = tuple(overflowing(maker.stack))
-    larger = _factor(maker.stack, x[0]) if far else 1.0
-    return replace(case, x=held(x[0] * np.float32(larger)), hidden=hidden, cell=cell, far=far)
+    below = maker.stack.layers[0].directions
+    larger = max(reaching(direction, x[0], "input") for direction in below)
+    hidden = tuple(  # what a layer above reads from the one below is small
+        state if number < len(below) else held(state * np.float32(reaching(direction, state, "recurrent")))
+        for number, (state, (*_, direction)) in enumerate(zip(hidden, maker.stack.directions(), strict=True))
+    )
+    return replace(case, x=held(x[0] * np.float32(larger)), hidden=hidden, cell=cell, far=tuple(overflowing(maker.stack)))
 
 
 OVERFLOWING = frozenset({"softplus", "elu", "selu", "silu", "gelu"})
@@ -152,24 +157,32 @@ BEYOND = 128.0
 _MOST_LARGER = 1e4
 
 
-def _factor(stack: Recurrent, x: Array) -> float:
-    """Return by what an input is multiplied so that what functions in `OVERFLOWING` read exceeds BEYOND."""
-    direction = stack.first
+def reaching(direction: Direction, x: Array, part: Literal["input", "recurrent"]) -> float:
+    """Return by what an input or a state is multiplied so that functions in `OVERFLOWING` read more than BEYOND; 1 where a cell has none.
+
+    part  the matrices that it is multiplied by
+    """
+    if not _overflowing(direction.cell):
+        return 1.0
+    steps = x.reshape(-1, x.shape[-1])
     reads = [
-        float(np.abs(x @ np.asarray(source, np.float64).reshape(-1, x.shape[2]).T).max(axis=(0, 1)).min())
-        for (part, _), source in direction.arrays.items()
-        if part == "input"
+        float(np.abs(steps @ np.asarray(source, np.float64).reshape(-1, x.shape[-1]).T).max(axis=0).min())
+        for (of, _), source in direction.arrays.items()
+        if of == part
     ]
     if not reads or not min(reads) > 0:
         return 1.0
     return min(max(1.0, BEYOND / min(reads)), _MOST_LARGER)
 
 
+def _overflowing(cell: Cell) -> list[str]:
+    functions = (cell.activation, cell.gate_activation, cell.output_activation)
+    return [function.name for function in functions if function.name in OVERFLOWING]
+
+
 def overflowing(stack: Recurrent) -> list[str]:
     """Return the functions of a stack that a kernel may compute from an exponential that overflows."""
-    cells = [direction.cell for *_, direction in stack.directions()]
-    functions = [function for cell in cells for function in (cell.activation, cell.gate_activation, cell.output_activation)]
-    return list(dict.fromkeys(function.name for function in functions if function.name in OVERFLOWING))
+    return list(dict.fromkeys(name for *_, direction in stack.directions() for name in _overflowing(direction.cell)))
 
 
 def _not_finite(maker: Maker) -> Case:

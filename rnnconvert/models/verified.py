@@ -22,9 +22,11 @@ Written = TypeVar("Written")
 
 
 def kept_if_equal(
-    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels]
-) -> tuple[Written, WholeModels]:
+    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels | None]
+) -> tuple[Written, WholeModels | None]:
     """Write a file, and those that belong to it, and put it in its place once it is proved.
+
+    prove  returns what the runs showed, or raises NotEqualError itself
 
     Raises NotEqualError where it gives something else, and what writing and running raise; nothing is written then.
     """
@@ -42,7 +44,7 @@ def kept_if_equal(
         except OSError as error:
             raise unwritable(target, error) from None
         proof = prove(path)
-        if not proof:
+        if proof is not None and proof.exit_code:
             raise NotEqualError(target, proof)
         before = old_data(target)
         files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)

@@ -16,7 +16,7 @@ import numpy as np
 from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.core.verdict import Verdict, Word
+from rnnconvert.core.verdict import Limit, Verdict, Word
 from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
@@ -38,11 +38,13 @@ class WholeModels:
     comparisons  each recurrent layer's output and the models' own, in order, with the tolerance that would have passed
     unseen       layers whose outputs were not compared, and why
     notes        how a file's model was run, where that is not as it stands
+    limits       what these inputs do not show
     """
 
     comparisons: tuple[OutputComparison, ...]
     unseen: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     @property
     def conclusion(self) -> Verdict:
@@ -51,6 +53,8 @@ class WholeModels:
         return Verdict.of(
             equal=all(comparison.passed or comparison.swamped for comparison in self.comparisons),
             compared=any(comparison.telling for comparison in outputs_compared) and not any(each.swamped for each in self.comparisons),
+            limits=self.limits,
+            scope="whole",
         )
 
     @property

@@ -13,6 +13,7 @@ from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.judging.case_kinds import reaching
 from rnnconvert.recognition.conditions import conditions, directed
 from rnnconvert.recognition.counts import OTHERS, Place, counted, place
 from rnnconvert.recognition.recognised import RecognisedLayer
@@ -50,13 +51,23 @@ def extract(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> Region:
     _check_long(scope, shapes, layer)
     outputs = [use.value for use in layer.uses]
     nodes = _between(scope, shapes, layer, outputs, cuts)
-    trials, drawn = [], 0
+    trials: list[Mapping[str, Array]] = []
+    drawn = 0
     for number, trial in enumerate(TRIALS):
         if drawn < _DRAWN:
             trials.append(_draw(shapes, scope, layer, cuts, trial, number))
             drawn += sum(array.size for array in trials[-1].values())
+    trials[-1] = _reaching(layer, trials[-1])
     distinct = [draw for n, draw in enumerate(trials) if n in (0, 3) or _shape(draw) != _shape(trials[0])]
     return Region(nodes, cuts, [*distinct, *_directed(scope, layer, nodes, distinct[0])])
+
+
+def _reaching(layer: RecognisedLayer, trial: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a trial in which functions that a kernel may compute from an exponential read more than float32's can give."""
+    steps = [np.concatenate([trial[name].reshape(-1, read.width) for name in read.steps or (read.value,)]) for read in layer.reads]
+    factor = reaching(layer.direction, np.concatenate(steps, axis=1), "input")
+    names = {name for read in layer.reads for name in (read.steps or (read.value,))}
+    return {name: (array * factor).astype(array.dtype) if name in names else array for name, array in trial.items()}
 
 
 def _directed(scope: Scope, layer: RecognisedLayer, nodes: Sequence[Operation], trial: Mapping[str, Array]) -> list[dict[str, Array]]:

@@ -350,12 +350,12 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
     def write(file: Path) -> None:
         file.write_text(done.text, encoding="utf-8")
 
-    def prove(file: Path) -> Any:
+    def prove(file: Path) -> None:
         with ThreadPoolExecutor(1) as beside:  # the source's framework is imported in its process while the target's is in this one
             opening = beside.submit(contextvars.copy_context().run, giver.open) if verify else None
-            return filled_and_proved(file, opening)
+            filled_and_proved(file, opening)
 
-    def filled_and_proved(file: Path, opening: Future[Any] | None) -> Any:
+    def filled_and_proved(file: Path, opening: Future[Any] | None) -> None:
         model, layers = target.model(file)
         report = load_into(
             model,
@@ -379,7 +379,6 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         if done.weights:
             with replacing(Path(done.weights)) as part:
                 target.save(report.model, part, Path(done.weights).name)
-        return True
 
     if not done.output:
         from rnnconvert.containers.temporary import new_folder, room_for

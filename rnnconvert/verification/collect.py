@@ -31,6 +31,7 @@ from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification import recorded
+from rnnconvert.verification.bounds import keep_within
 from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
 from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
@@ -123,9 +124,12 @@ def proceed(
             if subject.model == "A":
                 layer = results.layers[subject.stack.name] = with_cases(subject, plan)
                 # The user's own inputs, and cases that the user chose, are left as they are.
-                ours = plan.given is None and plan.inputs is None and set(DEFAULT_CASES) <= set(plan.cases)
+                drawn = plan.given is None and plan.inputs is None
+                results.warnings += keep_within(layer, subject, drawn)
+                ours = drawn and set(DEFAULT_CASES) <= set(plan.cases)
                 layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
                 layer.cases += more
+                keep_within(layer, subject, drawn)
             else:
                 results.layers[subject.stack.name].counterpart = subject.pieces
                 results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)

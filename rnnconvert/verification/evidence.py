@@ -9,7 +9,7 @@ from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Scope, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Tolerance, tolerance
-from rnnconvert.verification.judgements import overflows
+from rnnconvert.verification.beyond import overflows
 from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import REFERENCE
 

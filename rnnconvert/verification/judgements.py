@@ -10,7 +10,6 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.comparison import OutputComparison, joined, parts, unlike
@@ -63,7 +62,7 @@ def _outputs(
             continue
         near = [outputs_[name] for outputs_ in rough if name in outputs_ and outputs_[name].shape == expected.shape]
         if case.far:
-            finite = _finite_sequences(arrays, [truth, floors[0]], case).reshape([-1 if axis == "batch" else 1 for axis in axes])
+            finite = finite_sequences(arrays, [truth, floors[0]], case).reshape([-1 if axis == "batch" else 1 for axis in axes])
             mask = np.broadcast_to(finite, expected.shape) if mask is None else mask & finite
         output_name = name.partition("[")[0]
         allowance = Allowance(near, dtype, tolerance(output_name, tolerances))
@@ -76,32 +75,28 @@ def _outputs(
         yield joined(output_name, several, "state")
 
 
-def _finite_sequences(arrays: Mapping[str, Array], references: Sequence[Outputs], case: Case) -> Array:
-    """Return which sequences of a batch have no number that is not finite although it should be: the rest of a sequence follows from it.
+_IMMENSE = 1e30
+"""What kernels give, beside infinity and NaN, where an exponential overflows: single precision's largest number, or parts of it."""
 
-    references  the truth, and what the reference gives in coarser types: states that grow beyond these are not the fault of a function
+
+def finite_sequences(arrays: Mapping[str, Array], references: Sequence[Outputs], case: Case) -> Array:
+    """Return which sequences of a batch have no number that overflowed although it should not: the rest of a sequence follows from it.
+
+    references  the truth, and what the reference gives in coarser types: states that grow beyond these are not a function's doing
     """
     expected = [{name: array for name, array, *_ in parts(outputs, case.lengths)} for outputs in references]
     finite = np.ones(case.x.shape[1], bool)
     for name, _, _, axes in parts(references[0], case.lengths):
         near = [outputs[name] for outputs in expected if name in outputs]
         if name in arrays and all(array.shape == arrays[name].shape for array in near):
-            should_be = np.logical_and.reduce([np.isfinite(array.astype(np.float64)) for array in near])
-            overflowed = ~np.isfinite(arrays[name].astype(np.float64)) & should_be
+            should_be = np.logical_and.reduce([_moderate(array) for array in near])
+            overflowed = ~_moderate(arrays[name]) & should_be
             finite &= ~overflowed.any(axis=tuple(at for at, axis in enumerate(axes) if axis != "batch"))
     return finite
 
 
-def overflows(layer: LayerResults) -> Iterator[Limit]:
-    """Yield the executors that give infinity or NaN for functions whose value is a finite number."""
-    for run in layer.runs:
-        for case in (case for case in layer.cases if case.far and case.name in run.outputs):
-            arrays = {name: array for name, array, *_ in parts(run.outputs[case.name], case.lengths)}
-            basis = layer.basis(run.model)
-            if not _finite_sequences(arrays, [basis.truth[case.name], basis.floors[run.rounding][case.name]], case).all():
-                functions = " and ".join(case.far)
-                words = f"{run.executor} gives infinity or NaN for {functions} of numbers beyond 88, where the value is finite"
-                yield Limit("overflow", layer.name, words)
+def _moderate(array: Array) -> Array:
+    return np.abs(array.astype(np.float64)) < _IMMENSE
 
 
 def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, str]:

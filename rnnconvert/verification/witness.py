@@ -18,6 +18,7 @@ from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Directly, Reads, Recurrent, Through, Unknown
 from rnnconvert.judging.judging import Tolerance
+from rnnconvert.verification.bounds import as_in_the_file
 from rnnconvert.verification.recording import Recording, is_input
 from rnnconvert.verification.results import ModelRun, Results
 from rnnconvert.verification.running import Subject, identical
@@ -124,9 +125,10 @@ def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | Non
     try:
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.
-            outcome = CallJudge(subject, subject.stack, recording, tolerances).outcome()
+            # Whatever the model's inputs are, its own run keeps to the bounds of its file.
+            outcome = CallJudge(subject, as_in_the_file(subject, subject.stack), recording, tolerances).outcome()
             if outcome.model_run.status == "equal" and not identical(subject.stack, stack):
-                outcome = CallJudge(subject, stack, recording, tolerances).outcome()
+                outcome = CallJudge(subject, as_in_the_file(subject, stack), recording, tolerances).outcome()
     except RefusedError as error:
         outcome = not_run(str(error))
     if outcome.model_run.status == "not run":

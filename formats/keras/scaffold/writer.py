@@ -126,7 +126,8 @@ class KerasModule(Module):
         default = "None" if first else f'"{identifier(self.scope.name)}"'
         lines = [f"def {name}(name={default}):", f'    """{self.title(first)}"""']
         starts = [
-            f"{word} = {_input(value, identifier(value.name, 'x'))}" for word, value in zip(self.arguments, self.scope.inputs, strict=True)
+            f"{word} = {_input(value, self._attributes.new(identifier(value.name, 'x')))}"  # Keras wants one name for one thing
+            for word, value in zip(self.arguments, self.scope.inputs, strict=True)
         ]
         outputs = [self(value) for value in self.scope.outputs]
         if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and self._is_line() and not checking:
