@@ -257,7 +257,7 @@ class TorchModel(torch.nn.Module):
         return values[-1]
 
 
-def given(spec: Spec, x: Array) -> Array:
+def expected(spec: Spec, x: Array) -> Array:
     """What a model gives, by PyTorch."""
     with torch.no_grad():
         return TorchModel(spec)(torch.tensor(x)).numpy()

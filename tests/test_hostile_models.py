@@ -397,7 +397,7 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         with tf.control_dependencies([tf.io.write_file(str(mark), "x")]):
             return tf.identity(x)
 
-    class Made(resource.CapturableResource):  # type: ignore[misc]
+    class Resource(resource.CapturableResource):  # type: ignore[misc]
         def _create_resource(self) -> Any:
             return tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
 
@@ -420,7 +420,7 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         module = tf.Module()
         module.model = model
         if name == "in its resources":
-            module.table = Made()
+            module.table = Resource()
         serve = tf.function(lambda x, way=way: {"y": model(way(x))}, input_signature=[tf.TensorSpec((None, 7, 3), tf.float32)])
         tf.saved_model.save(module, str(folder), {"serving_default": serve.get_concrete_function()})
         mark.unlink(missing_ok=True)

@@ -185,7 +185,7 @@ def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2
         np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=path.stem)
 
 
-OWN = """
+OWN_CLASSES = """
 import sys
 import numpy as np
 import tf_keras as k
@@ -227,7 +227,7 @@ for kind, inner in INNER.items():
 
 def test_a_layer_that_a_class_of_the_users_own_is_around_is_read_with_a_note(keras_2: Executor, tmp_path: Path) -> None:
     """The file states the layer inside whole; what the class around it does, nothing states."""
-    by_keras_2(OWN, tmp_path)
+    by_keras_2(OWN_CLASSES, tmp_path)
     files = [path for path in tmp_path.iterdir() if path.suffix != ".npz"]
     assert len(files) == 12
 

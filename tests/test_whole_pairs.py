@@ -26,7 +26,7 @@ from tests import drawn as drawing
 from tests import report_documents as documents
 from tests.commands import call
 from tests.drawn import NotComparedError, drawn, each
-from tests.model_specs import CHANGES, INPUT, given, keras_model, random_spec, save
+from tests.model_specs import CHANGES, INPUT, expected, keras_model, random_spec, save
 
 EXECUTORS = {".keras": "keras-tensorflow", ".onnx": "onnxruntime-cpu", ".pt": "torch-cpu", ".pt2": "torch-cpu"}
 ENDINGS = [
@@ -77,7 +77,7 @@ def test_a_pair_is_equal_exactly_where_its_outputs_are(endings: tuple[str, str],
         except (LookupError, StopIteration):
             raise NotComparedError(change) from None
         x = np.random.default_rng(seed).normal(size=(4, 6, INPUT)).astype(np.float32)
-        values = [given(each_spec, x) for each_spec in (spec, other)]
+        values = [expected(each_spec, x) for each_spec in (spec, other)]
         off = np.inf if values[0].shape != values[1].shape else float(np.abs(values[0] - values[1]).max())
         if 1e-6 < off < LARGE:
             raise NotComparedError("too little to be seen, and more than rounding")
@@ -111,7 +111,7 @@ def test_equal_says_what_it_speaks_of(tmp_path: Path) -> None:
     def case(name: str) -> str:
         """The state of a test case of the verdict's suite."""
         cases = ElementTree.parse(tmp_path / "report.xml").iter("testcase")
-        return next(next((child.tag for child in found), "passed") for found in cases if found.get("name") == name)
+        return next(next((child.tag for child in testcase), "passed") for testcase in cases if testcase.get("name") == name)
 
     code, text, document = verified("same.keras", "--strict")
     assert (code, document["verdict"], document["scope"]) == (0, "equal", "whole")

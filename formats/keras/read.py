@@ -135,14 +135,14 @@ class LayerReader:
         entries: dict[str, Entry | None] = {}
         elsewhere = {full for cell in found_cells for full in cell.names}
         for path, cells in groups.items():
-            own = self._entry(path)
-            where = self._inside(own, path, cells)
+            layer = self._entry(path)
+            where = self._inside(layer, path, cells)
             cells = ordered(cells, where)
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
-                self.warnings += self._own_around(name, where, own)
+                self.warnings += self._own_around(name, where, layer)
                 self.options.facts(name, "its arrays", leftovers(self.stored.arrays, cells, elsewhere))
                 layer_attributes = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
                 self.options.facts(name, "its attributes", layer_attributes, harmless=WHOLE_MODEL)
@@ -276,12 +276,12 @@ class LayerReader:
         named = [layer for layer in fitting if layer.name in path.split("/")]
         return named[0] if len(named) == 1 else fitting[0] if len(fitting) == 1 else where
 
-    def _own_around(self, name: str, where: Entry | None, own: Entry | None) -> Iterator[LayerNote]:
+    def _own_around(self, name: str, where: Entry | None, entry: Entry | None) -> Iterator[LayerNote]:
         """Yield the classes of a user's own that are around a layer of Keras's own."""
         outer = [where] if where is not None else []
         for layer in outer:  # which grows
             outer += self.called.wrappers(layer) if self.called is not None else []
-        for class_name in dict.fromkeys(layer.class_name for layer in (own, *outer) if layer is not None and not layer.built_in):
+        for class_name in dict.fromkeys(layer.class_name for layer in (entry, *outer) if layer is not None and not layer.built_in):
             yield LayerNote(
                 name, f"the class {class_name!r} around it is not one of Keras's own: what it does to inputs and outputs is unknown"
             )

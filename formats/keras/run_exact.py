@@ -1,6 +1,6 @@
 """Keras models as they compute exactly enough to be compared, and as inexactly as rounding makes them.
 
-An executor's own and the caller's live models go through here; it imports numpy alone, and Keras 3 or tf_keras where it is told.
+An executor's own and the caller's live models go through here; it imports numpy alone, and Keras 3 or tf_keras when it is called.
 """
 
 from __future__ import annotations

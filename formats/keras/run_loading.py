@@ -20,7 +20,7 @@ _REACHES_FILES = re.compile(r"(keras|tf_keras)\.(src\.)?(utils|saving|models|exp
 
 
 def refuse_code(config: Any, loader: str) -> None:
-    """Raise NotImplementedError for a model's configuration that brings code, or has functions called that are no parts of models.
+    """Raise NotImplementedError for a model's configuration that brings code, or has functions called that belong to no model.
 
     loader  what would execute it, for the message
     """
@@ -33,8 +33,8 @@ def refuse_code(config: Any, loader: str) -> None:
         if kind in ("__lambda__", "TorchModuleWrapper") or inside.get("class_name") == "__lambda__":
             raise NotImplementedError(f"a {kind}{named} brings code, which {loader} would execute")
         module = value.get("module")
-        own = module == "builtins" and value.get("registered_name") == "function"  # as Keras names a function of the user's own
-        if kind == "function" and isinstance(module, str) and not own and (not _THEIRS.match(module) or _REACHES_FILES.match(module)):
+        of_user = module == "builtins" and value.get("registered_name") == "function"  # as Keras names a function of the user's own
+        if kind == "function" and isinstance(module, str) and not of_user and (not _THEIRS.match(module) or _REACHES_FILES.match(module)):
             raise NotImplementedError(f"a function of the module {module!r} is named in it, which {loader} would call")
 
 

@@ -82,7 +82,7 @@ class FileModel:
         executors  their names: the first one that can run here runs it
         run        the file that runs in its place, None for itself
         inputs     the names of its inputs in their order, where that is not the executor's; outputs likewise
-        settings   how the file is read where its layers are looked at
+        settings   how the file is read where its layers are examined
         until      what is closed with it: a folder with the file that runs
 
         Raises UsageError for a file that the executor refuses or cannot load, MissingPackageError without one.
@@ -127,7 +127,7 @@ class FileModel:
         if "misfit" in answer:
             raise UsageError(f"{self.path} is not run on these inputs: {answer['misfit']}")
         shaken = zip((outputs[-1] for outputs in answer["shaken"]), answer["shaken_runs"], strict=True)
-        return self._given(answer["outputs"][-1], answer["runs"][-1], places), [self._given(*each, places) for each in shaken]
+        return self._ran(answer["outputs"][-1], answer["runs"][-1], places), [self._ran(*each, places) for each in shaken]
 
     def drawn(self) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
@@ -148,7 +148,7 @@ class FileModel:
         wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True}
         return self._process.ask(file=str(self._run), layers=[], witness=wanted)
 
-    def _given(self, outputs: Sequence[Any], run: Mapping[str, Any], places: Mapping[str, str]) -> Ran:
+    def _ran(self, outputs: Sequence[Any], run: Mapping[str, Any], places: Mapping[str, str]) -> Ran:
         by_name = {str(name): np.asarray(array) for name, array in outputs}
         taps = {places[name]: _tap(calls) for name, calls in run.items()}
         return Ran(tuple(by_name[name] for name in _ordered(list(by_name), self._outputs)), {k: tap for k, tap in taps.items() if tap})

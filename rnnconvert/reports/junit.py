@@ -46,21 +46,21 @@ def _verdict(document: words.Document, number: int) -> ElementTree.Element:
         text = findings.headline(document)
         kind = "failure" if verdict.word == words.DIFFERENT else "error"
         case.append(_element(kind, text, message=words.clean(text), type=verdict.word))
-    cases = [case, *_whole(document, group)]
+    cases = [case, *_whole_models(document, group)]
     limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
     return _suite_of(document, group, number, cases, limits, str(verdict))
 
 
-def _whole(document: words.Document, group: str) -> Iterator[ElementTree.Element]:
+def _whole_models(document: words.Document, group: str) -> Iterator[ElementTree.Element]:
     """Yield the test case of both models that ran whole; skipped where they were not compared."""
-    whole = document.get("whole")
-    if whole is None:
+    outcome = document.get("whole")
+    if outcome is None:
         return
     case = _element("testcase", name="whole models", classname=group, time="0.000")
-    if whole["status"] == "not equal":
-        case.append(_element("failure", whole["reason"], message=words.clean(whole["reason"]), type=whole["status"]))
-    elif whole["status"] == "not compared":
-        case.append(_element("skipped", message=words.clean(whole["reason"])))
+    if outcome["status"] == "not equal":
+        case.append(_element("failure", outcome["reason"], message=words.clean(outcome["reason"]), type=outcome["status"]))
+    elif outcome["status"] == "not compared":
+        case.append(_element("skipped", message=words.clean(outcome["reason"])))
     yield case
 
 

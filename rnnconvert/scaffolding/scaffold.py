@@ -351,8 +351,8 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         file.write_text(done.text, encoding="utf-8")
 
     def prove(file: Path) -> None:
-        with ThreadPoolExecutor(1) as beside:  # the source's framework is imported in its process while the target's is in this one
-            opening = beside.submit(contextvars.copy_context().run, giver.open) if verify else None
+        with ThreadPoolExecutor(1) as pool:  # the source's framework is imported in its process while the target's is in this one
+            opening = pool.submit(contextvars.copy_context().run, giver.open) if verify else None
             filled_and_proved(file, opening)
 
     def filled_and_proved(file: Path, opening: Future[Any] | None) -> None:

@@ -40,7 +40,7 @@ def as_in_the_file(subject: Subject, stack: Recurrent) -> Recurrent:
 def keep_within(layer: LayerResults, subject: Subject, ours: bool) -> list[str]:
     """Make the cases of a layer smaller until they reach no bound that the caller drops; return what to say of those that still do.
 
-    ours  whether the cases are drawn; others stay as they are
+    ours  whether the cases are drawn; others are unchanged
 
     Raises UsageError where every case reaches one, however small it is.
     """
@@ -51,7 +51,7 @@ def keep_within(layer: LayerResults, subject: Subject, ours: bool) -> list[str]:
     if not ours:
         return [f"{layer.name}: the inputs of {case.name!r} reach the bound that is said to be never reached" for case in beyond]
     smaller: dict[str, Case | None] = {case.name: next(_within(case, subject.stack, bounded), None) for case in beyond}
-    layer.cases = [kept for case in layer.cases if (kept := smaller.get(case.name, case)) is not None]
+    layer.cases = [reduced for case in layer.cases if (reduced := smaller.get(case.name, case)) is not None]
     if not layer.cases:
         bounds = dict.fromkeys(str(clip) for *_, direction in bounded.directions() for clip in direction.cell.clips)
         raise UsageError(
@@ -59,7 +59,7 @@ def keep_within(layer: LayerResults, subject: Subject, ours: bool) -> list[str]:
             "but they do, however small the inputs are. Leave it out"
         )
     why = "it reaches the bound that is said to be never reached, however small its inputs are"
-    layer.skipped = [*layer.skipped, *(Skipped(name, why) for name, kept in smaller.items() if kept is None)]
+    layer.skipped = [*layer.skipped, *(Skipped(name, why) for name, case in smaller.items() if case is None)]
     return []
 
 

@@ -169,7 +169,7 @@ def proceed(
         judge(results, subjects, lanes.recordings, prepared.tolerances)
         if not prepared.alone and not plan.layers:
             start = time.perf_counter()
-            results.whole = lanes.models_compared(prepared.tolerances)
+            results.models_compared = lanes.models_compared(prepared.tolerances)
             results.seconds["models"] = time.perf_counter() - start
         recorded.judge(results, subjects, prepared.tolerances)
 

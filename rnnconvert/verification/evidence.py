@@ -40,13 +40,13 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
         # That no output shows other weights is true only where none does.
         limits += (limit for limit in _limits(layer, compared) if not (apart and limit.kind == "weights"))
     scope, limits = _scope(results, limits)
-    whole, why = results.whole, list(_reasons(results))
-    differs = whole is not None and whole.status == "not equal" and not _is_part(whole, results)
-    if whole is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
-        limits.append(Limit("outputs", "", f"the whole models give something else: {whole.reason}"))
-    elif whole is not None and differs:
+    models, why = results.models_compared, list(_reasons(results))
+    differs = models is not None and models.status == "not equal" and not _is_part(models, results)
+    if models is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
+        limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
+    elif models is not None and differs:
         alike = "" if results.refuted or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
-        why.insert(0, f"the whole models give something else: {whole.reason}{alike}")
+        why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
 
@@ -54,25 +54,27 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
 _AROUND = ". Their recurrent layers are equal, and so are the weights of the others: what differs lies between or around them"
 
 
-def _is_part(whole: ModelsCompared, results: Results) -> bool:
-    """Return whether one model has layers that the other lacks, and not the reverse: what it gives further is no contradiction."""
-    return whole.status == "not equal" and len(results.only_in) == 1
+def _is_part(models: ModelsCompared, results: Results) -> bool:
+    """Return whether one model has layers that the other lacks, and not the reverse: what it gives further does not contradict that."""
+    return models.status == "not equal" and len(results.only_in) == 1
 
 
 def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit]]:
     """Return what was compared of two models, and the limits with those that follow from it."""
     if len(results.models) < 2:
         return "", list(limits)
-    whole = results.whole
-    alone = [Limit("rest", "", f"not compared: {text}") for text in (whole.alone if whole is not None else ())]
-    if whole is not None and whole.status != "not compared" and not _is_part(whole, results):
+    models = results.models_compared
+    alone = [Limit("rest", "", f"not compared: {text}") for text in (models.alone if models is not None else ())]
+    if models is not None and models.status != "not compared" and not _is_part(models, results):
         aside = [Limit("others", limit.layer, limit.words) if limit.kind == "rest" else limit for limit in limits]
         return ("layers" if alone else "whole"), [*aside, *alone]
     rest = list(limits)
-    if whole is not None and whole.bare and not any(limit.kind == "rest" for limit in rest):
-        rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({whole.reason})"))
-    elif whole is not None and not whole.bare:
-        rest.append(Limit("others", "", f"the models were not compared whole: {whole.reason}"))
+    if models is not None and _is_part(models, results):
+        rest.append(Limit("rest", "", f"with these the whole models give something else: {models.reason}"))
+    if models is not None and models.bare and not any(limit.kind == "rest" for limit in rest):
+        rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({models.reason})"))
+    elif models is not None and not models.bare:
+        rest.append(Limit("others", "", f"the models were not compared whole: {models.reason}"))
     complete = results.others_compared and not any(limit.kind in ("rest", "chosen") for limit in rest)
     return ("weights" if complete else "layers"), rest
 

@@ -112,7 +112,7 @@ class Lanes:
         self._unrecorded: dict[str, list[str]] = {}
         self._recorded_now: set[str] = set()
         self._models: dict[str, RunningModel] = {}
-        self._kept = contextlib.ExitStack()
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Lanes:
         # A context of their own: numpy's error states are those of the thread that asks.
@@ -128,7 +128,7 @@ class Lanes:
             for process in list(self._processes):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._kept.close()
+        self._open.close()
 
     def report_progress(self) -> None:
         """Tell how many cases have run, of all that are to run, from now on."""
@@ -249,7 +249,7 @@ class Lanes:
                     strange.append(subject)
             if self._record(process, Path(folder)):
                 with self._lock:
-                    self._kept.push(ours.pop_all())  # it runs the model again, beside the other one
+                    self._open.push(ours.pop_all())  # it runs the model again, beside the other one
         return refused, strange
 
 

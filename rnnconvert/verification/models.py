@@ -32,12 +32,12 @@ _ORDERS = 6
 """How many orders of inputs without common names are tried."""
 
 
-class _MisfitError(Exception):
+class _RefusedInputsError(Exception):
     """Inputs that a model does not take."""
 
 
 @dataclass(frozen=True)
-class _Calls:
+class _OutputsOfCalls:
     """The outputs of each call by their names, and those of each run with other weights."""
 
     outputs: Sequence[dict[str, Array]]
@@ -57,20 +57,20 @@ class RunningModel:
     recording: Recording
     dtype: np.dtype[Any]
 
-    def run(self, calls: Sequence[NamedArrays], shakes: int) -> _Calls:
+    def run(self, calls: Sequence[NamedArrays], shakes: int) -> _OutputsOfCalls:
         """Return what the model gives for the inputs of one call after another, and as often with other weights.
 
-        Raises _MisfitError for inputs that it does not take, or does not run on.
+        Raises _RefusedInputsError for inputs that it does not take, or does not run on.
         """
         request = {"layers": [], "seed": 0, "calls": calls, "shakes": shakes}
         try:
             answer = self.process.ask(file=self.file, layers=[], witness=request)
         except ExecutorError as error:
-            raise _MisfitError(f"{error.executor}: {error.problem}") from None
+            raise _RefusedInputsError(f"{error.executor}: {error.problem}") from None
         if "misfit" in answer:
-            raise _MisfitError(str(answer["misfit"]))
+            raise _RefusedInputsError(str(answer["misfit"]))
         with malformed(lambda what: ExecutorError(self.process.executor.name, f"what it gave is not outputs: {what}")):
-            return _Calls(_by_call(answer["outputs"]), [_by_call(outputs) for outputs in answer["shaken"]])
+            return _OutputsOfCalls(_by_call(answer["outputs"]), [_by_call(outputs) for outputs in answer["shaken"]])
 
 
 def _by_call(outputs: Sequence[Sequence[tuple[str, Any]]]) -> list[dict[str, Array]]:
@@ -78,7 +78,7 @@ def _by_call(outputs: Sequence[Sequence[tuple[str, Any]]]) -> list[dict[str, Arr
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Handing:
     """How a model takes the inputs of the other.
 
     order   their places, in its own order; None where their names say it
@@ -117,7 +117,7 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
         if isinstance(ran_a, str):
             chosen = chosen or ModelsCompared("not compared", ran_a)
             continue
-        assert isinstance(ran_b, _Calls)
+        assert isinstance(ran_b, _OutputsOfCalls)
         judge = _Judge(ran_a, ran_b, coarser is b, coarser.dtype, all(bare), "exchanged" in " ".join(notes), tolerances)
         result = replace(judge.result(), notes=notes)
         if result.status == "equal":
@@ -128,7 +128,9 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
     return replace(chosen, executors=executors)
 
 
-def _runs(a: RunningModel, b: RunningModel, coarser: RunningModel) -> Iterator[tuple[_Calls | str, _Calls | None, tuple[str, ...]]]:
+def _runs(
+    a: RunningModel, b: RunningModel, coarser: RunningModel
+) -> Iterator[tuple[_OutputsOfCalls | str, _OutputsOfCalls | None, tuple[str, ...]]]:
     """Yield what both gave, for each way to hand the inputs of one to the other, or why they did not run."""
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
@@ -136,7 +138,7 @@ def _runs(a: RunningModel, b: RunningModel, coarser: RunningModel) -> Iterator[t
             for calls in giver.recording.calls():
                 try:
                     ours, theirs = _both(giver, taker, calls, [way.of(call) for call in calls], coarser)
-                except _MisfitError as misfit:
+                except _RefusedInputsError as misfit:
                     yield f"{label} does not run on the inputs of the other: {misfit}", None, ()
                     continue
                 ran = True
@@ -147,23 +149,23 @@ def _runs(a: RunningModel, b: RunningModel, coarser: RunningModel) -> Iterator[t
 
 
 def _both(
-    giver: RunningModel, taker: RunningModel, calls: Sequence[NamedArrays], taken: Sequence[NamedArrays], coarser: RunningModel
-) -> tuple[_Calls, _Calls]:
+    giver: RunningModel, taker: RunningModel, calls: Sequence[NamedArrays], by_taker: Sequence[NamedArrays], coarser: RunningModel
+) -> tuple[_OutputsOfCalls, _OutputsOfCalls]:
     """Run both models, one of them with other weights, too: the coarser, unless its weights are constants that cannot be moved."""
-    theirs = taker.run(taken, SHAKES if taker is coarser else 0)
+    theirs = taker.run(by_taker, SHAKES if taker is coarser else 0)
     ours = giver.run(calls, 0 if theirs.shaken else SHAKES)
-    return ours, theirs if ours.shaken or theirs.shaken else taker.run(taken, SHAKES)
+    return ours, theirs if ours.shaken or theirs.shaken else taker.run(by_taker, SHAKES)
 
 
-def _ways(giver: Recording, taker: Recording) -> Iterator[_Way]:
-    """Yield the ways in which a model may take the inputs of another, the likeliest first."""
+def _ways(giver: Recording, taker: Recording) -> Iterator[_Handing]:
+    """Yield the ways in which a model may take the inputs of another, the most likely first."""
     places = range(len(giver.inputs))
     names = {name for name, _ in giver.inputs}
     named = len(places) < 2 or ("" not in names and names == {name for name, _ in taker.stated})
     orders = [None] if named else itertools.islice(itertools.permutations(places), _ORDERS)
     for order in list(orders):
         for turned in (False, True) if any(array.ndim > 2 for _, array in giver.inputs) else (False,):
-            yield _Way(order, turned)
+            yield _Handing(order, turned)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ class _Judge:
     turned      whether B has the first two axes of sequences exchanged
     """
 
-    a: _Calls
-    b: _Calls
+    a: _OutputsOfCalls
+    b: _OutputsOfCalls
     by_b: bool
     dtype: np.dtype[Any]
     bare: bool
@@ -282,14 +284,14 @@ def _bare(recording: Recording) -> bool:
     calls = [call for several in recording.runs[0].values() for call in several]
     sequences = [call["y"] for call in calls if call["y"] is not None]
     inputs = [array for _, array in recording.inputs if array.ndim == 3]
-    own = [np.squeeze(value) for y in sequences for value in (y, y[::-1])] + [
+    of_layers = [np.squeeze(value) for y in sequences for value in (y, y[::-1])] + [
         np.squeeze(call["last"]) for call in calls if call["last"] is not None
     ]
     for part in ("h_n", "c_n"):
         states = [list(call[part]) for call in calls if call[part]]
         several = [*states, [state for of_layer in states for state in of_layer]]
         alike = [group for group in several if group and len({state.shape for state in group}) == 1]
-        own += [np.squeeze(np.stack(group)) for group in alike] + [np.squeeze(state) for of_layer in states for state in of_layer]
+        of_layers += [np.squeeze(np.stack(group)) for group in alike] + [np.squeeze(state) for of_layer in states for state in of_layer]
 
     def chained(x: Array) -> bool:
         forms = (x, x[::-1])
@@ -297,7 +299,7 @@ def _bare(recording: Recording) -> bool:
 
     def among_own(output: Array) -> bool:
         flat = np.squeeze(output)
-        return _among((flat, flat.swapaxes(0, 1)) if flat.ndim > 1 else (flat,), own)
+        return _among((flat, flat.swapaxes(0, 1)) if flat.ndim > 1 else (flat,), of_layers)
 
     return bool(calls) and all(chained(call["x"]) for call in calls) and all(map(among_own, recording.outputs.values()))
 

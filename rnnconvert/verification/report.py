@@ -117,7 +117,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         + (f"; {SCOPES[verdict.scope]}" if verdict.word == EQUAL and SCOPES[verdict.scope] else ""),
         "missing_packages": results.missing_packages,
         "models": [asdict(model) for model in results.models],
-        "whole": None if results.whole is None else asdict(results.whole),
+        "whole": None if results.models_compared is None else asdict(results.models_compared),
         "settings": {
             **results.settings,
             "factor": FACTOR,

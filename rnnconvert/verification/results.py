@@ -154,9 +154,9 @@ class Results:
 
     limits   what was left out of the files
     refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
-    others_compared  whether layers without recurrence were looked at, of which kept results hold nothing
+    others_compared  whether layers without recurrence were compared, of which kept results hold nothing
     only_in  the labels of the models with layers without recurrence that the other lacks
-    whole    what both models gave when they ran whole; None where there is one, or one of them did not run
+    models_compared  what both models gave when they ran whole; None where there is one, or one of them did not run
     missing_packages  what pip has to install so that a framework runs the files
     """
 
@@ -171,7 +171,7 @@ class Results:
     refuted: list[str] = field(default_factory=list)
     others_compared: bool = False
     only_in: list[str] = field(default_factory=list)
-    whole: ModelsCompared | None = None
+    models_compared: ModelsCompared | None = None
     missing_packages: list[str] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
