@@ -159,7 +159,8 @@ def _able(names: Sequence[str], path: Path) -> Executor:
     every = [executors()[name] for name in names]
     able = next((each for each in every if not each.absent), None)
     if able is None:
-        raise MissingPackageError(every[0].lacking, f"run {path}") if every[0].lacking else AbsentExecutorError(names[0], every[0].absent)
+        lacking = every[0].missing_packages
+        raise MissingPackageError(lacking[0], f"run {path}") if lacking else AbsentExecutorError(names[0], every[0].absent)
     return able
 
 

@@ -7,7 +7,7 @@ them is a JSON file: $RNNCONVERT_EXECUTORS, or executors.json in the user's fold
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -85,20 +85,14 @@ class Executor:
 
     @property
     def missing_packages(self) -> list[str]:
-        """The packages, as pip calls them, that it imports and that are not installed here."""
-        needs = [*child.needed(self._module, dict(self.settings)), *filter(None, [self.settings.get("backend")])]
-        return [name.replace("_", "-") for name in dict.fromkeys(needs) if importlib.util.find_spec(name) is None]
+        """The packages, as pip calls them, that it imports and that are not installed; none where it runs under another Python."""
+        needs = [*child.needed(self._module, self.settings), *filter(None, [self.settings.get("backend")])]
+        return [name.replace("_", "-") for name in needs if self.python == sys.executable and child.missing([name])]
 
     @property
     def absent(self) -> str:
         """Why it cannot run here, or "" if it can."""
         return str(self.about["absent"])
-
-    @property
-    def lacking(self) -> str:
-        """The first package that it lacks under this Python, "" where it is another thing or another Python."""
-        needs = [*child.needed(self._module, self.settings), *filter(None, [self.settings.get("backend")])]
-        return next(filter(child.missing, ([need] for need in needs)), [""])[0] if self.python == sys.executable else ""
 
 
 def _asked(executor: Executor) -> dict[str, Any]:
