@@ -255,9 +255,9 @@ class Lanes:
 
 def running_model(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> RunningModel:
     """Run the model of some layers whole, and return it with what it showed. Raises ExecutorError if it does not run."""
-    file, recording = record(process, subjects, folder, seed)
+    recording = record(process, subjects, folder, seed)
     dtype = max((subject.stack.dtype for subject in subjects), key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
-    return RunningModel(process, file, recording, dtype)
+    return RunningModel(process, recording, dtype)
 
 
 def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results | None = None) -> dict[str, set[str]]:

@@ -48,12 +48,10 @@ class _OutputsOfCalls:
 class RunningModel:
     """A model whose file an executor has run whole, and can run again.
 
-    file   its path, as the executor takes it
     dtype  the coarsest element type of its weights
     """
 
     process: Process
-    file: str
     recording: Recording
     dtype: np.dtype[Any]
 
@@ -64,7 +62,7 @@ class RunningModel:
         """
         request = {"layers": [], "seed": 0, "calls": calls, "shakes": shakes}
         try:
-            answer = self.process.ask(file=self.file, layers=[], witness=request)
+            answer = self.process.ask(file=self.recording.file, layers=[], witness=request)
         except ExecutorError as error:
             raise _RefusedInputsError(f"{error.executor}: {error.problem}") from None
         if "misfit" in answer:

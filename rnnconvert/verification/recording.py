@@ -41,6 +41,7 @@ class Recording:
     outputs   what it gave in the first run, by name
     random    whether it gave something else in the second
     rounding  the element types that the executor rounds like, by that of the weights
+    file      the file that ran, as the executor takes it
     """
 
     executor: str
@@ -51,6 +52,7 @@ class Recording:
     outputs: Mapping[str, Array]
     random: bool
     rounding: Mapping[str, str]
+    file: str = ""
 
     def calls(self) -> Iterator[list[NamedArrays]]:
         """Yield inputs of calls one after the other: the same ones twice and longer ones, then without these."""
@@ -93,8 +95,8 @@ def wanted(subject: Subject, alone: bool) -> bool:
     return len(subject.pieces) > 1 or (0 < len(sizes) <= MOST_FILES and sum(sizes) <= (SMALL if alone else MOST_BYTES))
 
 
-def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> tuple[str, Recording]:
-    """Run the model of these layers whole; return the file that ran. Raises ExecutorError if the executor does not."""
+def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
+    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
     names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
     executor = process.executor
     file = own_file(executor, subjects[0], folder)
@@ -110,7 +112,7 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     types = {kind for subject in subjects for kind in (str(subject.stack.dtype), subject.computed_in)}
     rounds = {dtype: rounding(executor, dtype) for dtype in types}
     random = any(not np.allclose(array, again[name], 1e-3, 1e-3, equal_nan=True) for name, array in outputs.items())
-    return file, Recording(executor.name, runs, reasons, inputs, stated, outputs, random, rounds)
+    return Recording(executor.name, runs, reasons, inputs, stated, outputs, random, rounds, file)
 
 
 def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
