@@ -278,3 +278,25 @@ def test_an_input_and_a_layer_of_one_name_have_two_in_keras(name: str, tmp_path:
             return x
 
     assert rc.scaffold(Outer(), "keras", tmp_path / "w.py", example=torch.zeros(2, 4, 7), verify=True).equal
+
+
+def test_a_state_in_an_attribute_is_refused_and_what_is_only_kept_is_not(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Streaming(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+        def __init__(self, reads: bool) -> None:
+            super().__init__()
+            self.rnn = torch.nn.LSTM(3, 4, batch_first=True)
+            self.reads, self.state, self.attention = reads, None, {}
+
+        def forward(self, x: Any) -> Any:
+            y, state = self.rnn(x, self.state)
+            self.attention["y"] = y
+            if self.reads:
+                self.state = tuple(part.detach() for part in state)
+            return y
+
+    example = (torch.zeros(2, 7, 3),)
+    with pytest.raises(rc.RefusedError, match=r"a call leaves .*'state'"):
+        rc.scaffold(Streaming(True).eval(), "pytorch", tmp_path / "a.py", example=example)
+    assert rc.scaffold(Streaming(False).eval(), "pytorch", tmp_path / "b.py", example=example).output

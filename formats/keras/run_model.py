@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.running.sequences import WeightsAloneError
+
 from .run_loading import refuse_code
 
 STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
@@ -26,7 +28,7 @@ def load(file: str) -> Any:
             f"{Path(file).name} is a SavedModel, of which Keras 3 makes no layers; Keras runs a .keras file, or an .h5"
         )
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
+        raise WeightsAloneError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
         with with_slashes(file) as readable, _without_dead_keys(readable) as alive:
             refuse_code(config_of(alive), "Keras")

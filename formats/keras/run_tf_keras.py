@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.running.sequences import Sequences, outputs
+from rnnconvert.running.sequences import Sequences, WeightsAloneError, outputs
 
 from .run_loading import refuse_code
 from .run_model import STATES, config_of, directions, prepared, with_slashes
@@ -86,7 +86,7 @@ def _loaded(file: str) -> Any:
     import tf_keras
 
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5")
+        raise WeightsAloneError(f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5")
     try:
         with with_slashes(file) as readable:
             refuse_code(config_of(readable), "tf_keras")

@@ -91,6 +91,8 @@ _FUNCTIONS = _POWERS | set(
 _NODES = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop, ast.Load)
 _LONGEST, _MOST_POWERS = 2000, 3
 """The characters of a symbolic expression, and the powers in it."""
+_MOST_DIGITS = 1000
+"""Of a number in such an expression."""
 _UNPACKED, _PER_BYTE = 1 << 26, 4
 """How many bytes an archive may unpack to, and how many more for each of its own."""
 
@@ -250,7 +252,9 @@ def _check_target(text: str) -> None:
         for part in operator.groups():
             resolved = getattr(resolved, part, None)
         names = (
-            {argument.name for argument in resolved._schema.arguments} if isinstance(resolved, torch._ops.OpOverload) else _REACHES_FILES
+            {argument.name for argument in resolved._schema.arguments if "str" in str(argument.type)}
+            if isinstance(resolved, torch._ops.OpOverload)
+            else _REACHES_FILES
         )
         if names & _REACHES_FILES:
             raise NotImplementedError(f"it has an operator {text!r}, which torch lacks or which reaches files")
@@ -276,8 +280,10 @@ def _check_expression(text: str) -> None:
             powers += name in _POWERS
             if name not in _FUNCTIONS or (name in _POWERS and not (len(node.args) == 2 and _is_small(node.args[1]))):
                 raise wrong
+            if name == "Float" and not all(map(_is_precision, node.args[1:])):
+                raise wrong
         elif isinstance(node, ast.keyword):
-            if not isinstance(node.value, ast.Constant) or isinstance(node.value.value, str):
+            if not isinstance(node.value, ast.Constant) or isinstance(node.value.value, str) or not _is_precision(node.value):
                 raise wrong
         elif isinstance(node, ast.Constant):
             if not re.fullmatch(r"[^\W\d]\w{0,63}|-?[\d.]{1,64}(e[+-]?\d+)?", str(node.value)) or not isinstance(
@@ -289,12 +295,17 @@ def _check_expression(text: str) -> None:
                 raise wrong
         elif isinstance(node, ast.Pow):
             powers += 1
-        elif not isinstance(node, _NODES):
+        elif not isinstance(node, _NODES) or isinstance(node, ast.BitXor):  # which sympy takes for a power
             raise wrong
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Pow, ast.LShift)) and not _is_small(node.right):
             raise wrong
     if powers > _MOST_POWERS:
         raise wrong
+
+
+def _is_precision(node: ast.AST) -> bool:
+    """Return whether a setting of a number, as how many digits it has, is one that torch writes."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, (bool, int)) and node.value <= _MOST_DIGITS
 
 
 def _is_small(node: ast.AST) -> bool:

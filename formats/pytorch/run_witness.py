@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import WeightsAloneError
+
 from .run_program import is_program, loaded
 
 Array = np.ndarray
@@ -108,7 +110,7 @@ def _archive(file: str) -> Any:
                     raise NotImplementedError(f"the code in {name} reaches beyond the model: {''.join(call[0].split())}")
         if any("/code/" in f"/{name}" for name in names) and any(name.endswith("constants.pkl") for name in names):
             return torch.jit.load(file, map_location="cpu").eval()
-    raise NotImplementedError(f"{Path(file).name} holds weights alone, and no model around them")
+    raise WeightsAloneError(f"{Path(file).name} holds weights alone, and no model around them")
 
 
 def _program(file: str, seen: Any) -> tuple[Any, list[list[Array]]]:

@@ -42,6 +42,7 @@ class OtherLayers:
     equal       how many layers of A have the numbers and settings of B's
     different   the layers that have others, each with what differs, in words
     uncompared  what was not compared, and why, in words
+    settings    layers with the same numbers and other settings, with what differs, in words
     only_in     the labels of the models that have layers which the other lacks
     folded      whether numbers may differ because a normalization was multiplied into them: only one of the models has it
     """
@@ -49,13 +50,19 @@ class OtherLayers:
     equal: int
     different: tuple[str, ...]
     uncompared: tuple[str, ...]
+    settings: tuple[str, ...] = ()
     only_in: tuple[str, ...] = ()
     folded: bool = False
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """Why the models are not equal, whatever their recurrent layers give."""
+        """Why the models are not equal, whatever they give."""
         return () if self.folded else self.different
+
+    @property
+    def disputed(self) -> tuple[str, ...]:
+        """Why the models are not equal, unless they give the same: settings that another layer may make up for."""
+        return self.settings
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -80,15 +87,17 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
     except RnnConvertError as error:
         return OtherLayers(0, (), (f"the layers around the recurrent ones: {error.args[0]}",))
     orders = Flattening(target, source)
-    equal, different, uncompared = 0, [], []
+    equal, different, settings, uncompared = 0, [], [], []
     for matched in pairing.pairs:
         try:
-            apart = [*_settings(matched, target, source), *_numbers(matched, target, source, orders)]
+            stated, numbers = [*_settings(matched, target, source)], [*_numbers(matched, target, source, orders)]
         except (RnnConvertError, MisfitError) as error:
             uncompared.append(f"{_both(matched)}: {error.args[0]}")
             continue
-        equal += not apart
-        different += [f"{_both(matched)}: {'; '.join(apart)}"] if apart else []
+        equal += not stated and not numbers
+        words = f"{_both(matched)}: {'; '.join([*stated, *numbers])}"
+        different += [words] if numbers else []
+        settings += [words] if stated and not numbers else []
     alone_a = _unpaired(source, pairing.unused, (matched.source for matched in pairing.pairs))
     alone_b = _unpaired(target, pairing.unfilled, (matched.target for matched in pairing.pairs))
     only_in = {label: units for label, units in (("A", alone_a), ("B", alone_b)) if units}
@@ -97,7 +106,7 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
         f"{listed(choice.sources)} of A and {listed(choice.targets)} of B fit one another in several ways" for choice in pairing.ambiguous
     ]
     folded = any(kind in _FOLDED for unit in (*alone_a, *alone_b) for kind in unit.kinds)
-    return OtherLayers(equal, tuple(different), tuple(uncompared), tuple(only_in), folded)
+    return OtherLayers(equal, tuple(different), tuple(uncompared), tuple(settings), tuple(only_in), folded)
 
 
 def _without_recurrence(model: Model) -> Model:
@@ -160,8 +169,7 @@ def _excess(ours: Array, theirs: Array) -> float:
         if same.all():
             return 0.0
         off = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
-        off[same] = 0
-        off[np.isnan(off)] = np.inf
+        off = np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))  # of arrays without axes, too
     floats = all(array.dtype.kind not in "iub" for array in (ours, theirs))
     allowed = rounding_of(ours, theirs) if floats else 0.0
     return float(off.max()) if (off > allowed).any() else 0.0

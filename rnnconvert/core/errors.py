@@ -317,16 +317,17 @@ class ExecutorError(RnnConvertError):
     problem   what it said, or that it said nothing
     trace     the last of what its process printed
     refused   whether it said that its framework does not do this, rather than failed at it
+    weights_alone  whether it said that the file holds weights, and no model that could run whole
     """
 
     kind = "executor_failed"
 
-    def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
+    def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False, weights_alone: bool = False) -> None:
         problem = problem if problem.strip() else "it gave no reason"
         self.executor = executor
         self.problem = for_user(problem)
         self.trace = trace
-        self.refused = refused
+        self.refused, self.weights_alone = refused, weights_alone
         super().__init__(f"{executor} {'does not support this' if refused else 'failed'}: {problem}")
 
 

@@ -33,7 +33,7 @@ class _TwoFiles(Generic[LayerFindings]):
         left = [name for name in self.a.layers if name not in chosen]
         limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
-        equal = all(layer.equal for layer in self.layers) and not self.others.refuted
+        equal = all(layer.equal for layer in self.layers) and not self.others.refuted and not self.others.disputed
         limits += self.others.limits
         complete = self.others is not NOT_LOOKED_AT and not any(limit.kind in ("rest", "chosen") for limit in limits)
         return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope="weights" if complete else "layers")
@@ -50,7 +50,7 @@ class _TwoFiles(Generic[LayerFindings]):
         """Return all of it as JSON can hold it."""
         layers = [self._document(layer) for layer in self.layers]
         document = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
-        document["other_layers"] = {"equal": self.others.equal, "different": list(self.others.different)}
+        document["other_layers"] = {"equal": self.others.equal, "different": [*self.others.different, *self.others.settings]}
         return {key: finite(value) for key, value in document.items()}
 
     def lines(self) -> Iterator[str]:
@@ -58,7 +58,7 @@ class _TwoFiles(Generic[LayerFindings]):
         for layer in self.layers:
             yield self._headline(layer)
             yield from (f"  {line}" for line in self.lines_of(layer))
-        yield from (f"differs, though not recurrent: {words}" for words in self.others.different)
+        yield from (f"differs, though not recurrent: {words}" for words in (*self.others.different, *self.others.settings))
         yield self._verdict(f"{self.a.path} and {self.b.path}")
 
     def __repr__(self) -> str:

@@ -290,7 +290,7 @@ def main() -> None:
             leave_out(request["variant"])
             answer = answered(module, request)
         except NotImplementedError as refusal:
-            answer = {"refused": in_words(refusal)}
+            answer = {"refused": in_words(refusal), "weights_alone": type(refusal).__name__ == "WeightsAloneError"}
         except Exception as error:  # a framework raises what it likes, and the parent says it
             trace = traceback.format_exc()
             answer = {"failed": f"{type(error).__name__}: {in_words(error)}", "trace": trace}

@@ -74,7 +74,7 @@ class Process:
         if answer is None:
             raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())
         if "refused" in answer:
-            raise ExecutorError(self.executor.name, answer["refused"], refused=True)
+            raise ExecutorError(self.executor.name, answer["refused"], refused=True, weights_alone=bool(answer.get("weights_alone")))
         if "failed" in answer:
             raise ExecutorError(self.executor.name, answer["failed"], answer["trace"])
         return dict(answer)

@@ -16,6 +16,10 @@ Array = np.ndarray
 STATES = ("hidden", "cell")
 
 
+class WeightsAloneError(NotImplementedError):
+    """A file holds weights, and no model that could run whole."""
+
+
 class Sequences(NamedTuple):
     """What layers read, by a request's own names (rnnconvert.running)."""
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rnnconvert.running.sequences import WeightsAloneError
+
 Array = np.ndarray
 
 SIZES = ((5, 7, 3), (17, 19, 13), (67, 71, 61))
@@ -290,7 +292,7 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     Raises NotImplementedError for an executor without one, and for a model that does not run on inputs drawn for it.
     """
     if not hasattr(module, "witness"):
-        raise NotImplementedError("it runs layers by name, and no model as a whole")
+        raise WeightsAloneError("it runs layers by name, and no model as a whole")
     wanted = request["witness"]
     handed, shakes = wanted.get("calls"), wanted.get("shakes", 0)
     if handed is not None:

@@ -88,6 +88,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             watch("comparing the other layers")
             others = compare_others(first, second)
             results.refuted += others.refuted
+            results.disputed += others.disputed
             results.only_in += others.only_in
             results.others_compared = True
             stated += others.limits

@@ -45,7 +45,7 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     if models is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
-        alike = "" if results.refuted or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
+        alike = "" if results.refuted or results.disputed or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
         why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
@@ -67,14 +67,15 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
     alone = [Limit("rest", "", f"not compared: {text}") for text in (models.alone if models is not None else ())]
     if models is not None and models.status != "not compared" and not _is_part(models, results):
         aside = [Limit("others", limit.layer, limit.words) if limit.kind == "rest" else limit for limit in limits]
-        return ("layers" if alone else "whole"), [*aside, *alone]
+        otherwise = [Limit("outputs", "", f"B is called otherwise than A: {note}") for note in models.notes]
+        return ("layers" if alone else "whole"), [*aside, *alone, *otherwise]
     rest = list(limits)
+    if models is not None and models.status == "not compared" and not models.bare:
+        rest.append(Limit("rest", "", f"not compared: the models were not run on the same inputs ({models.reason})"))
     if models is not None and _is_part(models, results):
         rest.append(Limit("rest", "", f"with these the whole models give something else: {models.reason}"))
     if models is not None and models.bare and not any(limit.kind == "rest" for limit in rest):
         rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({models.reason})"))
-    elif models is not None and not models.bare:
-        rest.append(Limit("others", "", f"the models were not compared whole: {models.reason}"))
     complete = results.others_compared and not any(limit.kind in ("rest", "chosen") for limit in rest)
     return ("weights" if complete else "layers"), rest
 
@@ -88,6 +89,8 @@ def _proves(run: Mapping[str, Any], label: str) -> bool:
 def _reasons(results: Results) -> Iterator[str]:
     """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
     yield from results.refuted
+    if results.models_compared is None or results.models_compared.status != "equal":
+        yield from results.disputed
     for layer in results.layers.values():
         yield from (f"{called(layer.name)}: {reason}" for reason in layer.refuted)
         if layer.whole is not None and layer.whole.status == "not equal":

@@ -111,6 +111,7 @@ class Lanes:
         self._recordings: dict[str, Recording] = {}
         self._unrecorded: dict[str, list[str]] = {}
         self._recorded_now: set[str] = set()
+        self._weights_alone: set[str] = set()
         self._models: dict[str, RunningModel] = {}
         self._open = contextlib.ExitStack()
 
@@ -171,8 +172,11 @@ class Lanes:
 
     def models_compared(self, tolerances: Mapping[str, Tolerance]) -> ModelsCompared | None:
         """Return what both models give when they run whole on the same inputs; None where one of them did not run."""
-        if len(self._models) < 2 or self._stopped:
+        labels = {*self._models, *self._unrecorded}
+        if len(labels) < 2 or self._stopped or self._weights_alone:
             return None
+        if len(self._models) < 2:
+            return ModelsCompared("not compared", "; ".join(f"{label}: {', '.join(whys)}" for label, whys in self._unrecorded.items()))
         self._watch("running both models on the same inputs")
         return compare_models(self._models["A"], self._models["B"], tolerances)
 
@@ -193,6 +197,8 @@ class Lanes:
                 self._recordings[label] = self._models[label].recording
                 ran = True
             except ExecutorError as error:
+                if error.weights_alone:
+                    self._weights_alone.add(label)
                 self._unrecorded.setdefault(label, []).append(f"{executor.name}: {error.problem}")
             finally:
                 self._recorded_now.discard(label)

@@ -117,7 +117,8 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
             continue
         assert isinstance(ran_b, _OutputsOfCalls)
         judge = _Judge(ran_a, ran_b, coarser is b, coarser.dtype, all(bare), "exchanged" in " ".join(notes), tolerances)
-        result = replace(judge.result(), notes=notes)
+        result = judge.result()
+        result = replace(result, notes=() if all(bare) else (*notes, *result.notes))
         if result.status == "equal":
             return replace(result, executors=executors)
         if chosen is None or chosen.status == "not compared":
@@ -189,6 +190,7 @@ class _Judge:
             return ModelsCompared("not compared", "the weights of neither can be moved, so the effect of rounding is unknown")
         ours, theirs = self.a.outputs[0], self.b.outputs[0]
         results = [self._of(pairs) for pairs in self._pairings(ours, theirs)]
+        results[1:] = [replace(result, notes=("its outputs stand in another order",)) for result in results[1:]]
         if results:
             return next((result for result in results if result.status == "equal"), results[0])
         if len(ours) == len(theirs) == 1:
@@ -258,6 +260,9 @@ class _Judge:
             if moved is not None:
                 floors.append(truth + (moved.astype(np.float64) - value.astype(np.float64)) if by_b else moved)
         axes = tuple(f"axis {axis}" for axis in range(truth.ndim))
+        largest = float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0))
+        if 0 < largest < 1:  # what is allowed beside the floor is meant for values of about 1
+            truth, value, floors = truth / largest, value / largest, [floor / largest for floor in floors]
         return compare(Output("whole", label, axes), value, truth, Allowance(floors, self.dtype, tolerance(label, self.tolerances)))
 
 

@@ -55,10 +55,8 @@ class Recording:
     file: str = ""
 
     def calls(self) -> Iterator[list[NamedArrays]]:
-        """Yield inputs of calls one after the other: the same ones twice and longer ones, then without these."""
-        longer = _longer(self.inputs, self.stated)
-        if longer is not None:
-            yield [self.inputs, self.inputs, longer]
+        """Yield inputs of calls one after the other: the same ones twice and others, longer where they may be; then without these."""
+        yield [self.inputs, self.inputs, _others(self.inputs, self.stated)]
         yield [self.inputs, self.inputs]
 
 
@@ -66,12 +64,10 @@ _MORE, _LESS = 11, 2
 """Other lengths of open axes: of the second, and of the first, which is most often the batch."""
 
 
-def _longer(inputs: NamedArrays, stated: Sequence[tuple[str, Sequence[Any] | None]]) -> NamedArrays | None:
-    """Return inputs of other lengths and values; None where no axis is open.
-
-    What stands at the end of a sequence, as filling, stays there.
-    """
+def _others(inputs: NamedArrays, stated: Sequence[tuple[str, Sequence[Any] | None]]) -> NamedArrays:
+    """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there."""
     lengths: dict[int, int] = {}
+    random = np.random.default_rng(0)
     result = []
     for (name, array), (_, dims) in zip(inputs, stated, strict=True):
         for axis, length in enumerate(array.shape[:2]):
@@ -80,8 +76,12 @@ def _longer(inputs: NamedArrays, stated: Sequence[tuple[str, Sequence[Any] | Non
                 continue
             lengths.setdefault(length, _MORE if axis else _LESS)
             array = array.take(np.arange(lengths[length]) * length // lengths[length], axis)
-        result.append((name, array * np.asarray(1.5, array.dtype) if array.dtype.kind == "f" else array))
-    return result if lengths else None
+        if array.dtype.kind == "f":
+            array = array * np.asarray(1.5, array.dtype)
+        elif array.dtype.kind == "b":  # those that are drawn are true throughout
+            array = np.asarray(random.random(array.shape) < (0.7 if array.size > 1 else 0))
+        result.append((name, array))
+    return result
 
 
 def wanted(subject: Subject, alone: bool) -> bool:

@@ -154,6 +154,7 @@ class Results:
 
     limits   what was left out of the files
     refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
+    disputed  settings of other layers that differ; where whole models give the same, another layer makes up for them
     others_compared  whether layers without recurrence were compared, of which kept results hold nothing
     only_in  the labels of the models with layers without recurrence that the other lacks
     models_compared  what both models gave when they ran whole; None where there is one, or one of them did not run
@@ -169,6 +170,7 @@ class Results:
     warnings: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     refuted: list[str] = field(default_factory=list)
+    disputed: list[str] = field(default_factory=list)
     others_compared: bool = False
     only_in: list[str] = field(default_factory=list)
     models_compared: ModelsCompared | None = None

@@ -53,6 +53,7 @@ class LiveProgram:
         training = [part for part in self.module.modules() if part.training]
         self.module.eval()
         try:
+            self._refuse_states()
             inputs, closed, single = self._enlarged(fixed), set(fixed), list[Place]()
             for _ in range(1 + sum(value.ndim for value in inputs)):
                 program = self._exported(inputs, closed)
@@ -110,6 +111,19 @@ class LiveProgram:
         """Return what the module gives; None for inputs that it does not take."""
         return _outputs_of(self.module, inputs)
 
+    def _refuse_states(self) -> None:
+        """Raise RefusedError for a module whose attributes keep tensors from call to call that the next call reads."""
+        import torch
+
+        before, drawn = _attributes(self.module), _drawn(self.example)
+        outputs, again = self._runs(drawn), self._runs(drawn)
+        if outputs is None or again is None or all(map(torch.equal, outputs, again)):
+            return
+        after = _attributes(self.module)
+        changed = [name for name, tensors in after.items() if [*map(id, tensors)] != [*map(id, before.get(name, ()))]]
+        if changed:
+            raise kept_between_calls(changed)
+
     def _changed(self, inputs: Sequence[Any]) -> list[str]:
         """Return the parameters and buffers that a call changes, by name."""
         arrays = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
@@ -144,6 +158,22 @@ class LiveProgram:
                 elif _outputs_of(run, resized) is not None:  # what the program refuses its guards say
                     unlike.setdefault(places, set()).add(other)
         return unlike
+
+
+def _attributes(module: Any) -> dict[str, list[Any]]:
+    """Return the tensors in each attribute of a module and of those in it, however they are nested there."""
+    import torch
+
+    leaves = {
+        f"{path}.{name}".lstrip("."): torch.utils._pytree.tree_leaves(value)
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+    }
+    return {
+        name: [leaf for leaf in several if isinstance(leaf, torch.Tensor)]
+        for name, several in leaves.items()
+        if not name.endswith("_flat_weights")
+    }
 
 
 def _resized(inputs: Sequence[Any], places: Collection[Place], length: int) -> tuple[Any, ...]:
