@@ -271,13 +271,18 @@ def in_words(error: BaseException) -> str:
     return f"a {type(error).__name__} without a message{where}"
 
 
+def share() -> None:
+    """Have executors and scripts find the one module of rnnconvert's that they import."""
+    sys.modules[SHARED] = load(str(pathlib.Path(__file__).with_name("sequences.py")))
+
+
 def main() -> None:
     """Answer requests from standard input on what was standard output; what frameworks print goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if sys.argv[2:3] == ["--bounded"]:
         bound()
-    sys.modules[SHARED] = load(str(pathlib.Path(__file__).with_name("sequences.py")))
+    share()
     module = load(sys.argv[1])
     if sys.argv[2:3] == ["--about"]:
         answers.write(json.dumps(about(module, json.loads(sys.argv[3]))).encode())
@@ -300,6 +305,7 @@ def main() -> None:
 def run_script(words: Sequence[str]) -> None:
     """Run a script with its arguments within the bounds of an executor; it has `load` as a name of its own."""
     bound()
+    share()
     sys.argv[:] = words
     runpy.run_path(words[0], {"load": load}, run_name="__main__")
 
