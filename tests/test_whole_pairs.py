@@ -64,7 +64,9 @@ def compared(a: Path, b: Path, processes: dict[str, Process], folder: Path) -> M
     for label, path in (("A", a), ("B", b)):
         subjects = [subject for subject in prepared.subjects if subject.model == label]
         models.append(running_model(processes[EXECUTORS[path.suffix]], subjects, folder, 0))
-    return compare_models(models[0], models[1], {})
+    result = compare_models(models[0], models[1], {})
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("endings", ENDINGS, ids="-".join)

@@ -28,6 +28,9 @@ from rnnconvert.verification.results import ModelsCompared
 SHAKES = 2
 """How often the weights of one of the models are moved: the largest difference counts."""
 
+_IMMENSE = 1e30
+"""Values so large are about to overflow: in which order a kernel adds decides what comes of them."""
+
 _ORDERS = 6
 """How many orders of inputs without common names are tried."""
 
@@ -99,8 +102,11 @@ class _Handing:
         return (*notes, *(["the first two axes of its sequences are exchanged"] if self.turned else []))
 
 
-def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance]) -> ModelsCompared:
-    """Run both models on the same inputs and compare their outputs; "not compared" says why they could not be."""
+def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance]) -> ModelsCompared | None:
+    """Run both models on the same inputs and compare their outputs; "not compared" says why they could not be.
+
+    Returns None for recurrent layers alone, of which nothing more could be compared than layer by layer.
+    """
     executors = (a.recording.executor, b.recording.executor)
     for label, model in (("A", a), ("B", b)):
         if model.recording.random:
@@ -124,7 +130,7 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
         if chosen is None or chosen.status == "not compared":
             chosen = result
     assert chosen is not None
-    return replace(chosen, executors=executors)
+    return None if all(bare) and chosen.status == "not compared" else replace(chosen, executors=executors)
 
 
 def _runs(
@@ -219,7 +225,8 @@ class _Judge:
 
     def _of(self, pairs: Sequence[tuple[str, str]]) -> ModelsCompared:
         comparisons = [self._compared(call, name, other) for call in range(len(self.a.outputs)) for name, other in pairs]
-        wrong = [comparison for comparison in comparisons if not comparison.passed and not comparison.swamped]
+        explode = [comparison for comparison in comparisons if comparison.swamped or not max(_values(comparison)) < _IMMENSE]
+        wrong = [comparison for comparison in comparisons if not comparison.passed and comparison not in explode]
         worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
         alone = [f"output {quoted(name)}, only in A" for name in self.a.outputs[0] if name not in dict(pairs)]
         paired = {other for _, other in pairs}
@@ -228,7 +235,7 @@ class _Judge:
         if wrong:
             words = f"{worst.output} is off by {worst.error:.2g}, where rounding explains {worst.allowed:.1g}"
             return replace(result, status="not equal", reason=words)
-        if not any(comparison.telling for comparison in comparisons) or any(comparison.swamped for comparison in comparisons):
+        if explode or not any(comparison.telling for comparison in comparisons):
             return replace(result, status="not compared", reason="their values explode, and rounding is as large as they are")
         return result
 
@@ -264,6 +271,11 @@ class _Judge:
         if 0 < largest < 1:  # what is allowed beside the floor is meant for values of about 1
             truth, value, floors = truth / largest, value / largest, [floor / largest for floor in floors]
         return compare(Output("whole", label, axes), value, truth, Allowance(floors, self.dtype, tolerance(label, self.tolerances)))
+
+
+def _values(comparison: OutputComparison) -> tuple[float, float, float]:
+    worst = comparison.worst
+    return comparison.allowed, *((0.0, 0.0) if worst is None else (abs(worst.found), abs(worst.expected)))
 
 
 def _exchanged(array: Array) -> Array:
