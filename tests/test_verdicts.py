@@ -385,7 +385,7 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     mixed = rc.diff(of(both), of(both, "keras", "it computes in float16 there (mixed_float16)"))
     assert mixed.verdict.word == BUT_FOR and not mixed and "mixed_float16" in str(mixed) and mixed.verdict.exit_code() == 0
     half = rc.diff(of(both), of(cast(both, "float16")))
-    assert half.verdict.word == BUT_FOR and "are equal but for: a: rounding in" in str(half)
+    assert half.verdict.word == BUT_FOR and "is equal but for: a: rounding in" in str(half)
     zeroed = rc.diff(of(both, "keras", "its outputs are zero where its input is masked"), of(both))
     assert [limit.kind for limit in zeroed.verdict.limits] == ["mask"]
 
