@@ -15,9 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import bson
 import h5py
+import msgpack
 import numpy as np
+import onnx
 import pytest
+from bson import raw_bson
 
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.names import renamed
@@ -27,6 +31,7 @@ from rnnconvert.language import registry
 from tests import sources
 from tests import test_ggml_files as ggml
 from tests.drawn import drawn, each
+from tests.requirements import needed
 
 RENAMINGS = {
     "stripped": (lambda name: name.strip("/._"), ("a", "a/", ".a", "_a_")),
@@ -157,14 +162,12 @@ def doubled_in_msgpack(data: bytes, random: Random) -> bytes:
             return bytes(msgpack.Packer().pack_map_header(len(value))) + b"".join(msgpack.packb(k) + packed(v) for k, v in value)
         return bytes(msgpack.packb(value))
 
-    msgpack = pytest.importorskip("msgpack")
     value = msgpack.unpackb(data, object_pairs_hook=Pairs)
     return packed(with_key_twice(value, random.choice([*places(value)])))
 
 
 def doubled_in_bson(data: bytes, random: Random) -> bytes:
     """Return a document in which the first key of one inside it stands twice."""
-    bson, raw_bson = pytest.importorskip("bson"), pytest.importorskip("bson.raw_bson")
     raw = bson.CodecOptions(document_class=raw_bson.RawBSONDocument)
     documents = [data, *(inner.raw for inner in bson.decode(data, codec_options=raw).values() if hasattr(inner, "raw"))]
     old = random.choice(documents)
@@ -222,7 +225,7 @@ class Twice(OrderedDict[str, Any]):
 
 
 def twice_in_torch(path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     torch.save(Twice(torch.nn.LSTM(3, 2).state_dict()), path)
 
 
@@ -269,7 +272,7 @@ def twice_in_a_header(path: Path) -> None:
 
 
 def twice_in_a_graph(path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    tensorflow = needed("keras", "tensorflow")
     graph = tensorflow.Graph()
     with graph.as_default():
         for name in ("a", "b"):
@@ -278,7 +281,6 @@ def twice_in_a_graph(path: Path) -> None:
 
 
 def twice_in_onnx(path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     model = onnx.load(sources.write(path))
     model.graph.initializer.append(model.graph.initializer[0])
     onnx.save(model, path)

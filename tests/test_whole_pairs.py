@@ -41,7 +41,7 @@ ENDINGS = [
     (".onnx", ".pt2"),
 ]
 LARGE = 1e-3
-"""A difference of outputs that is no rounding."""
+"""Outputs that differ by as much differ by more than rounding."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -169,17 +169,24 @@ def test_models_that_differ_where_few_inputs_show_it(processes: dict[str, Proces
     pairs = {
         "mask": (
             [*zeros, make("Unsqueeze", ["mask", "last"], ["m"]), make("Where", ["m", "M", "Z"], ["o"])],
-            [*zeros, make("Not", ["mask"], ["n"]), make("Or", ["mask", "n"], ["w"]), make("Unsqueeze", ["w", "last"], ["m"]),
-             make("Where", ["m", "M", "Z"], ["o"])],
-            mask, "not equal",
+            [
+                *zeros,
+                make("Not", ["mask"], ["n"]),
+                make("Or", ["mask", "n"], ["w"]),
+                make("Unsqueeze", ["w", "last"], ["m"]),
+                make("Where", ["m", "M", "Z"], ["o"]),
+            ],
+            mask,
+            "not equal",
         ),
         "random": (
             [make("Identity", ["M"], ["o"])],
             [make("RandomNormalLike", ["M"], ["r"]), make("Add", ["M", "r"], ["o"])],
-            [], "not compared",
+            [],
+            "not compared",
         ),
         "same": ([make("Neg", ["M"], ["o"])], [make("Neg", ["M"], ["o"])], [], "equal"),
-    }  # fmt: skip
+    }
     for name, (nodes, others, inputs, status) in pairs.items():
         paths = [_onnx(tmp_path / f"{name}{label}.onnx", side, inputs) for label, side in (("a", nodes), ("b", others))]
         result = compared(paths[0], paths[1], processes, tmp_path)

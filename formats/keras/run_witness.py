@@ -98,16 +98,15 @@ def stated(model: Any, witness: Any) -> list[list[Array]]:
     tables = [int(layer.input_dim) for layer in layers if type(layer).__name__ == "Embedding"]
     masks = [getattr(layer, "mask_value", None) for layer in layers if type(layer).__name__ == "Masking"]
     zero = any(getattr(layer, "mask_zero", False) for layer in layers)
+    types = [getattr(tensor.dtype, "name", None) or str(tensor.dtype) for tensor in tensors]
     integral, inputs = [], []
-    for tensor in tensors:
-        dtype = getattr(tensor.dtype, "name", None) or str(tensor.dtype)
+    for tensor, dtype in zip(tensors, types):
         integral.append("int" in dtype or bool(witness.handed is None and tables and len(tensor.shape) == 2))
         mask = next(iter(masks), None)
         padding = (0 if zero else None) if integral[-1] or len(tensor.shape) == 2 else mask
         inputs.append(
             witness.input(tensor.name, list(tensor.shape), "int32" if integral[-1] else dtype, min(tables, default=None), padding)
         )
-    types = [getattr(tensor.dtype, "name", None) or str(tensor.dtype) for tensor in tensors]
     return [
         [array.astype(dtype) if rows and dtype != "bfloat16" else array for array, dtype, rows in zip(call, types, integral)]
         for call in witness.calls(inputs)

@@ -42,7 +42,7 @@ class OtherLayers:
     equal       how many layers of A have the numbers and settings of B's
     different   the layers that have others, each with what differs, in words
     uncompared  what was not compared, and why, in words
-    settings    layers with the same numbers and other settings, with what differs, in words
+    settings    layers with the same numbers and other settings, with what differs, in words: another layer may make up for it
     only_in     the labels of the models that have layers which the other lacks
     folded      whether numbers may differ because a normalization was multiplied into them: only one of the models has it
     """
@@ -58,11 +58,6 @@ class OtherLayers:
     def refuted(self) -> tuple[str, ...]:
         """Why the models are not equal, whatever they give."""
         return () if self.folded else self.different
-
-    @property
-    def disputed(self) -> tuple[str, ...]:
-        """Why the models are not equal, unless they give the same: settings that another layer may make up for."""
-        return self.settings
 
     @property
     def limits(self) -> tuple[Limit, ...]:

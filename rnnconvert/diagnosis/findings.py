@@ -33,7 +33,7 @@ class _TwoFiles(Generic[LayerFindings]):
         left = [name for name in self.a.layers if name not in chosen]
         limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
-        equal = all(layer.equal for layer in self.layers) and not self.others.refuted and not self.others.disputed
+        equal = all(layer.equal for layer in self.layers) and not self.others.refuted and not self.others.settings
         limits += self.others.limits
         complete = self.others is not NOT_LOOKED_AT and not any(limit.kind in ("rest", "chosen") for limit in limits)
         return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope="weights" if complete else "layers")

@@ -86,12 +86,8 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             stated += unshared(first, matched.own_names, second, matched.names)
         if not plan.layers:
             watch("comparing the other layers")
-            others = compare_others(first, second)
-            results.refuted += others.refuted
-            results.disputed += others.disputed
-            results.only_in += others.only_in
-            results.others_compared = True
-            stated += others.limits
+            results.others = compare_others(first, second)
+            stated += results.others.limits
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start

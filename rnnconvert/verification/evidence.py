@@ -45,7 +45,7 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     if models is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
-        alike = "" if results.refuted or results.disputed or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
+        alike = "" if why or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
         why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
@@ -56,7 +56,7 @@ _AROUND = ". Their recurrent layers are equal, and so are the weights of the oth
 
 def _is_part(models: ModelsCompared, results: Results) -> bool:
     """Return whether one model has layers that the other lacks, and not the reverse: what it gives further does not contradict that."""
-    return models.status == "not equal" and len(results.only_in) == 1
+    return models.status == "not equal" and results.others is not None and len(results.others.only_in) == 1
 
 
 def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit]]:
@@ -76,7 +76,7 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
         rest.append(Limit("rest", "", f"with these the whole models give something else: {models.reason}"))
     if models is not None and models.bare and not any(limit.kind == "rest" for limit in rest):
         rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({models.reason})"))
-    complete = results.others_compared and not any(limit.kind in ("rest", "chosen") for limit in rest)
+    complete = results.others is not None and not any(limit.kind in ("rest", "chosen") for limit in rest)
     return ("weights" if complete else "layers"), rest
 
 
@@ -88,9 +88,10 @@ def _proves(run: Mapping[str, Any], label: str) -> bool:
 
 def _reasons(results: Results) -> Iterator[str]:
     """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
-    yield from results.refuted
-    if results.models_compared is None or results.models_compared.status != "equal":
-        yield from results.disputed
+    if results.others is not None:
+        yield from results.others.refuted
+        if results.models_compared is None or results.models_compared.status != "equal":
+            yield from results.others.settings
     for layer in results.layers.values():
         yield from (f"{called(layer.name)}: {reason}" for reason in layer.refuted)
         if layer.whole is not None and layer.whole.status == "not equal":

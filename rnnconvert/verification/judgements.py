@@ -75,7 +75,7 @@ def _outputs(
         yield joined(output_name, several, "state")
 
 
-_IMMENSE = 1e30
+IMMENSE = 1e30
 """What kernels give, beside infinity and NaN, where an exponential overflows: single precision's largest number, or parts of it."""
 
 
@@ -96,7 +96,7 @@ def finite_sequences(arrays: Mapping[str, Array], references: Sequence[Outputs],
 
 
 def _moderate(array: Array) -> Array:
-    return np.abs(array.astype(np.float64)) < _IMMENSE
+    return np.abs(array.astype(np.float64)) < IMMENSE
 
 
 def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, str]:

@@ -22,14 +22,12 @@ from rnnconvert.core.printable import listed, quoted
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
 from rnnconvert.running.parent import Process
+from rnnconvert.verification.judgements import IMMENSE
 from rnnconvert.verification.recording import NamedArrays, Recording, is_input
 from rnnconvert.verification.results import ModelsCompared
 
 SHAKES = 2
 """How often the weights of one of the models are moved: the largest difference counts."""
-
-_IMMENSE = 1e30
-"""Values so large are about to overflow: in which order a kernel adds decides what comes of them."""
 
 _ORDERS = 6
 """How many orders of inputs without common names are tried."""
@@ -117,14 +115,12 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
     coarser = max((a, b), key=lambda model: float(ml_dtypes.finfo(model.dtype).eps))
     chosen: ModelsCompared | None = None
-    for ran_a, ran_b, notes in _runs(a, b, coarser):
-        if isinstance(ran_a, str):
-            chosen = chosen or ModelsCompared("not compared", ran_a)
+    for handing, outcome in _runs(a, b, coarser):
+        if isinstance(outcome, str):
+            chosen = chosen or ModelsCompared("not compared", outcome)
             continue
-        assert isinstance(ran_b, _OutputsOfCalls)
-        judge = _Judge(ran_a, ran_b, coarser is b, coarser.dtype, all(bare), "exchanged" in " ".join(notes), tolerances)
-        result = judge.result()
-        result = replace(result, notes=() if all(bare) else (*notes, *result.notes))
+        result = _Judge(*outcome, coarser is b, coarser.dtype, all(bare), handing.turned, tolerances).result()
+        result = replace(result, notes=() if all(bare) else (*handing.notes, *result.notes))
         if result.status == "equal":
             return replace(result, executors=executors)
         if chosen is None or chosen.status == "not compared":
@@ -135,19 +131,19 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
 
 def _runs(
     a: RunningModel, b: RunningModel, coarser: RunningModel
-) -> Iterator[tuple[_OutputsOfCalls | str, _OutputsOfCalls | None, tuple[str, ...]]]:
-    """Yield what both gave, for each way to hand the inputs of one to the other, or why they did not run."""
+) -> Iterator[tuple[_Handing, tuple[_OutputsOfCalls, _OutputsOfCalls] | str]]:
+    """Yield what both gave, A's first, for each way to hand the inputs of one to the other, or why they did not run."""
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
-        for way in _ways(giver.recording, taker.recording):
+        for handing in _handings(giver.recording, taker.recording):
             for calls in giver.recording.calls():
                 try:
-                    ours, theirs = _both(giver, taker, calls, [way.of(call) for call in calls], coarser)
+                    ours, theirs = _both(giver, taker, calls, [handing.of(call) for call in calls], coarser)
                 except _RefusedInputsError as misfit:
-                    yield f"{label} does not run on the inputs of the other: {misfit}", None, ()
+                    yield handing, f"{label} does not run on the inputs of the other: {misfit}"
                     continue
                 ran = True
-                yield (ours, theirs, way.notes) if giver is a else (theirs, ours, way.notes)
+                yield handing, (ours, theirs) if giver is a else (theirs, ours)
                 break
         if ran:
             return
@@ -162,7 +158,7 @@ def _both(
     return ours, theirs if ours.shaken or theirs.shaken else taker.run(by_taker, SHAKES)
 
 
-def _ways(giver: Recording, taker: Recording) -> Iterator[_Handing]:
+def _handings(giver: Recording, taker: Recording) -> Iterator[_Handing]:
     """Yield the ways in which a model may take the inputs of another, the most likely first."""
     places = range(len(giver.inputs))
     names = {name for name, _ in giver.inputs}
@@ -225,7 +221,8 @@ class _Judge:
 
     def _of(self, pairs: Sequence[tuple[str, str]]) -> ModelsCompared:
         comparisons = [self._compared(call, name, other) for call in range(len(self.a.outputs)) for name, other in pairs]
-        explode = [comparison for comparison in comparisons if comparison.swamped or not max(_values(comparison)) < _IMMENSE]
+        # Where values are about to overflow, the order in which a kernel adds decides what comes of them.
+        explode = [comparison for comparison in comparisons if comparison.swamped or not max(_values(comparison)) < IMMENSE]
         wrong = [comparison for comparison in comparisons if not comparison.passed and comparison not in explode]
         worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
         alone = [f"output {quoted(name)}, only in A" for name in self.a.outputs[0] if name not in dict(pairs)]

@@ -104,6 +104,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
     _check_tolerances(tolerances, {comparison.output for several in all_judged.values() for comparison in several})
     tolerated = [limit for name, several in all_judged.items() for limit in zeros_would_pass(name, several, tolerances)]
     verdict, why = concluded(results, [layer["runs"] for layer in layers], tolerated)
+    different = () if results.others is None else results.others.refuted
     executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
     result = {
         "schema": SCHEMA,
@@ -113,7 +114,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         **verdict.as_dict(),
         "reasons": why,
         "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
-        + (f"; other layers differ: {len(results.refuted)}" if results.refuted else "")
+        + (f"; other layers differ: {len(different)}" if different else "")
         + (f"; {SCOPES[verdict.scope]}" if verdict.word == EQUAL and SCOPES[verdict.scope] else ""),
         "missing_packages": results.missing_packages,
         "models": [asdict(model) for model in results.models],

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rnnconvert.comparison.other_layers import OtherLayers
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, pieces
@@ -153,10 +154,7 @@ class Results:
     """Runs of the layers of one model, or of two.
 
     limits   what was left out of the files
-    refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
-    disputed  settings of other layers that differ; where whole models give the same, another layer makes up for them
-    others_compared  whether layers without recurrence were compared, of which kept results hold nothing
-    only_in  the labels of the models with layers without recurrence that the other lacks
+    others   what a comparison of the layers without recurrence showed; None where there was none, as beside kept results
     models_compared  what both models gave when they ran whole; None where there is one, or one of them did not run
     missing_packages  what pip has to install so that a framework runs the files
     """
@@ -169,10 +167,7 @@ class Results:
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
-    refuted: list[str] = field(default_factory=list)
-    disputed: list[str] = field(default_factory=list)
-    others_compared: bool = False
-    only_in: list[str] = field(default_factory=list)
+    others: OtherLayers | None = None
     models_compared: ModelsCompared | None = None
     missing_packages: list[str] = field(default_factory=list)
 
