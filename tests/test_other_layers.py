@@ -6,13 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import rnnconvert as rc
 from rnnconvert.comparison.other_layers import compare_others
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Sizes
 from tests.drawn import drawn, each
+from tests.stacks import random_stack
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -144,3 +148,17 @@ def test_a_normalization_in_one_model_alone_leaves_it_open(state: State, tmp_pat
     folded["head.weight"] = folded["head.weight"] * 2
     others = compare_others(rc.load(written(state, tmp_path / "a.pt")), rc.load(written(folded, tmp_path / "b.pt")))
     assert others.folded and len(others.different) == 1
+
+
+def test_weights_that_stand_in_no_layer_are_compared_or_named() -> None:
+    """As the constants of a TFLite model: nothing else reads them, and a file without them is not equal in every weight."""
+    stacks = {"layer": random_stack(Sizes("lstm", 3, 4), 0, np.float32)}
+    head = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def file(**tensors: np.ndarray) -> Checkpoint:
+        return Checkpoint("model", "tflite", stacks, tensors={**tensors, "axes": np.array([1, 2])})
+
+    same, other, alone = (compare_others(file(constant=head), b) for b in (file(constant=head), file(constant=head + 1), file()))
+    assert (same.equal, same.refuted, same.limits) == (1, (), ())
+    assert other.refuted == ("'constant': its numbers differ by up to 1",)
+    assert alone.only_in == ("A",) and [str(limit) for limit in alone.limits] == ["not compared: 'constant', only in A"]

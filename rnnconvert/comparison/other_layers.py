@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnconvert.comparison.rounding import rounding_of
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.verdict import Limit
@@ -22,7 +22,7 @@ from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import pair
 from rnnconvert.models.pairs import FilledPair
-from rnnconvert.models.readers import model_of
+from rnnconvert.models.readers import model_of, reader_of
 from rnnconvert.models.same_cells import MisfitError
 
 _ROWS = 1 << 16
@@ -77,7 +77,8 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
     Never raises for what a file holds: layers that cannot be read or paired are listed as not compared.
     """
     try:
-        source, target = (_without_recurrence(model_of(checkpoint)) for checkpoint in (a, b))
+        models = [model_of(checkpoint) for checkpoint in (a, b)]
+        source, target = map(_without_recurrence, models)
         pairing = pair(target, source)
     except RnnConvertError as error:
         return OtherLayers(0, (), (f"the layers around the recurrent ones: {error.args[0]}",))
@@ -93,10 +94,19 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
         words = f"{_both(matched)}: {'; '.join([*stated, *numbers])}"
         different += [words] if numbers else []
         settings += [words] if stated and not numbers else []
+    ours, theirs = (_loose(checkpoint, model) for checkpoint, model in zip((a, b), models, strict=True))
+    for name in (name for name in ours if name in theirs):
+        numbers = [*_apart("", ours[name], theirs[name])]
+        equal += not numbers
+        different += [f"{quoted(name)}: {'; '.join(numbers)}"] if numbers else []
     alone_a = _unpaired(source, pairing.unused, (matched.source for matched in pairing.pairs))
     alone_b = _unpaired(target, pairing.unfilled, (matched.target for matched in pairing.pairs))
-    only_in = {label: units for label, units in (("A", alone_a), ("B", alone_b)) if units}
-    uncompared += [f"{_names(units)}, only in {label}" for label, units in only_in.items()]
+    left = {
+        "A": [*(unit.name for unit in alone_a), *(name for name in ours if name not in theirs)],
+        "B": [*(unit.name for unit in alone_b), *(name for name in theirs if name not in ours)],
+    }
+    only_in = {label: names for label, names in left.items() if names}
+    uncompared += [f"{listed(names)}, only in {label}" for label, names in only_in.items()]
     uncompared += [
         f"{listed(choice.sources)} of A and {listed(choice.targets)} of B fit one another in several ways" for choice in pairing.ambiguous
     ]
@@ -106,6 +116,14 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
 
 def _without_recurrence(model: Model) -> Model:
     return model.replace(units=tuple(unit for unit in model.units if unit.stack is None))
+
+
+def _loose(checkpoint: Checkpoint, model: Model) -> dict[str, Array]:
+    """Return the weights that stand in no layer, of a format whose models are not read layer by layer: other readers list every array."""
+    if reader_of(checkpoint.format) is not None:
+        return {}
+    elsewhere = {*model.aside, *(name for unit in model.units for name in unit.arrays)}
+    return {name: np.asarray(array) for name, array in checkpoint.tensors.items() if name not in elsewhere and is_float(array)}
 
 
 def _unpaired(model: Model, left: Iterable[Unit], paired: Iterable[Unit]) -> list[Unit]:
@@ -173,7 +191,3 @@ def _excess(ours: Array, theirs: Array) -> float:
 def _both(matched: FilledPair) -> str:
     ours, theirs = matched.source.name, matched.target.name
     return quoted(ours) if ours == theirs else f"{quoted(ours)} ({quoted(theirs)} in B)"
-
-
-def _names(units: Iterable[Unit]) -> str:
-    return listed(unit.name for unit in units)
