@@ -107,33 +107,43 @@ KERAS_WARNS = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("Depre
 
 
 JUDGES = {
-    "chainer": ("chainer", "chainer"),
-    "cudnn": ("mxnet", "mxnet"),
-    "equinox": ("equinox", "equinox-cpu"),
-    "flax": ("flax", "flax-cpu"),
-    "haiku": ("haiku", "haiku-cpu"),
-    "keras": ("keras", "keras-tensorflow"),
-    "mxnet": ("mxnet", "mxnet-gluon"),
-    "ncnn": ("ncnn", "ncnn-cpu"),
-    "nnx": ("flax", "nnx-cpu"),
-    "onednn": ("onednn", "onednn"),
-    "onnx": ("onnxruntime", "onnxruntime-cpu"),
-    "openvino": ("openvino", "openvino-cpu"),
-    "paddle": ("paddle", "paddle"),
-    "pytorch": ("torch", "torch-cpu"),
-    "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
-    "tflite": ("litert", "litert-cpu"),
+    "chainer": "chainer",
+    "cudnn": "mxnet",
+    "equinox": "equinox-cpu",
+    "flax": "flax-cpu",
+    "haiku": "haiku-cpu",
+    "keras": "keras-tensorflow",
+    "mxnet": "mxnet-gluon",
+    "ncnn": "ncnn-cpu",
+    "nnx": "nnx-cpu",
+    "onednn": "onednn",
+    "onnx": "onnxruntime-cpu",
+    "openvino": "openvino-cpu",
+    "paddle": "paddle",
+    "pytorch": "torch-cpu",
+    "tensorflow1": "tensorflow1-cpu",
+    "tflite": "litert-cpu",
 }
-"""For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
+"""For each format the executor that runs its files."""
+
+
+REQUIREMENTS = {"c": "gcc", "nnx": "flax", "tensorflow2": "keras"}
+"""What RNNCONVERT_REQUIRE calls those executors whose names begin with something else."""
+
+
+def executor(name: str) -> Executor:
+    """An executor by its name, which must be there: in this Python, or in an environment of its own."""
+    family = name.partition("-")[0]
+    if family in environments.MAKERS and family != "cudnn":
+        return _in_environment(family, name)
+    runner = registry.built_in()[name]
+    need(REQUIREMENTS.get(family, family), runner.absent)
+    return runner
 
 
 def judge(format: str) -> Executor:
-    """The executor of a format, which must be there: in this Python, or in an environment of its own."""
-    name, executor = JUDGES[format]
-    if name in environments.MAKERS:
-        return _in_environment(name, executor)
-    need(name, registry.built_in()[executor].absent)
-    return registry.built_in()[executor]
+    """The executor of a format, which must be there."""
+    return executor(JUDGES[format])
 
 
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:

@@ -23,6 +23,7 @@ from rnnconvert.rewrites import each as each_direction
 from rnnconvert.running.registry import built_in
 from rnnconvert.verification.beyond import beyond
 from rnnconvert.verification.running import Subject, run
+from tests import frameworks
 from tests.drawn import NotComparedError, drawn, each
 from tests.requirements import need, needed
 from tests.sources import checkpoint
@@ -37,7 +38,7 @@ READ = np.array([sign * size for size in (30, 90, 200, 1000) for sign in (1, -1)
 CONSTANTS = {"affine": (1.5, 0.5), "scaled_tanh": (1.5, 0.5)}
 INFINITE = {("onnxruntime-cpu", "softplus")}
 """Executors and functions that are infinite where their value is not: docs/equivalence.md has them."""
-EXECUTORS = [name for name, entry in built_in().items() if entry.device == "cpu" and name not in ("mxnet", "mxnet-native", "mxnet-gluon")]
+EXECUTORS = [name for name, entry in built_in().items() if entry.device == "cpu"]
 
 
 def reading(kind: Any, place: str, name: str, reset_after: bool | None) -> tuple[Recurrent, Case]:
@@ -75,10 +76,8 @@ def test_a_function_is_finite_where_its_value_is_in_every_executor_but_those_tha
 
     def tried(case: tuple[str, str]) -> None:
         name, function = case
-        executor = built_in()[name]
-        need(name, executor.absent)
         ran = 0
-        with running(executor) as process:
+        with running(frameworks.executor(name)) as process:
             for kind, place, reset_after in PLACES:
                 stack, far = reading(kind, place, function, reset_after)
                 answer = run(process, Subject("A", checkpoint(stack), (stack.name,), stack), [far], tmp_path)
