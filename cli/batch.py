@@ -16,7 +16,10 @@ from rnnconvert.core.errors import OutputError, UsageError
 from rnnconvert.core.remedies import Flag
 
 if TYPE_CHECKING:
+    from rnnconvert.batch.journal import JournalEntry
     from rnnconvert.batch.run import Done
+    from rnnconvert.reports.many import IndexEntry
+    from rnnconvert.reports.words import Outcome
 
 _EPILOG = """\b
 Examples:
@@ -24,6 +27,7 @@ Examples:
   rnnconvert batch list.jsonl --to keras --out s3://bucket/converted --jobs 8
   rnnconvert batch 's3://bucket/*.safetensors' --to onnx --out out/ --verify
   rnnconvert batch list.jsonl --to onnx --out /shared/out --on dask://h:8786
+  rnnconvert batch '*.h5' --to onnx --out out/ --verify --report all.html
 
 \b
 A manifest is a .txt with one source per line, or a .jsonl such as:
@@ -63,7 +67,7 @@ class BatchOptions(NamedTuple):
     assume_defaults: bool
     settings: tuple[str, ...]
     force: bool
-    report: Path | None
+    reports: tuple[Path, ...]
     as_json: bool
     quiet: bool
 
@@ -80,7 +84,14 @@ class BatchOptions(NamedTuple):
 @click.option("--assume-defaults", is_flag=True, help="Take the framework's default functions where a file states none.")
 @setting
 @click.option("--force", is_flag=True, help="Replace files that exist before the first run.")
-@click.option("--report", type=FilePath(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=FilePath(path_type=Path),
+    metavar="FILE",
+    help="Write the outcome of each file: .json, .html or .xml (JUnit). Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(BatchOptions)
@@ -98,7 +109,12 @@ def batch(asked: BatchOptions) -> None:
     from rnnconvert.containers.asking import is_url, log_nothing
     from rnnconvert.containers.files import replacing
     from rnnconvert.files.options import Options
+    from rnnconvert.reports import many
+    from rnnconvert.verification.explaining import apart
 
+    plain = [file for file in asked.reports if file.suffix.lower() not in (".html", ".xml")]
+    indexes = [file for file in asked.reports if file not in plain]
+    many.check_forms(*indexes)
     journal = asked.journal
     log_nothing()
     wish = Wish.of(asked.target_format)
@@ -106,6 +122,7 @@ def batch(asked: BatchOptions) -> None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")
     Options(settings=asked.settings)  # a word that no option has is one error, not one of each file
     items = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
+    apart([name for item in items for name in (item.source, item.target) if not is_url(name)], asked.reports)
     if journal is None:
         if is_url(asked.folder):
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
@@ -137,9 +154,10 @@ def batch(asked: BatchOptions) -> None:
             raise type(error)(f"{error}. {_left(progress, len(items))}") from None
     for text in done.idle:
         complain(f"{Flag('set', text)} decides nothing in any file that was converted. Leave it out.", quiet=asked.as_json)
-    if asked.report is not None:
-        with replacing(asked.report) as file:
-            file.write(json.dumps(done.as_dict(), indent=1).encode())
+    for file in plain:
+        with replacing(file) as part:
+            part.write(json.dumps(done.as_dict(), indent=1).encode())
+    many.write("Every file", [*map(_entry, done.entries)], *indexes)
     if asked.as_json:
         emit(done.as_dict())
     elif not asked.quiet:
@@ -149,6 +167,17 @@ def batch(asked: BatchOptions) -> None:
 
 def _left(progress: int, total: int) -> str:
     return f"{progress:,} of {total:,} files are done. The same command goes on with the others"
+
+
+def _entry(entry: JournalEntry) -> IndexEntry:
+    """Return an entry of the index."""
+    from rnnconvert.reports.many import IndexEntry
+
+    name = f"{entry.source} to {entry.target}"
+    if entry.without_layers:
+        return IndexEntry(name, "skipped", "no recurrent layer", entry.message, entry.seconds)
+    outcome: Outcome = "failure" if entry.code == 1 else "error" if entry.code else "passed"
+    return IndexEntry(name, outcome, _WORDS[entry.code], entry.message, entry.seconds)
 
 
 def _tell(done: Done) -> None:

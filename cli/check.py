@@ -19,6 +19,7 @@ _EPILOG = """\b
 Examples:
   rnnconvert check
   rnnconvert check --reports build/reports
+  rnnconvert check --report all.html --report junit.xml
   rnnconvert check --cache .rnnconvert-cache
   rnnconvert check models/encoder.onnx
 
@@ -48,6 +49,7 @@ class CheckOptions(NamedTuple):
     files: tuple[Path, ...]
     config: Path
     folder: Path | None
+    indexes: tuple[Path, ...]
     sarif: Path | None
     jobs: int | None
     cache: str | None
@@ -62,7 +64,15 @@ class CheckOptions(NamedTuple):
 @click.option(
     "--config", type=FilePath(path_type=Path), default=Path("rnnconvert.toml"), show_default=True, help="The file that lists the pairs."
 )
-@click.option("--reports", "folder", type=FilePath(path_type=Path), help="Folder for the reports: .json, .xml, .md and .html.")
+@click.option("--reports", "folder", type=FilePath(path_type=Path), help="Folder for the reports of each: .json, .xml, .md and .html.")
+@click.option(
+    "--report",
+    "indexes",
+    multiple=True,
+    metavar="FILE",
+    type=FilePath(path_type=Path),
+    help="One .html or .xml (JUnit) of all. Repeatable.",
+)
 @click.option("--sarif", metavar="FILE", type=FilePath(path_type=Path), help="Write what is not equal as SARIF, for code scanning.")
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print all reports as JSON.")
@@ -72,37 +82,45 @@ def check(asked: CheckOptions) -> None:
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
     from rnnconvert.containers.files import replacing
+    from rnnconvert.reports import many
     from rnnconvert.reports.sarif import merged
-    from rnnconvert.verification import config_file
+    from rnnconvert.running.kept import keeping
+    from rnnconvert.verification import config_file, explaining
 
     chosen = [
         (name, entry) for name, entry in config_file.named(config_file.read(asked.config)) if not asked.files or entry.names(asked.files)
     ]
     _make(asked.folder)
+    many.check_forms(*asked.indexes)
+    explaining.apart([path for _, claim in chosen for path in (claim.a, claim.b)], [*asked.indexes, asked.sarif])
     if asked.sarif is not None:
         reports.check(asked.sarif)
-    code, documents, failed = 0, [], []
-    for number, (name, claim) in enumerate(chosen, 1):
-        try:
-            with watching(asked.quiet or asked.as_json) as watch:
-                numbered = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
-                report = claim.check(numbered, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict)
-        except RnnConvertError as error:
-            code = _worse(code, error.exit_code)
-            failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
-            annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
+    code, documents, failed, entries = 0, [], [], []
+    with keeping():
+        for number, (name, claim) in enumerate(chosen, 1):
+            try:
+                with watching(asked.quiet or asked.as_json) as watch:
+                    numbered = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
+                    report = claim.check(numbered, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict)
+            except RnnConvertError as error:
+                code = _worse(code, error.exit_code)
+                failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
+                entries.append(many.IndexEntry(claim.models, "error", error.kind, str(error)))
+                annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
+                if not asked.as_json:
+                    complain(error, claim.models)
+                continue
+            if asked.folder is not None:
+                for suffix in (".json", ".xml", ".md", ".html"):
+                    report.write(str(asked.folder / f"{name}{suffix}"))
+            entries.append(many.entry_of(claim.models, report.document, asked.folder and asked.folder / f"{name}.html"))
+            reports.summary_to_github(report.document)
+            annotate(report.document)
+            code = _worse(code, report.exit_code)
+            documents.append(report.document)
             if not asked.as_json:
-                complain(error, claim.models)
-            continue
-        if asked.folder is not None:
-            for suffix in (".json", ".xml", ".md", ".html"):
-                report.write(str(asked.folder / f"{name}{suffix}"))
-        reports.summary_to_github(report.document)
-        annotate(report.document)
-        code = _worse(code, report.exit_code)
-        documents.append(report.document)
-        if not asked.as_json:
-            _tell(report, claim.models, asked.quiet)
+                _tell(report, claim.models, asked.quiet)
+    many.write("Every pair", entries, *asked.indexes)
     if asked.sarif is not None:
         with replacing(asked.sarif) as file:
             file.write(reports.encoded(merged(documents)))

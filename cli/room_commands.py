@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.terminal import FilePath, emit, say, watching
+from rnnconvert.cli.values import ProvingCommand, proving
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.room_command import RoomCommand
 from rnnconvert.language.rooms import rooms
@@ -36,7 +37,8 @@ def command(offer: RoomCommand) -> click.Command:
     params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the report as JSON."))
     params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print only errors."))
     calls = "\n".join(f"  {line}" for line in offer.examples)
-    return click.Command(
+    kind = ProvingCommand if offer.proving else click.Command
+    return kind(
         offer.name,
         params=params,
         callback=functools.partial(run, offer),
@@ -66,6 +68,8 @@ def run(offer: RoomCommand, source: str, target: str, as_json: bool, quiet: bool
 def _option(offer: RoomCommand, name: str) -> click.Option:
     if name in offer.files:
         return click.Option([_flag(name)], type=FilePath(), metavar=offer.files[name], help=offer.options[name])
+    if name == "verify" and offer.proving:
+        return click.Option([_flag(name)], **proving(offer.options[name]))
     return click.Option([_flag(name)], is_flag=True, help=offer.options[name])
 
 

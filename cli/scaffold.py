@@ -8,13 +8,13 @@ import click
 
 from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, put_lines, say
-from rnnconvert.cli.values import in_one
+from rnnconvert.cli.values import ProvingCommand, in_one, proving
 
 _EPILOG = """\b
 Examples:
   rnnconvert scaffold model.h5 --to pytorch -o model.py
   rnnconvert scaffold model.keras --to pytorch -o model.py --verify
-  rnnconvert scaffold model.onnx --to pytorch -o model.py --verify
+  rnnconvert scaffold model.onnx --to pytorch -o model.py --verify val.npz
   rnnconvert scaffold model.h5 -o model.py --weights model.pt --verify
   rnnconvert scaffold model.h5 --to keras -o model.py --weights model.keras
   rnnconvert scaffold weights.h5 --config model.json -o model.py
@@ -34,20 +34,20 @@ class ScaffoldOptions(NamedTuple):
     output: str | None
     config: str | None
     weights: str | None
-    verify: bool
+    verify: bool | str
     partial: bool
     force: bool
     as_json: bool
     quiet: bool
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, cls=ProvingCommand)
 @click.argument("source", type=FilePath())
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
-@click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
+@click.option("--verify", **proving("Run both models, and keep the files only if they agree."))
 @click.option("--partial", is_flag=True, help="Write the rest if a layer is unknown: its line raises NotImplementedError.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

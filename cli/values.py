@@ -1,10 +1,12 @@
-"""What a command is given, in one value."""
+"""What a command is given, in one value, and options that more than one command has."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import click
 
 Options = TypeVar("Options", bound=tuple[Any, ...])
 
@@ -27,3 +29,30 @@ def in_one(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callabl
         return command
 
     return decorate
+
+
+class ProvingCommand(click.Command):
+    """A command whose --verify may be followed by a file of inputs (proving); what follows it otherwise is an argument."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        following = [*args[1:], ""]
+        return super().parse_args(
+            ctx,
+            [
+                "--verify=" if word == "--verify" and not after.endswith((".npy", ".npz")) else word
+                for word, after in zip(args, following, strict=True)
+            ],
+        )
+
+
+def proving(text: str) -> dict[str, Any]:
+    """Return the settings of the option --verify of a ProvingCommand: true, or the file of inputs on which models are run, too.
+
+    text  what the help says of it
+    """
+
+    def chosen(_: click.Context, __: click.Parameter, value: str | None) -> bool | str:
+        return value or value is not None
+
+    return {"metavar": "[INPUTS.npz]", "callback": chosen, "help": f"{text} With a file: on these inputs, too."}

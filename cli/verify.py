@@ -21,6 +21,7 @@ Examples:
   rnnconvert verify model.h5 model.onnx
   rnnconvert verify model.pt model.onnx --report report.html
   rnnconvert verify model.keras --on all --gradients
+  rnnconvert verify a.keras b.onnx --inputs val.npz
   rnnconvert verify a.pt b.onnx --pair encoder=rnn_1 --atol y:1e-4
   rnnconvert verify results-from-the-gpu.safetensors model.onnx
   rnnconvert verify results.safetensors --atol 1e-5
@@ -49,7 +50,11 @@ _SHARED: list[Callable[[Command], Command]] = [
         shell_complete=completion.cases,
         help="Run this case, or all; by default, the usual six. Repeatable.",
     ),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."),
+    click.option(
+        "--inputs",
+        metavar="FILE.npz",
+        help="Your own inputs: of the models, by name or in order; or of layers: x (time, batch, in), optionally h_0, c_0 and lengths.",
+    ),
     click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
     click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."),

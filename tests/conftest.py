@@ -21,8 +21,7 @@ from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
-from rnnconvert.models import runners as model_runners
-from rnnconvert.verification import lanes
+from rnnconvert.running import parent
 from tests import drawn, ready, requirements, slow, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
@@ -137,9 +136,8 @@ def pytest_collection_finish() -> None:
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification and runs of whole models find their executors running, and the proof of an upgrade its frameworks imported."""
     if "own_processes" not in request.keywords:
-        monkeypatch.setattr(lanes, "running", workers.running)
+        monkeypatch.setattr(parent, "keeper", None if drawn.LONG else workers.KEEPER)
         monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[4]}"))
-        monkeypatch.setattr(model_runners, "running", workers.running)
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +207,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_unconfigure() -> None:
-    workers.end()
+    workers.KEEPER.end()
     ready.end()
 
 

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -68,12 +69,17 @@ def call(*words: object) -> tuple[int, str]:
 
 def test_one_bad_file_never_stops_the_others(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, output = call(models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json")
+    reports = [word for ending in ("json", "html", "xml") for word in ("--report", tmp_path / f"r.{ending}")]
+    code, output = call(models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, *reports)
     assert code == 3 and "6  converted" in output and "1  unreadable" in output
     assert sorted(path.name for path in out.glob("*.onnx")) == [f"m{number}.onnx" for number in range(6)]
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["exit_code"] == 3 and report["counts"] == {"0": 6, "3": 1}
     assert [entry["source"] for entry in report["files"] if entry["code"]] == [str(models / "bad.safetensors")]
+    (suite,) = ElementTree.parse(tmp_path / "r.xml").getroot()
+    assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("7", "1", "0")
+    page = (tmp_path / "r.html").read_text()
+    assert page.index("bad.safetensors") < page.index("m0.safetensors") and "6 of 7" in page
     assert all(rc.load(path).layers for path in out.glob("*.onnx"))
 
 

@@ -32,7 +32,8 @@ from rnnconvert.containers.crc32c import crc32c
 from rnnconvert.containers.reading import map_file, reading
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.names import first_twice
-from rnnconvert.running import parent
+from rnnconvert.running import parent, registry
+from rnnconvert.running.kept import KeptProcesses, keeping
 from rnnconvert.running.registry import Executor
 from tests.sources import stack, write
 from tests.test_floors import ROOT
@@ -552,7 +553,7 @@ def executor(tmp_path: Path) -> Iterator[Executor]:
 
 @pytest.mark.own_processes
 def test_an_executor_that_hangs_is_ended(executor: Executor) -> None:
-    with parent.running(executor) as process:
+    with parent.started(executor) as process:
         process.timeout = 1
         start = time.monotonic()
         for _ in range(2):
@@ -562,12 +563,41 @@ def test_an_executor_that_hangs_is_ended(executor: Executor) -> None:
 
 
 @pytest.mark.own_processes
+def test_processes_are_kept_until_they_end_are_spent_or_too_many(executor: Executor) -> None:
+    quiet, other = registry.built_in()["torch-cpu"], registry.built_in()["onnxruntime-cpu"]
+
+    def used(executor: Executor) -> int:
+        with parent.running(executor) as process:
+            return process._child.pid
+
+    with keeping():
+        assert len({used(quiet) for _ in range(3)}) == 1
+        assert used(executor) != used(executor)  # what a user wrote may keep anything
+        with pytest.raises(KeyboardInterrupt), parent.running(quiet) as process:
+            raise KeyboardInterrupt
+        assert process.ended and used(quiet) != process._child.pid
+        last = used(quiet)
+        os.kill(last, signal.SIGKILL)
+        os.waitid(os.P_PID, last, os.WEXITED | os.WNOWAIT)
+        assert used(quiet) != last
+    with pytest.raises(ProcessLookupError):
+        os.kill(last, 0)
+    keeper = KeptProcesses(most=1, most_uses=2)
+    pids = []
+    for each in (quiet, quiet, quiet, other, quiet):
+        with keeper.running(each) as process:
+            pids.append(process._child.pid)
+    keeper.end()
+    assert pids[0] == pids[1] and len(set(pids)) == 4 and process.ended
+
+
+@pytest.mark.own_processes
 def test_an_executor_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "own.py"
     module.write_text(f"{HANGS}import atexit\natexit.register(time.sleep, 60)\n".replace("PORT", "9"))
     monkeypatch.setattr(parent, "FAREWELL", 0.2)
     start = time.monotonic()
-    with parent.running(Executor("own", str(module), "own")) as process:
+    with parent.started(Executor("own", str(module), "own")) as process:
         assert process.ask(file="limits", layers=[])["reached"] is False
     assert time.monotonic() - start < 20
 
@@ -583,7 +613,7 @@ def test_a_request_may_take_as_long_as_its_size_suggests(tmp_path: Path) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
 def test_executors_on_the_cpu_are_bounded_and_have_no_network(executor: Executor) -> None:
     """The network is left where the system lets a process leave it; here it may not."""
-    with parent.running(executor) as process:
+    with parent.started(executor) as process:
         answer = process.ask(file="limits", layers=[])
     core, data, largest = answer["limits"]
     assert core == 0 and 0 < data <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") and 0 < largest <= 64 << 30

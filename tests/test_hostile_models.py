@@ -24,6 +24,7 @@ from rnnconvert.formats.paddle import paddle_params
 from rnnconvert.formats.paddle import run as paddle_run
 from rnnconvert.models.runners import FileModel
 from rnnconvert.running import parent
+from rnnconvert.running.inputs import named
 from rnnconvert.running.registry import built_in
 from tests import frameworks
 from tests.commands import call
@@ -271,12 +272,12 @@ def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatc
         monkeypatch.setattr(module, "load", never)
     for name in ("a.pt", "b.pt2"):
         live = open_file(tmp_path / name)
-        ran, shaken = live.ran([x], [], shakes=2)
+        ran, shaken = live.ran(named(x), [], shakes=2)
         (gave,) = ran.outputs
         assert np.allclose(gave, expected, atol=1e-6)
         assert len(shaken) == 2 and all(0 < np.abs(other.outputs[0] - gave).max() < 1e-6 for other in shaken)
         with pytest.raises(RnnConvertError, match=r"does not run on these inputs|is 3, got 2"):
-            live.ran([x[:, :2]], [])
+            live.ran(named(x[:, :2]), [])
 
 
 def of_code(mark: Path) -> Any:
@@ -328,7 +329,7 @@ def refusals(file: Path, *runners: Any) -> list[str]:
     """Return how executors refuse a file that is run whole, and one of whose layers is."""
     texts = []
     for runner in runners:
-        with parent.running(runner) as process:
+        with parent.started(runner) as process:
             for more in ({"witness": {"layers": [], "seed": 0}}, {"x": np.ones((7, 1, 3), "f4"), "hidden": None, "cell": None}):
                 with pytest.raises(ExecutorError) as error:
                     process.ask(file=str(file), layers=["l"], lengths=None, cotangents=None, how={}, **more)
@@ -430,7 +431,7 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         mark.unlink(missing_ok=True)
         run_all(folder, tmp_path, mark)
         with pytest.raises(rc.UsageError, match="reaches beyond the model"):
-            FileModel(folder, [runner.name]).ran([x], [])
+            FileModel(folder, [runner.name]).ran(named(x), [])
         assert not mark.exists(), name
 
 
@@ -461,7 +462,7 @@ def test_torchscript_writes_and_reads_no_file(tmp_path: Path) -> None:
         with pytest.raises(rc.UsageError, match="reaches beyond the model"):
             FileModel(file, ["torch-cpu"])
         assert not mark.exists(), line
-    assert FileModel(tmp_path / "good.pt", ["torch-cpu"]).ran([np.ones((2, 7, 3), "f4")], [])[0].outputs
+    assert FileModel(tmp_path / "good.pt", ["torch-cpu"]).ran(named(np.ones((2, 7, 3), "f4")), [])[0].outputs
 
 
 def test_no_pickle_of_arrays_or_weights_is_executed(tmp_path: Path) -> None:

@@ -322,6 +322,30 @@ def test_pairs_of_one_stem_have_reports_of_their_own(files: Path) -> None:
     assert {path.stem for path in (files / "out").glob("*.html")} == set(names)
 
 
+def test_an_index_of_all_pairs_has_those_that_cannot_be_read(files: Path) -> None:
+    config = files / "rnnconvert.toml"
+    (files / "broken.pt").write_bytes(b"PK")
+    pairs = [("right.pt", "right.safetensors"), ("right.pt", "wrong.safetensors"), ("broken.pt", "right.pt")]
+    config.write_text("".join(f'[[equal]]\na = "{a}"\nb = "{b}"\non = ["torch-cpu"]\n' for a, b in pairs))
+    page, junit, folder = files / "all.html", files / "all.xml", files / "single"
+    result = call("check", "--config", config, "--report", page, "--report", junit, "--reports", folder, "--quiet")
+    assert result.exit_code == 1
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
+    (case,) = (case for case in suite.iter("testcase") if case.find("error") is not None)
+    assert "broken.pt" in str(case.get("name")) and "broken.pt" in str(case.find("error").get("message"))  # type: ignore[union-attr]
+    text = page.read_text()
+    assert text.index("broken.pt") < text.index("right.pt and " + str(files / "right.safetensors"))  # what did not pass comes first
+    assert 'href="single/right-wrong.html"' in text and (folder / "right-wrong.html").exists() and "1 of 3" in text
+    for bad, words in (("all.md", ".html or .xml"), ("right.pt", "unknown form")):
+        result = call("check", "--config", config, "--report", files / bad)
+        assert result.exit_code == 2 and words in result.stderr, result.output
+    (files / "model.xml").write_text("<net/>")  # a report never takes the place of a model
+    config.write_text('[[equal]]\na = "model.xml"\nb = "right.pt"\n')
+    result = call("check", "--config", config, "--report", files / "model.xml")
+    assert result.exit_code == 2 and "named twice" in result.stderr and (files / "model.xml").read_text() == "<net/>"
+
+
 # For machines
 
 

@@ -20,8 +20,7 @@ from rnnconvert.reports.findings import finding
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import executor
 from rnnconvert.verification.collect import prepare
-from rnnconvert.verification.lanes import running_model
-from rnnconvert.verification.models import compare_models
+from rnnconvert.verification.models import RunningModel, compare_models
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.results import ModelsCompared
 from tests import drawn as drawing
@@ -63,7 +62,7 @@ def compared(a: Path, b: Path, processes: dict[str, Process], folder: Path) -> M
     models = []
     for label, path in (("A", a), ("B", b)):
         subjects = [subject for subject in prepared.subjects if subject.model == label]
-        models.append(running_model(processes[EXECUTORS[path.suffix]], subjects, folder, 0))
+        models.append(RunningModel.recorded(processes[EXECUTORS[path.suffix]], subjects, folder, 0))
     result = compare_models(models[0], models[1], {})
     assert result is not None
     return result

@@ -11,6 +11,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.running import registry
 from rnnconvert.verification import recording, witness
+from rnnconvert.verification.models import RunningModel
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import Subject
 from tests import workers
@@ -36,7 +37,7 @@ def run_whole(path: Path, pieces: Sequence[str], executor: str, stack: Recurrent
     outcome: recording.Recording | str
     with workers.running(registry.executor(executor)) as process:
         try:
-            outcome = recording.record(process, subjects[:1], path.parent, 0)
+            outcome = RunningModel.recorded(process, subjects[:1], path.parent, 0).recording
         except ExecutorError as error:
             outcome = error.problem
     witness.judge(results, subjects, {"A": outcome}, {})

@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, moved
+from rnnconvert.models.runners import FileModel, Ran, argument_names, moved
 
 NAME = "nnx"
 BY_APPLY = True
@@ -40,6 +40,11 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     begin_anew()
     listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return Ran(tuple(np.asarray(value) for value in listed), {})
+
+
+def input_names(live: Any) -> list[str]:
+    """Return the names of the arguments that the module is called with."""
+    return argument_names(live)
 
 
 def shaken(live: Any, seed: int) -> Any:

@@ -12,6 +12,7 @@ COMMANDS = (
         examples=(
             "rnnconvert export model.keras model.onnx",
             "rnnconvert export model.h5 model.onnx --verify",
+            "rnnconvert export model.keras model.onnx --verify val.npz",
             "rnnconvert export model.keras model.onnx --dry-run --json",
         ),
         notes="Each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an "
@@ -20,6 +21,7 @@ COMMANDS = (
         source="MODEL",
         target="TARGET.onnx",
         options={"verify": "Run MODEL in Keras, TARGET in onnxruntime; keep TARGET only if they agree."},
+        proving=True,
     ),
     RoomCommand(
         name="upgrade",

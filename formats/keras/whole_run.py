@@ -141,6 +141,11 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     return Ran(outputs, taps)
 
 
+def input_names(live: Any) -> list[str]:
+    """Return the names of a model's inputs; () for a layer, or a model of a class of one's own, which is called as its author calls it."""
+    return list(getattr(live, "input_names", None) or [getattr(tensor, "name", "") for tensor in getattr(live, "inputs", None) or ()])
+
+
 def _call(live: Any, inputs: Sequence[Array]) -> Any:
     """Return what a model gives for copies of inputs, which some backends share with it."""
     copies = [np.array(array) for array in inputs]

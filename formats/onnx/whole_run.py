@@ -73,6 +73,13 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     return Ran(tuple(results[name] for name in outputs), taps)
 
 
+def input_names(live: Any) -> list[str]:
+    """Return the names of the inputs, without the weights among them."""
+    graph = _proto(live).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in weights]
+
+
 def _proto(live: Any) -> onnx.ModelProto:
     import onnx
 

@@ -16,7 +16,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, Tap, moved
+from rnnconvert.models.runners import FileModel, Ran, Tap, argument_names, moved
 
 NAME = "pytorch"
 
@@ -74,6 +74,11 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
             module.training = True
     taps = {unit.name: _tap(modules, unit, heard[unit.name]) for unit in units if unit.name in heard}
     return Ran(tuple(numbers(tensor) for tensor in outputs), taps)
+
+
+def input_names(live: Any) -> list[str]:
+    """Return the names of forward's arguments."""
+    return argument_names(getattr(live, "forward", None))
 
 
 def _copied(output: Any) -> Any:

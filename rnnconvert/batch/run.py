@@ -23,6 +23,7 @@ from rnnconvert.containers.temporary import sweep
 from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
+from rnnconvert.running.kept import keeping
 
 WORST_FIRST = (70, 1, 74, 3, 2, 4, 7, 5, 0)
 """Exit codes, the most serious first."""
@@ -158,8 +159,9 @@ _Running = dict["concurrent.futures.Future[list[JournalEntry]]", list[Item]]
 def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, JournalEntry]]]:
     """Yield what became of items, in groups as they are finished."""
     if workers.jobs == 1 and not workers.on:
-        for item in items:
-            yield [(item, entry) for entry in work_several([item], options)]
+        with keeping():
+            for item in items:
+                yield [(item, entry) for entry in work_several([item], options)]
         return
     waiting = list(reversed(items))
     deaths: Counter[Item] = Counter()

@@ -18,6 +18,8 @@ from typing import Any
 from rnnconvert.containers.asking import log_nothing
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.remedies import Flag
+from rnnconvert.running import parent
+from rnnconvert.running.kept import KeptProcesses
 
 _PATIENCE = 20
 """How many seconds a cluster has to answer."""
@@ -77,13 +79,14 @@ class Workers:
 def _begin() -> None:
     """Prepare a process of this machine, which ends when the one that started it does, however that ends."""
     log_nothing()
+    parent.keeper = KeptProcesses()  # they end with this process, which closes their input
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    starter = multiprocessing.parent_process()
+    if starter is not None:
+        starter.join()
         # Nobody waits for what is under way, and a pipe that this process holds open keeps the caller of a killed parent waiting.
         os._exit(1)
 

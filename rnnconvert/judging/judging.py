@@ -77,11 +77,13 @@ class Allowance:
     floors     other results for it that may be as far off: the reference in the element type, the source's own
     dtype      the element type of the weights that were run
     tolerance  a user's own, in place of what rounding explains
+    least      the size of a value below which its rounding is no smaller: that of what libraries' functions give
     """
 
     floors: Sequence[Array]
     dtype: np.dtype[Any]
     tolerance: Tolerance | None = None
+    least: float = 1.0
 
 
 def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -> OutputComparison:
@@ -96,7 +98,7 @@ def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
         else:
-            allowed = np.broadcast_to(_by_unit(output, floor, size, _eps(allowance)), truth.shape)
+            allowed = np.broadcast_to(_by_unit(output, floor, size, allowance), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
@@ -128,11 +130,7 @@ def allowed(output: Output, truth: Array, allowance: Allowance) -> Array:
     """Return how far each element may be off, as an array that is broadcast to the output's shape."""
     with np.errstate(all="ignore"):
         _, floor, size = _rough(output, truth, allowance)
-        return _by_unit(output, floor, size, _eps(allowance))
-
-
-def _eps(allowance: Allowance) -> float:
-    return float(ml_dtypes.finfo(allowance.dtype).eps)
+        return _by_unit(output, floor, size, allowance)
 
 
 def _rough(output: Output, truth: Array, allowance: Allowance) -> tuple[Array, Array, Array]:
@@ -145,7 +143,7 @@ def _rough(output: Output, truth: Array, allowance: Allowance) -> tuple[Array, A
     return counts, floor, np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
 
 
-def _by_unit(output: Output, floor: Array, size: Array, eps: float) -> Array:
+def _by_unit(output: Output, floor: Array, size: Array, allowance: Allowance) -> Array:
     """Return how far each unit may be off at each step: what rounding explains of it, and of those that are not much larger.
 
     floor, size  of each element, zero where it does not count
@@ -163,8 +161,8 @@ def _by_unit(output: Output, floor: Array, size: Array, eps: float) -> Array:
     at = np.maximum.accumulate(at[:, order], axis=1)[:, peers]
     typical = np.maximum(at, at.mean(axis=0, keepdims=True) if at.size else 0.0)
     # What comes out of tanh is as exact as numbers of 1 are, and slopes as those of the largest one.
-    least = float(sizes.max(initial=0.0)) if output.name.startswith("gradient") else 1.0
-    limits = FACTOR * typical + eps * np.maximum(ULPS * sizes[order][peers], least)
+    least = float(sizes.max(initial=0.0)) if output.name.startswith("gradient") else allowance.least
+    limits = FACTOR * typical + float(ml_dtypes.finfo(allowance.dtype).eps) * np.maximum(ULPS * sizes[order][peers], least)
     return np.asarray(limits.reshape(shape))
 
 

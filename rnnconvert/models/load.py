@@ -30,7 +30,8 @@ from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.proposal import Proposal, propose
 from rnnconvert.models.readers import model_of, reader_of, readers
 from rnnconvert.models.report import Transplant
-from rnnconvert.models.verified import inputs_of, kept_if_equal
+from rnnconvert.models.verified import kept_if_equal
+from rnnconvert.running.inputs import read_inputs
 
 PathLike = str | os.PathLike[str]
 Watch = Callable[..., None]
@@ -145,7 +146,7 @@ def transplant_file(
     watch(phase)
     report = replace(report, model=None if dry_run else str(output), giver=source)
     if inputs is not None:
-        samples = inputs_of(inputs)
+        samples = dict(read_inputs(inputs))
         notes, proof = kept_if_equal(
             Path(output),
             force,

@@ -93,7 +93,7 @@ class Transplant:
     ) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
-        inputs         what the target is called with: an array, or several
+        inputs         what the target is called with: an array, several, several by name, or the .npy or .npz file that holds them
         source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
         source_inputs  what the source is called with, if that is not the same
         apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`

@@ -6,6 +6,7 @@ A module here has
     open_file(path, config)           the model of a file, which its executor runs, or a UsageError that says why a file is not enough
     run(live, inputs, units, before)  what the model gives, and its recurrent layers; stateful layers begin anew, and go on from one
                                       call `before` to the next
+    input_names(live)                 what its inputs are called, in its order; () where nothing says
     shaken(live, seed)                a copy with every weight about one unit in the last place off
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import re
 import weakref
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,8 @@ from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPa
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
+from rnnconvert.running.inputs import in_order
+from rnnconvert.running.models import Calls, ModelProcess, NamedArrays, RecordedRun, RefusedInputsError
 from rnnconvert.running.parent import running
 from rnnconvert.running.registry import Executor, executors
 
@@ -90,16 +94,16 @@ class FileModel:
         self.path, self._run, self._inputs, self._outputs, self._settings = path, run or path, inputs, outputs, settings
         ended = until or contextlib.ExitStack()
         weakref.finalize(self, ended.close)
-        self._process = ended.enter_context(running(_able(executors, path)))
+        self._process = ModelProcess(ended.enter_context(running(_able(executors, path))), str(self._run), exact=True)
         try:
-            answer = self._asked([], (), 0)
-        except ExecutorError as error:
-            raise UsageError(f"{path} is not run: {error.problem}") from None
-        self._names = [str(name) for name, _, _ in answer["stated"]]
-        self.notes = (*notes, *map(str, answer["notes"]))
-        stated = dict(zip(self._names, (dims or () for _, dims, _ in answer["stated"]), strict=True))
+            answer = self._process.run([])
+        except RefusedInputsError as error:
+            raise UsageError(f"{path} is not run: {error}") from None
+        stated = dict(answer.stated)
+        self._names = list(stated)
+        self.notes = (*notes, *answer.notes)
         self.shapes = tuple(
-            tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name]) for name in _ordered(self._names, inputs)
+            tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in _ordered(self._names, inputs)
         )
 
     @functools.cached_property
@@ -107,27 +111,22 @@ class FileModel:
         """The layers of the file."""
         return model_of(self.path, settings=self._settings)
 
-    def ran(
-        self, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = (), shakes: int = 0
-    ) -> tuple[Ran, list[Ran]]:
+    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
         """Return what the model gives after calls on those before, and what it gives with its weights moved, several times.
 
         Raises UsageError for inputs that the model does not take, and where it does not run on them.
         """
         names = _ordered(self._names, self._inputs)
-        calls = [
-            [(names[place] if len(names) == len(call) else "", np.asarray(array)) for place, array in enumerate(call)]
-            for call in (*before, inputs)
-        ]
+        calls = []
+        for call in (*before, inputs):
+            arrays = in_order(call, names, str(self.path))
+            calls.append(list(zip(names if len(names) == len(arrays) else [""] * len(arrays), arrays, strict=True)))
         places = _places(units)
         try:
-            answer = self._asked(calls, list(places), shakes)
-        except ExecutorError as error:
-            raise UsageError(f"{self.path} does not run on these inputs: {error.problem}") from None
-        if "misfit" in answer:
-            raise UsageError(f"{self.path} is not run on these inputs: {answer['misfit']}")
-        shaken = zip((outputs[-1] for outputs in answer["shaken"]), answer["shaken_runs"], strict=True)
-        return self._ran(answer["outputs"][-1], answer["runs"][-1], places), [self._ran(*each, places) for each in shaken]
+            answer = self._process.run(calls, list(places), shakes)
+        except RefusedInputsError as error:
+            raise UsageError(f"{self.path} does not run on these inputs: {error}") from None
+        return self._ran(answer.run, places), [self._ran(shaken, places) for shaken in answer.shaken]
 
     def drawn(self) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
@@ -135,22 +134,19 @@ class FileModel:
         Raises UsageError for a model that runs on none.
         """
         try:
-            answer = self._asked(None, (), 0)
+            answer = self._process.drawn()
         except ExecutorError as error:
             raise UsageError(f"{self.path} does not run on inputs that are drawn for it: {error.problem}") from None
-        inputs = [np.array(array) for array in answer["inputs"]]
-        for array, padding in zip(inputs, answer["paddings"], strict=True):
+        inputs = [np.array(array) for _, array in answer.inputs]
+        for array, padding in zip(inputs, answer.paddings, strict=True):
             if padding is not None and array.ndim > 1 and array.shape[1] > 3:
                 array[0, 1] = padding
         return inputs
 
-    def _asked(self, calls: Sequence[Any] | None, layers: Sequence[str], shakes: int) -> dict[str, Any]:
-        wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True}
-        return self._process.ask(file=str(self._run), layers=[], witness=wanted)
-
-    def _ran(self, outputs: Sequence[Any], run: Mapping[str, Any], places: Mapping[str, str]) -> Ran:
-        by_name = {str(name): np.asarray(array) for name, array in outputs}
-        taps = {places[name]: _tap(calls) for name, calls in run.items()}
+    def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> Ran:
+        """Return what the model gave in the last of its calls."""
+        by_name = run.outputs[-1]
+        taps = {places[name]: _tap(calls) for name, calls in run.layers[-1].items()}
         return Ran(tuple(by_name[name] for name in _ordered(list(by_name), self._outputs)), {k: tap for k, tap in taps.items() if tap})
 
 
@@ -174,7 +170,7 @@ def _places(units: Sequence[Unit]) -> dict[str, str]:
     return {re.sub(r"\[\d+\]$", "", unit.name): unit.name for unit in units}
 
 
-def _tap(calls: Sequence[Mapping[str, Any]]) -> Tap | None:
+def _tap(calls: Calls) -> Tap | None:
     """Return what a layer gave in its first call; a cell, called step by step, in all that go on from it."""
     first, *rest = calls
     if first["last"] is not None:
@@ -213,6 +209,10 @@ class ModelRunner(Protocol):
         """Return what the model and its recurrent layers give for these inputs, without training, after calls on those before."""
         ...
 
+    def input_names(self, live: Any) -> Sequence[str]:
+        """Return what the model's inputs are called, in its order; nothing where nothing says."""
+        ...
+
     def shaken(self, live: Any, seed: int) -> Any:
         """Return a copy with every weight about one unit in the last place off."""
         ...
@@ -222,6 +222,15 @@ class ModelRunner(Protocol):
 def runners() -> dict[str, ModelRunner]:
     """Return every framework that runs whole models by its name, found by looking."""
     return registry.named("whole_run")
+
+
+def argument_names(function: Any) -> list[str]:
+    """Return the names of the arguments that a function takes by place, [] where it does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # what is compiled may state none
+        return []
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
 
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-
-from rnnconvert.containers.addresses import local
 from rnnconvert.containers.data_files import old_data, remove_old_data
 from rnnconvert.containers.files import move, only_replace
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import NotEqualError, RnnConvertError, UnreadableError, show_as, unreadable, unwritable
+from rnnconvert.core.errors import NotEqualError, RnnConvertError, show_as, unwritable
 from rnnconvert.models.verify import WholeModels
 
 Written = TypeVar("Written")
@@ -54,17 +49,3 @@ def kept_if_equal(
             move(file, target.with_name(file.name))
         remove_old_data(before, files[0].name)
     return written, proof
-
-
-def inputs_of(path: str | os.PathLike[str]) -> list[Array]:
-    """Return the inputs of a model that a file holds: one in a .npy, several in an .npz, in the order in which they were saved.
-
-    Raises UnreadableError for another file.
-    """
-    try:
-        loaded: Any = np.load(local(path), allow_pickle=False)
-        return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except (ValueError, EOFError) as error:
-        raise UnreadableError(path, f"it is not a .npy or .npz file of plain arrays: {error}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,19 @@ import numpy as np
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.verdict import Limit, Verdict, Word
 from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison, unlike
-from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.judging.judging import Output
+from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import FileModel, ModelRunner, Ran, moved, runners
+from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
-
-SHAKES = 3
-"""How often the weights are moved: the largest difference counts."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,21 @@ class WholeModels:
         """Whether the verdict is "equal"."""
         return bool(self.conclusion)
 
+    def joined(self, other: WholeModels) -> WholeModels:
+        """Return what these and the runs on other inputs show together."""
+        unseen, notes, limits = (
+            tuple(dict.fromkeys((*ours, *theirs)))
+            for ours, theirs in ((self.unseen, other.unseen), (self.notes, other.notes), (self.limits, other.limits))
+        )
+        return WholeModels((*self.comparisons, *other.comparisons), unseen, notes, limits)
+
     def __bool__(self) -> bool:
         return self.equal
 
     def __str__(self) -> str:
-        lines = [str(self.conclusion), *(f"  {comparison}" for comparison in self.comparisons)]
+        several = len({comparison.case for comparison in self.comparisons}) > 1
+        lines = [str(self.conclusion)]
+        lines += [f"  {comparison}" + (f" ({comparison.case})" if several else "") for comparison in self.comparisons]
         lines += [f"  not compared: {text}" for text in self.unseen]
         lines += [f"  note: {text}" for text in self.notes]
         return "\n".join(lines)
@@ -91,14 +101,16 @@ class WholeModels:
 class ModelCalls:
     """How a model is called.
 
-    inputs  an array, or several
+    inputs  an array, several, several by the names of the model's inputs, or the file that holds them
     apply   calls a tree of JAX's on inputs: a tree holds no code
     before  inputs of calls before, one after the other, so that stateful layers go on from there
+    label   which inputs these are, in words
     """
 
     inputs: Any
     apply: Apply | None = None
     before: Any = ()
+    label: str = "the inputs given"
 
     def runner(self, model: Model) -> ModelRunner | _CallersFramework:
         """Return what runs a model. Raises UsageError for one without code."""
@@ -116,13 +128,16 @@ class ModelCalls:
 
         Raises UsageError where its framework raises anything.
         """
-        units, before = [unit for unit in model.units if unit.stack is not None], [_several(call) for call in self.before]
+        units = [unit for unit in model.units if unit.stack is not None]
+        inputs, before = named(self.inputs), [named(call) for call in self.before]
         if isinstance(model.live, FileModel):
-            return model.live.ran(_several(self.inputs), units, before, shakes)
+            return model.live.ran(inputs, units, before, shakes)
         runner = self.runner(model)
+        names = runner.input_names(model.live)
+        arrays, earlier = in_order(inputs, names, model.title), [in_order(call, names, model.title) for call in before]
 
         def run(live: Any) -> Ran:
-            return runner.run(live, _several(self.inputs), units, before)
+            return runner.run(live, arrays, units, earlier)
 
         try:
             ran = run(model.live)
@@ -169,8 +184,8 @@ def compared(
             continue
         gave, expected, *moved = aligned
         axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
-        comparisons.append(rounding.compare(Output(_INPUTS, target_name, axes), gave, expected, moved))
-    comparisons += list(_ends(ran_ours, truth, rounding))
+        comparisons.append(rounding.compare(Output(calls.label, target_name, axes), gave, expected, moved))
+    comparisons += list(_ends(ran_ours, truth, rounding, calls.label))
     return WholeModels(tuple(comparisons), tuple(unseen), (*notes, *our_notes))
 
 
@@ -183,29 +198,15 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
     Raises what `compared` raises, and UnreadableError for another file.
     """
     ours, notes = _opened(target, calls)
-    truth = Ran(tuple(_arrays(expected)), {})
+    # Those of a file were kept in the order of their names.
+    outputs = sorted(named(expected), key=itemgetter(0)) if isinstance(expected, (str, Path)) else named(expected)
+    truth = Ran(tuple(array for _, array in outputs), {})
     result, shaken = calls.run(ours, SHAKES)
     rounding = _Rounding(ours, shaken, by_source=False)
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
-    return WholeModels(tuple(_ends(result, truth, rounding)), unseen, notes)
-
-
-def _arrays(expected: Any) -> list[Array]:
-    """Return outputs that were kept: arrays, or those of a .npy or .npz file, by name. Raises UnreadableError for another file."""
-    if not isinstance(expected, (str, Path)):
-        return _several(expected)
-    try:
-        loaded = np.load(local(expected), allow_pickle=False)
-        return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in sorted(loaded.files)]
-    except (OSError, ValueError, EOFError) as error:
-        raise UnreadableError(expected, f"it is not a .npy or .npz file of plain arrays: {error}") from None
-
-
-def _several(inputs: Any) -> list[Array]:
-    values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    return [np.asarray(value) for value in values]
+    return WholeModels(tuple(_ends(result, truth, rounding, calls.label)), unseen, notes)
 
 
 def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
@@ -234,6 +235,10 @@ class _CallersFramework:
         """Raise UsageError: a file of arrays by their paths holds no code."""
         raise UsageError(f"{path} holds a tree without code. Hand it in as your function takes it: source=tree")
 
+    def input_names(self, live: Any) -> Sequence[str]:
+        """Return nothing: a function takes what it is handed."""
+        return ()
+
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
         """Return what the function gives; its inner layers are not seen, and a tree keeps nothing from the calls before."""
         outputs_given = self.apply(live, *[np.array(array) for array in inputs])
@@ -248,10 +253,6 @@ class _CallersFramework:
         arrays = {name: np.asarray(array) for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
         new = {name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype) for name, array in arrays.items()}
         return model.fill(new)
-
-
-_INPUTS = "the inputs given"
-"""The one case that whole models are compared on."""
 
 
 @dataclass(frozen=True)
@@ -270,17 +271,12 @@ class _Rounding:
         """Compare an output with the source's, given what it was in each of the runs."""
         if value.shape != truth.shape:
             return unlike(output.case, output.name, value.shape, truth.shape)
-        # What the target itself moves by is brought to where the truth is.
-        floors = [shift if self.by_source else truth + (shift.astype(np.float64) - value.astype(np.float64)) for shift in shaken]
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
-        return compare(output, value, truth, Allowance(floors, max(dtypes, key=_eps, default=value.dtype)))
+        judge = WholeJudge(max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype), self.by_source)
+        return judge.compare(output, value, truth, shaken)
 
 
-def _eps(dtype: Any) -> float:
-    return float(np.finfo(dtype).eps)
-
-
-def _ends(result: Ran, truth: Ran, rounding: _Rounding) -> Iterable[OutputComparison]:
+def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:
     """Yield the comparisons of the models' own outputs."""
     if len(result.outputs) != len(truth.outputs):
         raise UsageError(
@@ -290,4 +286,4 @@ def _ends(result: Ran, truth: Ran, rounding: _Rounding) -> Iterable[OutputCompar
         name = "output" if len(result.outputs) == 1 else f"output {number}"
         shaken = [ran.outputs[number] for ran in rounding.runs]
         axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        yield rounding.compare(Output(_INPUTS, name, axes), output_array, two, shaken)
+        yield rounding.compare(Output(label, name, axes), output_array, two, shaken)

@@ -19,10 +19,14 @@ _OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 def to_junit(document: words.Document) -> str:
     """Return the document as JUnit XML."""
+    suites = [_suite(document, layer, number) for number, layer in enumerate(document["layers"])]
+    return document_of([*suites, _verdict(document, len(suites))])
+
+
+def document_of(suites: Iterable[ElementTree.Element]) -> str:
+    """Return suites as JUnit XML."""
     root = ElementTree.Element("testsuites")
-    for number, layer in enumerate(document["layers"]):
-        root.append(_suite(document, layer, number))
-    root.append(_verdict(document, len(document["layers"])))
+    root.extend(suites)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -31,24 +35,24 @@ def _suite(document: words.Document, layer: words.Document, number: int) -> Elem
     group = words.clean(f"{words.pair(document)}: {words.called(layer)}")
     seen: set[tuple[str, ...]] = set()
     cases = [case for run in layer["runs"] for case in _cases(group, layer, run, seen)]
-    cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out") for case in layer["cases"] if case["skipped"]]
+    cases += [skipped(group, f"{case['name']}: not run", case["skipped"], "case left out") for case in layer["cases"] if case["skipped"]]
     output = f"{layer['description']}\nAgain: {document['command']}"
-    return _suite_of(document, group, number, cases, _properties(document, layer), output)
+    return suite_of(group, number, cases, document["created"], _properties(document, layer), output, document["warnings"])
 
 
 def _verdict(document: words.Document, number: int) -> ElementTree.Element:
     """Return a suite of one test case, which passes only where everything is equal, and one of both models that ran whole."""
     group, verdict = words.clean(words.pair(document)), Verdict.read(document)
-    case = _element("testcase", name="verdict", classname=group, time="0.000")
-    if verdict.word == words.LAYERS:
-        case.append(_element("skipped", message=words.clean(findings.finding(document))))
-    elif not verdict:
+    case = element("testcase", name="verdict", classname=group, time="0.000")
+    kind = words.outcome(verdict)
+    if kind == "skipped":
+        case.append(element("skipped", message=words.clean(findings.finding(document))))
+    elif kind != "passed":
         text = findings.headline(document)
-        kind = "failure" if verdict.word == words.DIFFERENT else "error"
-        case.append(_element(kind, text, message=words.clean(text), type=verdict.word))
+        case.append(element(kind, text, message=words.clean(text), type=verdict.word))
     cases = [case, *_whole_models(document, group)]
     limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
-    return _suite_of(document, group, number, cases, limits, str(verdict))
+    return suite_of(group, number, cases, document["created"], limits, str(verdict), document["warnings"])
 
 
 def _whole_models(document: words.Document, group: str) -> Iterator[ElementTree.Element]:
@@ -56,25 +60,26 @@ def _whole_models(document: words.Document, group: str) -> Iterator[ElementTree.
     outcome = document.get("whole")
     if outcome is None:
         return
-    case = _element("testcase", name="whole models", classname=group, time="0.000")
+    case = element("testcase", name="whole models", classname=group, time="0.000")
     if outcome["status"] == "not equal":
-        case.append(_element("failure", outcome["reason"], message=words.clean(outcome["reason"]), type=outcome["status"]))
+        case.append(element("failure", outcome["reason"], message=words.clean(outcome["reason"]), type=outcome["status"]))
     elif outcome["status"] == "not compared":
-        case.append(_element("skipped", message=words.clean(outcome["reason"])))
+        case.append(element("skipped", message=words.clean(outcome["reason"])))
     yield case
 
 
-def _suite_of(
-    document: words.Document,
+def suite_of(
     group: str,
     number: int,
     cases: Sequence[ElementTree.Element],
-    properties: Iterable[tuple[str, str]],
-    output: str,
+    created: str = "",
+    properties: Iterable[tuple[str, str]] = (),
+    output: str = "",
+    warnings: Sequence[str] = (),
 ) -> ElementTree.Element:
     """Return a suite of test cases, counted."""
-    moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
-    suite = _element(
+    moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", created)
+    suite = element(
         "testsuite",
         name=group,
         package="rnnconvert",
@@ -87,13 +92,13 @@ def _suite_of(
         skipped=str(sum(case.find("skipped") is not None for case in cases)),
         time=_seconds(sum(float(case.attrib["time"]) for case in cases)),
     )
-    listed = _element("properties")
+    listed = element("properties")
     for name, text in properties:
-        listed.append(_element("property", name=words.clean(name) or "(no name)", value=words.clean(text)))
+        listed.append(element("property", name=words.clean(name) or "(no name)", value=words.clean(text)))
     suite.append(listed)
     suite.extend(cases)
-    suite.append(_element("system-out", output))
-    suite.append(_element("system-err", "\n".join(document["warnings"])))
+    suite.append(element("system-out", output))
+    suite.append(element("system-err", "\n".join(warnings)))
     return suite
 
 
@@ -107,25 +112,25 @@ def _cases(of: str, layer: words.Document, run: words.Document, seen: set[tuple[
     if run["status"] != "ran":
         reason = f"{run['status']}: {run['reason']}"
         if words.blocks(run):
-            case = _element("testcase", name="it runs", classname=group, time="0.000")
-            case.append(_element("error", run["reason"], message=words.clean(reason), type=run["status"]))
+            case = element("testcase", name="it runs", classname=group, time="0.000")
+            case.append(element("error", run["reason"], message=words.clean(reason), type=run["status"]))
             yield case
         else:
-            yield _skipped(group, "it runs", reason, run["status"])
+            yield skipped(group, "it runs", reason, run["status"])
     elif not run["comparisons"] and words.state(run) == words.DIFFERENT:
-        case = _element("testcase", name="it is equal", classname=group, time="0.000")
-        case.append(_element("failure", _explanation(layer, run, seen), message="not equal", type="not equal"))
+        case = element("testcase", name="it is equal", classname=group, time="0.000")
+        case.append(element("failure", _explanation(layer, run, seen), message="not equal", type="not equal"))
         yield case
     elif not run["comparisons"]:
-        yield _skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
+        yield skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
     each = words.value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
     for comparison in run["comparisons"]:
         name = words.clean(f"{comparison['case']}: {comparison['output']}")
-        case = _element("testcase", name=name, classname=group, time=_seconds(each))
+        case = element("testcase", name=name, classname=group, time=_seconds(each))
         if not comparison["passed"]:
             text = f"{comparison['message'] or words.place(comparison)}\n{_explanation(layer, run, seen)}"
             message = f"off by {words.figures(comparison)}; {words.place(comparison)}"
-            case.append(_element("failure", text, message=words.clean(message), type="not equal"))
+            case.append(element("failure", text, message=words.clean(message), type="not equal"))
         yield case
 
 
@@ -138,9 +143,10 @@ def _explanation(layer: words.Document, run: words.Document, seen: set[tuple[str
     return "\n".join(["Symptoms:", *(f"  {text}" for text in texts)])
 
 
-def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
-    case = _element("testcase", name=words.clean(name), classname=group, time="0.000")
-    case.append(_element("skipped", message=words.clean(reason), type=kind))
+def skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
+    """Return a test case that was left out."""
+    case = element("testcase", name=words.clean(name), classname=group, time="0.000")
+    case.append(element("skipped", message=words.clean(reason), type=kind))
     return case
 
 
@@ -170,7 +176,7 @@ def _properties(document: words.Document, layer: words.Document) -> Iterator[tup
                 yield f"{words.title(run)}: {package}", version
 
 
-def _element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
+def element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
     """Return an element without characters that XML cannot hold."""
     element = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
     element.text = _OUTSIDE_XML.sub("", "\n".join(words.lines(content))) or None

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rnnconvert.core import verdict as verdicts
 from rnnconvert.core.printable import abridged
@@ -16,6 +16,9 @@ Document = dict[str, Any]
 
 EQUAL, BUT_FOR, BY_LAYER, LAYERS = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER, verdicts.LAYERS
 DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
+Outcome = Literal["passed", "failure", "error", "skipped"]
+"""What became of something, as JUnit has it."""
+
 SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}",
     BUT_FOR: "\N{ALMOST EQUAL TO}",
@@ -69,6 +72,13 @@ def tally(document: Document) -> Tally:
 def state(run: Document) -> str:
     """Return one of the keys of SYMBOLS."""
     return (run["verdict"] or UNCOMPARED) if run["status"] == "ran" else str(run["status"])
+
+
+def outcome(verdict: verdicts.Verdict) -> Outcome:
+    """Return what a verdict is in JUnit: what was left out of a comparison decides nothing, and is an error."""
+    if verdict:
+        return "passed"
+    return {DIFFERENT: "failure", LAYERS: "skipped"}.get(verdict.word, "error")  # type: ignore[return-value]
 
 
 def blocks(run: Document) -> bool:

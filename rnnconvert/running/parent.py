@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.remedies import Flag
@@ -87,12 +87,17 @@ class Process:
         """End it at once; whoever waits for an answer gets an error."""
         self._child.kill()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._child.poll() is not None
+
     def _last_words(self) -> str:
         self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
         return str(self._noise.read().decode(errors="replace"))
 
 
-def _limits(executor: Executor) -> list[str]:
+def limits(executor: Executor) -> list[str]:
     """Return what bounds a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
     return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
 
@@ -110,13 +115,30 @@ def _patience(request: Mapping[str, Any]) -> float:
     return float(PATIENCE + PATIENCE_PER_BYTE * size)
 
 
+class Keeper(Protocol):
+    """What keeps processes for those who come later: rnnconvert.running.kept."""
+
+    def running(self, executor: Executor) -> contextlib.AbstractContextManager[Process]:
+        """Return an executor's process, which may go on after the block."""
+        ...
+
+
+keeper: Keeper | None = None
+"""What keeps processes now; None where each ends with its block."""
+
+
+def running(executor: Executor) -> contextlib.AbstractContextManager[Process]:
+    """Return an executor's process, which ends with the block unless a keeper keeps it."""
+    return started(executor) if keeper is None else keeper.running(executor)
+
+
 @contextlib.contextmanager
-def running(executor: Executor) -> Iterator[Process]:
-    """Yield an executor's process, which ends with the block."""
+def started(executor: Executor) -> Iterator[Process]:
+    """Yield a new process of an executor, which ends with the block."""
     environment: Mapping[str, str] = executor.settings.get("environment", {})
     with tempfile.TemporaryFile() as noise:
         started = subprocess.Popen(
-            [executor.python, str(Path(child.__file__)), executor.module, *_limits(executor)],
+            [executor.python, str(Path(child.__file__)), executor.module, *limits(executor)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=noise,

@@ -53,6 +53,7 @@ class Witness:
     handed  inputs of one call after another, each with its name, or ""; None where they are drawn
     shakes  how often the model runs once more with each of its weights about one unit in the last place off
     exact   whether a model that computes in a coarser type than its weights have is to compute in theirs, where it can
+    named   whether open axes of different names have different lengths; otherwise those in one place have the same
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Witness:
         handed: Sequence[Sequence[tuple[str, Array]]] | None = None,
         shakes: int = 0,
         exact: bool = False,
+        named: bool = True,
     ) -> None:
         self.layers, self.exact = list(layers), exact
         self.handed, self._shakes, self._seed = handed, shakes, seed
-        self._random, self._sizes = np.random.RandomState(seed), sizes
+        self._random, self._sizes, self._by_name = np.random.RandomState(seed), sizes, named
         self._open: dict[Any, int] = {}
         self._inputs: Sequence[Array] = []
         self._stated: Sequence[ModelInput] = []
@@ -110,7 +112,7 @@ class Witness:
         Raises NotImplementedError for another kind of numbers, and for more than LARGEST.
         """
         shape = tuple(
-            dim if isinstance(dim, int) and dim > 0 else self.length(dim if isinstance(dim, str) and dim else place)
+            dim if isinstance(dim, int) and dim > 0 else self.length(dim if self._by_name and isinstance(dim, str) and dim else place)
             for place, dim in enumerate(dims)
         )
         if np.prod(shape, dtype=np.float64) > LARGEST:
@@ -303,8 +305,9 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
             return {"misfit": str(misfit)}
         return recorder.answer()
     error: tuple[str, ...] = ()
-    for sizes in SIZES:
-        recorder = Witness(wanted["layers"], wanted["seed"], sizes, None, shakes)
+    # Exporters name axes apart that have to be of one length.
+    for sizes, named in ((SIZES[0], True), (SIZES[0], False), *((longer, True) for longer in SIZES[1:])):
+        recorder = Witness(wanted["layers"], wanted["seed"], sizes, None, shakes, named=named)
         try:
             module.witness({**request, "witness": recorder})
             return recorder.answer()

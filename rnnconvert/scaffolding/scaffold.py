@@ -26,9 +26,10 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import FileModel, runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
+from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
-from rnnconvert.scaffolding.inputs import drawn
+from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
 from rnnconvert.scaffolding.simplify import simplify
 
 PathLike = str | os.PathLike[str]
@@ -141,7 +142,9 @@ def _proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
     unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
     notes = dict.fromkeys(note for entry in proof for note in entry.notes)
     _, *lines = str(WholeModels(tuple(worst.values()), tuple(unseen), tuple(notes))).splitlines()
-    return [f"{headline}: {len(proof)} runs of both models, on random inputs of several sizes; of each output the worst run:", *lines]
+    on_yours = " and on yours" if len(proof) > len(BATCHES_AND_TIMES) else ""
+    runs = f"{len(proof)} runs of both models, on random inputs of several sizes{on_yours}"
+    return [f"{headline}: {runs}; of each output the worst run:", *lines]
 
 
 def targets() -> dict[str, Target]:
@@ -158,7 +161,7 @@ def scaffold(
     example: Any = None,
     config: PathLike | None = None,
     weights: PathLike | None = None,
-    verify: bool = False,
+    verify: bool | PathLike = False,
     partial: bool = False,
     force: bool = False,
 ) -> Scaffolded:
@@ -172,7 +175,7 @@ def scaffold(
              fits is read
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
-             they are equal
+             they are equal; a .npy or .npz file of inputs, by their names or in the model's order: on these, too
     partial  write what is known: a layer or an operator that is not becomes a line that raises NotImplementedError
     force    replace files that exist
 
@@ -343,9 +346,10 @@ def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: lis
     return at_full_size
 
 
-def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool, force: bool) -> Scaffolded:
+def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool | PathLike, force: bool) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
+    user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
 
     def write(file: Path) -> None:
         file.write_text(done.text, encoding="utf-8")
@@ -354,6 +358,11 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         with ThreadPoolExecutor(1) as pool:  # the source's framework is imported in its process while the target's is in this one
             opening = pool.submit(contextvars.copy_context().run, giver.open) if verify else None
             filled_and_proved(file, opening)
+
+    def agreed(proof: WholeModels) -> None:
+        proofs.append(proof)
+        if not proof:
+            raise NotEqualError(done.output or done.source, proof)
 
     def filled_and_proved(file: Path, opening: Future[Any] | None) -> None:
         model, layers = target.model(file)
@@ -373,9 +382,9 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             shapes = source.shapes if isinstance(source, FileModel) else ()
             for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
                 # The second call: states would show in it.
-                proofs.append(_telling(lambda *calls: report.verify(calls[0], source=source, before=[calls[1]]), inputs, earlier))
-                if not proofs[-1]:
-                    raise NotEqualError(done.output or done.source, proofs[-1])
+                agreed(_telling(lambda *calls: report.verify(calls[0], source=source, before=[calls[1]]), inputs, earlier))
+            if user_inputs is not None:
+                agreed(report.verify(user_inputs, source=source))
         if done.weights:
             with replacing(Path(done.weights)) as part:
                 target.save(report.model, part, Path(done.weights).name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import time
@@ -10,13 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import numpy as np
-
 from rnnconvert.comparison.other_layers import compare_others
 from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
-from rnnconvert.containers.addresses import local
-from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Command, Flag, Setting
@@ -33,11 +28,11 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification import recorded
 from rnnconvert.verification.bounds import keep_within
 from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
-from rnnconvert.verification.plan import Plan, Watch, check
+from rnnconvert.verification.plan import RANDOM, Plan, Watch, check, decides_nothing
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import handed_apart, made_for, outlined
-from rnnconvert.verification.stored_cases import with_cases
+from rnnconvert.verification.stored_cases import OF_LAYERS, layers_sample, with_cases
 from rnnconvert.verification.truths import Truths
 from rnnconvert.verification.weighing import cost, weigh
 from rnnconvert.verification.witness import judge
@@ -62,6 +57,10 @@ def collect(
 def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
     """Read the models and pair their layers; raises as `collect` does."""
     check(plan, 1 if b is None else 2)
+    if layers_sample(plan) is not None:
+        decides_nothing(plan, RANDOM, "your own inputs are run instead of random ones")
+    elif plan.inputs is not None and plan.layers:
+        raise UsageError(f"{plan.inputs} holds inputs of whole models, and layers of them were chosen. {OF_LAYERS}")
     results = empty(plan)
     start = time.perf_counter()
     chosen = executors_named(plan.on)
@@ -121,7 +120,7 @@ def proceed(
             if subject.model == "A":
                 layer = results.layers[subject.stack.name] = with_cases(subject, plan)
                 # The user's own inputs, and cases that the user chose, are left as they are.
-                drawn = plan.given is None and plan.inputs is None
+                drawn = plan.given is None and layers_sample(plan) is None
                 results.warnings += keep_within(layer, subject, drawn)
                 ours = drawn and set(DEFAULT_CASES) <= set(plan.cases)
                 layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
@@ -163,6 +162,7 @@ def proceed(
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
         results.seconds["wait"] = time.perf_counter() - start
+        lanes.check_own_inputs()
         judge(results, subjects, lanes.recordings, prepared.tolerances)
         if not prepared.alone and not plan.layers:
             start = time.perf_counter()
@@ -257,14 +257,12 @@ def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
 
 def _unused(plan: Plan) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
-    if plan.inputs is not None:
-        with contextlib.suppress(OSError, ValueError, EOFError), np.load(local(plan.inputs), allow_pickle=False) as archive:
-            names = [file for file in archive.files if {*sample_names.canonical({file: 0})} & {"y", "h_n", "c_n"}]
-            if names:
-                yield (
-                    f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "
-                    f"compared with recorded outputs by {Command('diagnose', 'FILE', io=plan.inputs)}"
-                )
+    names = [name for name in layers_sample(plan) or () if name in ("y", "h_n", "c_n")]
+    if names:
+        yield (
+            f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "
+            f"compared with recorded outputs by {Command('diagnose', 'FILE', io=plan.inputs)}"
+        )
 
 
 def left_out(every: Checkpoint, chosen: Checkpoint) -> Iterator[Limit]:

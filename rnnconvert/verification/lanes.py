@@ -12,20 +12,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.errors import ExecutorError, UsageError
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.models import RunningModel, compare_models
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.ready import LayerRun
-from rnnconvert.verification.recording import Recording, record, wanted
+from rnnconvert.verification.recording import Recording, wanted
 from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
+from rnnconvert.verification.stored_cases import OF_LAYERS, models_inputs
 
 Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -113,6 +113,7 @@ class Lanes:
         self._recorded_now: set[str] = set()
         self._weights_alone: set[str] = set()
         self._models: dict[str, RunningModel] = {}
+        self._user_inputs = models_inputs(plan)
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Lanes:
@@ -178,7 +179,18 @@ class Lanes:
         if len(self._models) < 2:
             return ModelsCompared("not compared", "; ".join(f"{label}: {', '.join(whys)}" for label, whys in self._unrecorded.items()))
         self._watch("running both models on the same inputs")
-        return compare_models(self._models["A"], self._models["B"], tolerances)
+        return compare_models(self._models["A"], self._models["B"], tolerances, self._user_inputs)
+
+    def check_own_inputs(self) -> None:
+        """Raise UsageError where the user's own inputs of whole models are of no use: a model did not run whole."""
+        if self._user_inputs is None or not self._user_inputs.required:
+            return
+        idle = [label for label in ("A" if self._alone else "AB") if label not in self._models]
+        if idle:
+            whys = ", ".join(self._unrecorded.get(idle[0], ["no executor here runs its file"]))
+            names = ", ".join(filter(None, dict(self._user_inputs.arrays)))
+            of_models = f"{self._user_inputs.label} holds inputs of whole models" + (f" ({names})" if names else "")
+            raise UsageError(f"{of_models}, and {idle[0]} did not run whole: {whys}. {OF_LAYERS}")
 
     def _record(self, process: Process, folder: Path) -> bool:
         """Run whole the models whose own files an executor takes, once each; return whether one ran."""
@@ -186,14 +198,14 @@ class Lanes:
         ran = False
         for label in dict.fromkeys(subject.model for subject in self._subjects):
             recorded = [subject for subject in self._subjects if subject.model == label and subject.checkpoint.format == executor.format]
-            recorded = [subject for subject in recorded if wanted(subject, self._alone) and runs_as_written(executor, subject)]
+            recorded = [subject for subject in recorded if self._wanted(subject) and runs_as_written(executor, subject)]
             with self._lock:
                 if not recorded or label in self._recordings or label in self._recorded_now or self._stopped:
                     continue
                 self._recorded_now.add(label)
             self._watch(f"{executor.name}: running {label} whole")
             try:
-                self._models[label] = running_model(process, recorded, folder, self._seed)
+                self._models[label] = RunningModel.recorded(process, recorded, folder, self._seed, self._user_inputs, self._alone)
                 self._recordings[label] = self._models[label].recording
                 ran = True
             except ExecutorError as error:
@@ -203,6 +215,9 @@ class Lanes:
             finally:
                 self._recorded_now.discard(label)
         return ran
+
+    def _wanted(self, subject: Subject) -> bool:
+        return wanted(subject, self._alone) or (self._user_inputs is not None and self._user_inputs.required)
 
     def _run(self, lane: _Lane) -> None:
         waiting = lane.subjects
@@ -257,13 +272,6 @@ class Lanes:
                 with self._lock:
                     self._open.push(ours.pop_all())  # it runs the model again, beside the other one
         return refused, strange
-
-
-def running_model(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> RunningModel:
-    """Run the model of some layers whole, and return it with what it showed. Raises ExecutorError if it does not run."""
-    recording = record(process, subjects, folder, seed)
-    dtype = max((subject.stack.dtype for subject in subjects), key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
-    return RunningModel(process, recording, dtype)
 
 
 def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results | None = None) -> dict[str, set[str]]:

@@ -10,39 +10,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import ExecutorError
-from rnnconvert.core.malformed import malformed
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.judging.comparison import OutputComparison
-from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
+from rnnconvert.judging.judging import Output, Tolerance
+from rnnconvert.judging.whole import SHAKES, WholeJudge
+from rnnconvert.running.inputs import in_order
+from rnnconvert.running.models import ModelProcess, NamedArrays, RefusedInputsError
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.judgements import IMMENSE
-from rnnconvert.verification.recording import NamedArrays, Recording, is_input
+from rnnconvert.verification.recording import ModelsInputs, Recording, is_input, record
 from rnnconvert.verification.results import ModelsCompared
-
-SHAKES = 2
-"""How often the weights of one of the models are moved: the largest difference counts."""
+from rnnconvert.verification.running import Subject, own_file
 
 _ORDERS = 6
 """How many orders of inputs without common names are tried."""
-
-
-class _RefusedInputsError(Exception):
-    """Inputs that a model does not take."""
-
-
-@dataclass(frozen=True)
-class _OutputsOfCalls:
-    """The outputs of each call by their names, and those of each run with other weights."""
-
-    outputs: Sequence[dict[str, Array]]
-    shaken: Sequence[Sequence[dict[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -52,28 +41,55 @@ class RunningModel:
     dtype  the coarsest element type of its weights
     """
 
-    process: Process
+    model: ModelProcess
     recording: Recording
     dtype: np.dtype[Any]
+
+    @classmethod
+    def recorded(
+        cls, process: Process, subjects: Sequence[Subject], folder: Path, seed: int, inputs: ModelsInputs | None = None, alone: bool = False
+    ) -> RunningModel:
+        """Run the model of some layers whole (rnnconvert.verification.recording.record). Raises ExecutorError if it does not run."""
+        model = ModelProcess(process, own_file(process.executor, subjects[0], folder))
+        coarsest = max((subject.stack.dtype for subject in subjects), key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
+        return cls(model, record(model, subjects, seed, inputs, alone), coarsest)
 
     def run(self, calls: Sequence[NamedArrays], shakes: int) -> _OutputsOfCalls:
         """Return what the model gives for the inputs of one call after another, and as often with other weights.
 
-        Raises _RefusedInputsError for inputs that it does not take, or does not run on.
+        Raises RefusedInputsError for inputs that it does not take, or does not run on.
         """
-        request = {"layers": [], "seed": 0, "calls": calls, "shakes": shakes}
-        try:
-            answer = self.process.ask(file=self.recording.file, layers=[], witness=request)
-        except ExecutorError as error:
-            raise _RefusedInputsError(f"{error.executor}: {error.problem}") from None
-        if "misfit" in answer:
-            raise _RefusedInputsError(str(answer["misfit"]))
-        with malformed(lambda what: ExecutorError(self.process.executor.name, f"what it gave is not outputs: {what}")):
-            return _OutputsOfCalls(_by_call(answer["outputs"]), [_by_call(outputs) for outputs in answer["shaken"]])
+        answer = self.model.run(calls, shakes=shakes)
+        return _OutputsOfCalls(answer.run.outputs, [shaken.outputs for shaken in answer.shaken])
 
 
-def _by_call(outputs: Sequence[Sequence[tuple[str, Any]]]) -> list[dict[str, Array]]:
-    return [{str(name): np.asarray(array) for name, array in call} for call in outputs]
+@dataclass(frozen=True)
+class _OutputsOfCalls:
+    """The outputs of each call by their names, and those of each run with other weights."""
+
+    outputs: Sequence[Mapping[str, Array]]
+    shaken: Sequence[Sequence[Mapping[str, Array]]]
+
+
+def _inputs_for(inputs: ModelsInputs | None, model: RunningModel) -> NamedArrays:
+    """Return the user's own inputs as a model takes them, by its own names; nothing where it does not take them, and need not.
+
+    Raises UsageError where it has to.
+    """
+    if inputs is None:
+        return ()
+    names = [name for name, _ in model.recording.inputs]
+    try:
+        arrays = in_order(inputs.arrays, names, model.model.file)
+        if len(arrays) != len(names):
+            raise RefusedInputsError(f"it takes {len(names)} inputs ({listed(names)}), got {len(arrays)}")
+        call = list(zip(names, arrays, strict=True))
+        model.run([call], 0)
+    except (RefusedInputsError, UsageError) as error:
+        if not inputs.required:
+            return ()
+        raise UsageError(f"{inputs.label}: {model.model.file} does not run on these inputs: {error}") from None
+    return call
 
 
 @dataclass(frozen=True)
@@ -100,10 +116,16 @@ class _Handing:
         return (*notes, *(["the first two axes of its sequences are exchanged"] if self.turned else []))
 
 
-def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance]) -> ModelsCompared | None:
+def compare_models(
+    a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance], inputs: ModelsInputs | None = None
+) -> ModelsCompared | None:
     """Run both models on the same inputs and compare their outputs; "not compared" says why they could not be.
 
+    inputs  the user's own, on which they run, too
+
     Returns None for recurrent layers alone, of which nothing more could be compared than layer by layer.
+
+    Raises UsageError for inputs of the user's own that a model does not take.
     """
     executors = (a.recording.executor, b.recording.executor)
     for label, model in (("A", a), ("B", b)):
@@ -115,7 +137,7 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
     coarser = max((a, b), key=lambda model: float(ml_dtypes.finfo(model.dtype).eps))
     chosen: ModelsCompared | None = None
-    for handing, outcome in _runs(a, b, coarser):
+    for handing, outcome in _runs(a, b, coarser, inputs):
         if isinstance(outcome, str):
             chosen = chosen or ModelsCompared("not compared", outcome)
             continue
@@ -130,16 +152,18 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
 
 
 def _runs(
-    a: RunningModel, b: RunningModel, coarser: RunningModel
+    a: RunningModel, b: RunningModel, coarser: RunningModel, inputs: ModelsInputs | None
 ) -> Iterator[tuple[_Handing, tuple[_OutputsOfCalls, _OutputsOfCalls] | str]]:
     """Yield what both gave, A's first, for each way to hand the inputs of one to the other, or why they did not run."""
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
+        more = _inputs_for(inputs, giver)
         for handing in _handings(giver.recording, taker.recording):
-            for calls in giver.recording.calls():
+            for drawn in giver.recording.calls():
+                calls = [*drawn, more] if more else drawn
                 try:
                     ours, theirs = _both(giver, taker, calls, [handing.of(call) for call in calls], coarser)
-                except _RefusedInputsError as misfit:
+                except RefusedInputsError as misfit:
                     yield handing, f"{label} does not run on the inputs of the other: {misfit}"
                     continue
                 ran = True
@@ -258,16 +282,10 @@ class _Judge:
         if value is None:
             value = np.full_like(truth, np.nan, np.float64)
         by_b = (self.by_b and bool(self.b.shaken)) or not self.a.shaken
-        floors = []
-        for shaken in self.b.shaken if by_b else self.a.shaken:
-            moved = self._as_ours(shaken[call][other], truth) if by_b else shaken[call][name]
-            if moved is not None:
-                floors.append(truth + (moved.astype(np.float64) - value.astype(np.float64)) if by_b else moved)
-        axes = tuple(f"axis {axis}" for axis in range(truth.ndim))
-        largest = float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0))
-        if 0 < largest < 1:  # what is allowed beside the floor is meant for values of about 1
-            truth, value, floors = truth / largest, value / largest, [floor / largest for floor in floors]
-        return compare(Output("whole", label, axes), value, truth, Allowance(floors, self.dtype, tolerance(label, self.tolerances)))
+        shaken = [self._as_ours(run[call][other], truth) for run in self.b.shaken] if by_b else [run[call][name] for run in self.a.shaken]
+        moved = [array for array in shaken if array is not None]
+        judge = WholeJudge(self.dtype, not by_b, self.tolerances)
+        return judge.compare(Output("whole", label, tuple(f"axis {axis}" for axis in range(truth.ndim))), value, truth, moved)
 
 
 def _values(comparison: OutputComparison) -> tuple[float, float, float]:

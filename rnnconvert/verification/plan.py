@@ -28,7 +28,8 @@ class Plan:
     time       how many steps
     lengths    of the sequences in the case "lengths", instead of random ones
     gradients  whether gradients are run too
-    inputs     a .npz with x (time, batch, in), optionally h_0, c_0 and lengths, in place of random cases
+    inputs     a .npz with x (time, batch, in), optionally h_0, c_0 and lengths, in place of random cases; or a .npy or .npz with inputs
+               of whole models, by their names or in their order, on which they run, too
     layers     names of A's layers; all if none
     pairs      "A=B", where names and sizes do not show which layer of B is which of A's
     settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
@@ -94,6 +95,10 @@ FLAGS = {
 """The fields of a plan that decide what is run, and the options of the command line that set them."""
 
 
+RANDOM = ("cases", "batch", "time", "lengths")
+"""The fields that decide what is drawn for layers."""
+
+
 def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
     """Raise UsageError for a field of a plan that is set but would decide nothing.
 
@@ -113,13 +118,10 @@ def check(plan: Plan, models: int) -> None:
     """
     if models < 2:
         decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it is about a second model, B, but there is none")
-    random = ("cases", "batch", "time", "lengths")
     if plan.given is not None:
         why = "the inputs of saved results are run unchanged"
         weighed = any(case.cotangents for layer in plan.given.layers.values() for case in layer.cases)
-        decides_nothing(plan, (*random, "seed", "inputs", *([] if weighed else ["gradients"])), why)
-    if plan.inputs is not None:
-        decides_nothing(plan, random, "your own inputs are run instead of random ones")
+        decides_nothing(plan, (*RANDOM, "seed", "inputs", *([] if weighed else ["gradients"])), why)
     if plan.lengths is not None and "lengths" not in plan.cases:
         decides_nothing(plan, ("lengths",), 'it belongs to the case "lengths", which does not run')
     if plan.lengths is not None and plan.batch != len(plan.lengths):

@@ -12,9 +12,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError
-from rnnconvert.core.malformed import malformed
-from rnnconvert.running.parent import Process
-from rnnconvert.verification.running import Subject, own_file, rounding
+from rnnconvert.running.models import Calls, ModelAnswer, ModelProcess, NamedArrays, RefusedInputsError
+from rnnconvert.verification.running import Subject, rounding
 
 SMALL = 1 << 20
 """A file of more bytes is run whole only beside another, or where layers were joined: to load a model again takes time."""
@@ -25,8 +24,19 @@ MOST_BYTES = 1 << 26
 MOST_FILES = 16
 """A folder of more files is not a small model."""
 
-Calls = Sequence[Mapping[str, Any]]
-NamedArrays = Sequence[tuple[str, Array]]
+
+@dataclass(frozen=True)
+class ModelsInputs:
+    """The user's own inputs of whole models.
+
+    label     where they are from
+    arrays    one for each input, by the names of either model, or in order
+    required  whether the models have to take them: an input of their layers may be one of the models, too, or not
+    """
+
+    label: str
+    arrays: NamedArrays
+    required: bool
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,6 @@ class Recording:
     outputs   what it gave in the first run, by name
     random    whether it gave something else in the second
     rounding  the element types that the executor rounds like, by that of the weights
-    file      the file that ran, as the executor takes it
     """
 
     executor: str
@@ -52,7 +61,6 @@ class Recording:
     outputs: Mapping[str, Array]
     random: bool
     rounding: Mapping[str, str]
-    file: str = ""
 
     def calls(self) -> Iterator[list[NamedArrays]]:
         """Yield inputs of calls one after the other: the same ones twice and others, longer where they may be; then without these."""
@@ -95,38 +103,35 @@ def wanted(subject: Subject, alone: bool) -> bool:
     return len(subject.pieces) > 1 or (0 < len(sizes) <= MOST_FILES and sum(sizes) <= (SMALL if alone else MOST_BYTES))
 
 
-def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
-    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
+def record(
+    model: ModelProcess, subjects: Sequence[Subject], seed: int, inputs: ModelsInputs | None = None, alone: bool = False
+) -> Recording:
+    """Run the model of these layers whole, on drawn inputs; where it runs on none, or there is no other model, on the user's own.
+
+    Raises ExecutorError if the executor does not run it.
+    """
     names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
-    executor = process.executor
-    file = own_file(executor, subjects[0], folder)
-    answer = process.ask(file=file, layers=[], witness={"layers": names, "seed": seed})
-    with malformed(lambda what: ExecutorError(executor.name, f"its recording is not one: {what}")):
-        runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
-        stated = [(str(name), None if dims is None else list(dims)) for name, dims, _ in answer["stated"]]
-        names = [name for name, _ in stated] or [""] * len(answer["inputs"])
-        inputs = [(name, np.asarray(array)) for name, array in zip(names, answer["inputs"], strict=True)]
-        stated = stated or [("", None)] * len(inputs)
-        outputs, again = ({str(name): np.asarray(array) for name, array in run} for run in answer["outputs"][:2])
-        reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
+    executor = model.process.executor
+
+    def on_those(arrays: NamedArrays) -> ModelAnswer:
+        try:
+            return model.run([arrays, arrays], names)
+        except RefusedInputsError as error:
+            raise ExecutorError(executor.name, str(error)) from None
+
+    drawn = inputs is None or not (alone and inputs.required)
+    try:
+        answer = model.drawn(names, seed) if inputs is None or drawn else on_those(inputs.arrays)
+    except ExecutorError:
+        if inputs is None or not drawn:
+            raise
+        answer, drawn = on_those(inputs.arrays), False
+    outputs, again = answer.run.outputs[:2]
     types = {kind for subject in subjects for kind in (str(subject.stack.dtype), subject.computed_in)}
     rounds = {dtype: rounding(executor, dtype) for dtype in types}
-    random = any(not np.allclose(array, again[name], 1e-3, 1e-3, equal_nan=True) for name, array in outputs.items())
-    return Recording(executor.name, runs, reasons, inputs, stated, outputs, random, rounds, file)
-
-
-def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call whose arrays have the axes that they should have. Raises ValueError for others."""
-    checked: dict[str, Any] = {}
-    for name, axes in (("x", 3), ("y", 3), ("last", 2), ("mask", 2)):
-        checked[name] = None if call[name] is None else np.asarray(call[name])
-        if checked[name] is not None and checked[name].ndim != axes:
-            raise ValueError(f"{name} of the shape {checked[name].shape}")
-    if checked["x"] is None:
-        raise ValueError("no x")
-    for name in ("hidden", "cell", "h_n", "c_n"):
-        checked[name] = None if call[name] is None else [np.asarray(state) for state in call[name]]
-    return checked
+    # What goes on from one call to the next gives other numbers in the second, too.
+    random = drawn and any(not np.allclose(array, again[name], 1e-3, 1e-3, equal_nan=True) for name, array in outputs.items())
+    return Recording(executor.name, answer.run.layers, answer.reasons, answer.inputs, answer.stated, outputs, random, rounds)
 
 
 def carried_on(calls: Calls) -> list[Mapping[str, Any]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
-from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import cases as given_cases
 from rnnconvert.judging.case_kinds import Case, Skipped
 from rnnconvert.judging.cases import Draw
+from rnnconvert.running.inputs import read_inputs
 from rnnconvert.verification.plan import Plan
+from rnnconvert.verification.recording import ModelsInputs
 from rnnconvert.verification.results import LayerResults
 from rnnconvert.verification.running import Subject
 from rnnconvert.verification.stated import outlined
@@ -24,11 +26,11 @@ def with_cases(subject: Subject, plan: Plan) -> LayerResults:
     skipped: list[Skipped] = []
     if plan.given is not None:
         cases = _stored_cases(plan, stack)
-    elif plan.inputs is None:
+    elif (sample := layers_sample(plan)) is None:
         draw = Draw(plan.cases, plan.seed, plan.batch, plan.time, plan.lengths)
         cases, skipped = given_cases.cases(stack, draw, plan.gradients)
     else:
-        cases = [_sample_case(plan, subject)]
+        cases = [_sample_case(plan, sample, subject)]
     layer_results = LayerResults(stack.name, stack.describe(), cases=cases, skipped=skipped)
     layer_results.stated[subject.model] = outlined(stack)
     return layer_results
@@ -51,14 +53,36 @@ def _stored_cases(plan: Plan, stack: Recurrent) -> list[Case]:
     return stored.cases
 
 
-def _sample_case(plan: Plan, subject: Subject) -> Case:
-    """Return the user's own inputs."""
-    assert plan.inputs is not None
+OF_LAYERS = "Inputs of the layers are x (time, batch, in), optionally h_0, c_0 and lengths"
+"""What a file holds that is for layers, and not for whole models."""
+
+
+def layers_sample(plan: Plan) -> dict[str, Array] | None:
+    """Return the user's own inputs of the layers, by our names; None where there are none, or they are those of whole models.
+
+    Raises UnreadableError for a file that holds no arrays.
+    """
+    if plan.inputs is None:
+        return None
     try:
-        with np.load(local(plan.inputs), allow_pickle=False) as archive:
-            arrays = sample_names.canonical({name: archive[name] for name in archive.files}, plan.inputs)
-    except (OSError, ValueError, EOFError) as error:
-        raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
+        return sample_names.canonical(dict(read_inputs(plan.inputs)), plan.inputs)
+    except UsageError:  # names that no layer has are those of a model
+        return None
+
+
+def models_inputs(plan: Plan) -> ModelsInputs | None:
+    """Return the user's own inputs of the whole models; what may be that of their layers alone is theirs if they take it."""
+    if plan.inputs is None:
+        return None
+    sample = layers_sample(plan)
+    if sample is None:
+        return ModelsInputs(plan.inputs, read_inputs(plan.inputs), required=True)
+    return ModelsInputs(plan.inputs, [("", sample["x"])], required=False) if "x" in sample else None
+
+
+def _sample_case(plan: Plan, arrays: Mapping[str, Array], subject: Subject) -> Case:
+    """Return the user's own inputs of a layer."""
+    assert plan.inputs is not None
     if "x" not in arrays:
         raise UnreadableError(plan.inputs, "it has no input x", "Add x, (time, batch, in); h_0, c_0 and lengths are optional.")
     if "c_0" in arrays and "h_0" not in arrays:

@@ -18,7 +18,8 @@ from rnnconvert.judging.case_kinds import Case, state_widths
 from rnnconvert.judging.cases import shaken
 from rnnconvert.judging.comparison import OutputComparison, parts
 from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
-from rnnconvert.verification.recording import Calls, Recording, apart, carried_on, follows, gap, is_input, rows_of
+from rnnconvert.running.models import Calls
+from rnnconvert.verification.recording import Recording, apart, carried_on, follows, gap, is_input, rows_of
 from rnnconvert.verification.results import ModelRun
 from rnnconvert.verification.running import Subject
 

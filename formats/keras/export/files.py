@@ -19,7 +19,7 @@ from onnx import helper
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.layer_config import of_file
-from rnnconvert.core.arrays import nbytes
+from rnnconvert.core.arrays import Array, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import whole_run
@@ -38,8 +38,10 @@ from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import ModelCalls, WholeModels, compared
+from rnnconvert.running.inputs import read_inputs
 from rnnconvert.verification.beyond import beyond
 
 _TYPES = {
@@ -94,7 +96,12 @@ class Exported:
 
 
 def export_model(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False, verify: bool = False
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    verify: bool | str | os.PathLike[str] = False,
 ) -> Exported:
     """Write a whole Keras model as one ONNX graph.
 
@@ -102,7 +109,8 @@ def export_model(
     target   the .onnx file to write
     force    replace the target if it exists
     dry_run  write nothing
-    verify   run the model in Keras and the graph in onnxruntime on inputs drawn for them, and keep the file only if they agree
+    verify   run the model in Keras and the graph in onnxruntime on inputs drawn for them, and keep the file only if they agree; a .npy
+             or .npz file of inputs, by their names or in the model's order: on these, too
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model.
@@ -122,16 +130,22 @@ def export_model(
     if not verify:
         onnx_write.write(out, proto, model.build.arrays)
         return done
+    user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
     _, proof = kept_if_equal(
-        out, force, lambda written: onnx_write.write(written, proto, model.build.arrays), lambda written: _compared(path, written)
+        out,
+        force,
+        lambda written: onnx_write.write(written, proto, model.build.arrays),
+        lambda written: _compared(path, written, user_inputs),
     )
     return replace(done, proof=str(proof))
 
 
-def _compared(source: Path, exported: Path) -> WholeModels:
-    """Return what the model gives in Keras and the graph in onnxruntime, for inputs that are drawn for it."""
-    loaded = whole_run.open_file(source)
-    proof = compared(str(exported), loaded, [], ModelCalls(loaded.drawn()))
+def _compared(source: Path, exported: Path, user_inputs: Mapping[str, Array] | None) -> WholeModels:
+    """Return what the model gives in Keras and the graph in onnxruntime, for inputs that are drawn for it, and for a user's own."""
+    loaded, written = whole_run.open_file(source), runners()["onnx"].open_file(exported)
+    proof = compared(written, loaded, [], ModelCalls(loaded.drawn(), label="inputs drawn"))
+    if user_inputs is not None:
+        proof = proof.joined(compared(written, loaded, [], ModelCalls(user_inputs, label="your inputs")))
     return replace(proof, limits=tuple(beyond(exported, "onnxruntime-cpu")))
 
 
