@@ -29,7 +29,7 @@ class IndexEntry:
     name     what it is called
     outcome  as JUnit has it: an error is what could not be decided
     word     the same in words
-    text     what was rows, or why it was not
+    text     what was shown, or why it was not
     seconds  how long it took
     report   the page that has all of it
     """
@@ -78,7 +78,7 @@ def _html(title: str, entries: Sequence[IndexEntry], folder: Path) -> str:
         el("dl", [el("div", el("dt", word), el("dd", f"{count:,} of {len(entries):,}")) for word, count in counts], class_="figures"),
         class_=f"verdict {'bad' if failed else 'good' if len(passed) == len(entries) else 'neutral'}",
     )
-    head = el("tr", [el("th", text, scope="col") for text in ("", "", "what was rows", "seconds")])
+    head = el("tr", [el("th", text, scope="col") for text in ("", "", "what was shown", "seconds")])
     table = el("table", el("thead", head), el("tbody", [_row(entry, folder) for entry in rows]))
     more = el("p", f"and {left:,} more that passed", class_="note") if left > 0 else None
     return page(title, header, el("main", scrolling(table, title), more))
