@@ -57,11 +57,16 @@ class Ran:
     taps: Mapping[str, Tap]
 
 
+class NotRunError(UsageError):
+    """The model of a file does not run: its executor refuses it, or cannot load it."""
+
+
 class FileModel:
     """The model of a file, which an executor runs in a process of its own, with its limits; the process ends with it.
 
     path    the file as its user has it
     notes   what a reader of a comparison should know of how it runs
+    names   those of its inputs, in their order
     shapes  those of its inputs, None for an axis of any size; () for an input that does not say
     """
 
@@ -85,7 +90,7 @@ class FileModel:
         settings   how the file is read where its layers are examined
         until      what is closed with it: a folder with the file that runs
 
-        Raises UsageError for a file that the executor refuses or cannot load, MissingPackageError without one.
+        Raises NotRunError for a file that the executor refuses or cannot load, MissingPackageError without one.
         """
         self.path, self._run, self._inputs, self._outputs, self._settings = path, run or path, inputs, outputs, settings
         ended = until or contextlib.ExitStack()
@@ -94,13 +99,12 @@ class FileModel:
         try:
             answer = self._asked([], (), 0)
         except ExecutorError as error:
-            raise UsageError(f"{path} is not run: {error.problem}") from None
+            raise NotRunError(f"{path} is not run: {error.problem}") from None
         self._names = [str(name) for name, _, _ in answer["stated"]]
+        self.names = tuple(_ordered(self._names, inputs))
         self.notes = (*notes, *map(str, answer["notes"]))
         stated = dict(zip(self._names, (dims or () for _, dims, _ in answer["stated"]), strict=True))
-        self.shapes = tuple(
-            tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name]) for name in _ordered(self._names, inputs)
-        )
+        self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name]) for name in self.names)
 
     @functools.cached_property
     def model(self) -> Model:
@@ -114,20 +118,36 @@ class FileModel:
 
         Raises UsageError for inputs that the model does not take, and where it does not run on them.
         """
-        names = _ordered(self._names, self._inputs)
-        calls = [
-            [(names[place] if len(names) == len(call) else "", np.asarray(array)) for place, array in enumerate(call)]
-            for call in (*before, inputs)
-        ]
         places = _places(units)
+        answer = self._called((*before, inputs), list(places), shakes)
+        shaken = zip((outputs[-1] for outputs in answer["shaken"]), answer["shaken_runs"], strict=True)
+        return self._ran(answer["outputs"][-1], answer["runs"][-1], places), [self._ran(*each, places) for each in shaken]
+
+    def apart(
+        self, calls: Sequence[Sequence[Array]], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()
+    ) -> tuple[list[tuple[Array, ...]], list[list[tuple[Array, ...]]]]:
+        """Return what the model gives for each of several calls, each begun anew, and the same with its weights moved, several times.
+
+        changes  weights of the model, each with the numbers that take its place
+
+        Raises UsageError for inputs or weights that are not the model's, and where it does not run on them.
+        """
+        answer = self._called(calls, (), shakes, apart=True, changes=list(changes))
+        every = [[self._outputs_of(call) for call in several] for several in (answer["outputs"], *answer["shaken"])]
+        return every[0], every[1:]
+
+    def _called(self, calls: Sequence[Sequence[Array]], layers: Sequence[str], shakes: int, **more: Any) -> dict[str, Any]:
+        names = self.names
+        named = [
+            [(names[place] if len(names) == len(call) else "", np.asarray(array)) for place, array in enumerate(call)] for call in calls
+        ]
         try:
-            answer = self._asked(calls, list(places), shakes)
+            answer = self._asked(named, layers, shakes, **more)
         except ExecutorError as error:
             raise UsageError(f"{self.path} does not run on these inputs: {error.problem}") from None
         if "misfit" in answer:
             raise UsageError(f"{self.path} is not run on these inputs: {answer['misfit']}")
-        shaken = zip((outputs[-1] for outputs in answer["shaken"]), answer["shaken_runs"], strict=True)
-        return self._ran(answer["outputs"][-1], answer["runs"][-1], places), [self._ran(*each, places) for each in shaken]
+        return answer
 
     def drawn(self) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
@@ -139,19 +159,23 @@ class FileModel:
         except ExecutorError as error:
             raise UsageError(f"{self.path} does not run on inputs that are drawn for it: {error.problem}") from None
         inputs = [np.array(array) for array in answer["inputs"]]
-        for array, padding in zip(inputs, answer["paddings"], strict=True):
+        paddings = answer["paddings"] or [None] * len(inputs)  # an archive states none
+        for array, padding in zip(inputs, paddings, strict=True):
             if padding is not None and array.ndim > 1 and array.shape[1] > 3:
                 array[0, 1] = padding
         return inputs
 
-    def _asked(self, calls: Sequence[Any] | None, layers: Sequence[str], shakes: int) -> dict[str, Any]:
-        wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True}
+    def _asked(self, calls: Sequence[Any] | None, layers: Sequence[str], shakes: int, **more: Any) -> dict[str, Any]:
+        wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True, **more}
         return self._process.ask(file=str(self._run), layers=[], witness=wanted)
 
     def _ran(self, outputs: Sequence[Any], run: Mapping[str, Any], places: Mapping[str, str]) -> Ran:
-        by_name = {str(name): np.asarray(array) for name, array in outputs}
         taps = {places[name]: _tap(calls) for name, calls in run.items()}
-        return Ran(tuple(by_name[name] for name in _ordered(list(by_name), self._outputs)), {k: tap for k, tap in taps.items() if tap})
+        return Ran(self._outputs_of(outputs), {k: tap for k, tap in taps.items() if tap})
+
+    def _outputs_of(self, outputs: Sequence[Any]) -> tuple[Array, ...]:
+        by_name = {str(name): np.asarray(array) for name, array in outputs}
+        return tuple(by_name[name] for name in _ordered(list(by_name), self._outputs))
 
 
 def _able(names: Sequence[str], path: Path) -> Executor:
