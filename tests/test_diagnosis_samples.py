@@ -147,17 +147,17 @@ def test_a_right_file_computes_its_sample_in_its_own_axes(ending: str, to: str |
     pair = written("lstm", tmp_path, ending, to)
     assert pair is not None
     checkpoint = rc.load(pair[0])
-    (own,) = [checkpoint.batch_first.get(name) for name in checkpoint.layers]
-    own = False if ending == ".onnx" else own  # the operator runs, and takes the time first
+    stated = checkpoint.batch_first.get(next(iter(checkpoint.layers)))
+    stated = False if ending == ".onnx" else stated  # the operator runs, and takes the time first
     sample = sample_of(pair[1])
     batch_first = {name: array.swapaxes(0, 1) for name, array in sample.items()}
     for first, io in ((False, sample), (True, batch_first), (False, {**sample, "output": sample["output"][-1]})):
         findings = rc.diagnose(pair[0], io=io)
         fault = findings.layers[0].fault or (findings.model.fault if findings.model is not None else "")
         axes = "batch, time, in" if first else "time, batch, in"
-        if own is None:
+        if stated is None:
             assert findings.equal and findings.layers[0].sentences == (f"the file computes the sample, with x as ({axes})",)
-        elif own == first:
+        elif stated == first:
             assert findings.equal and not fault, str(findings)
         elif io["output"].ndim == 3:
             assert not findings.equal and fault == "batch and time exchanged", str(findings)

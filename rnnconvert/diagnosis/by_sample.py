@@ -128,7 +128,7 @@ class _SampledLayer:
         self._dtype = self._search.dtype
 
     def right(self) -> Sampled | None:
-        """Return that the layer computes the sample, or would with axes that the file says it has not; None if it does not."""
+        """Return that the layer computes the sample, or would if its axes were exchanged; None if neither."""
         merge = self._stack.layers[-1].merge
         matching = [sample for sample in self._samples if ratio(self._stack, sample, merge, self._dtype) <= 1]
         if not matching:

@@ -1,6 +1,6 @@
 """What people do wrong around recurrent layers, each as what it does to a whole model's inputs, outputs or one of its weights.
 
-These tables stand beside those of layers (fault_tables): a model's fault needs no reference, since the model itself runs with it.
+fault_tables has those of layers; these need no reference, since the model itself runs with them.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ EXCHANGED = ModelFault(
 
 OUTPUT_FAULTS = (
     *(
-        ModelFault(f"{name} at the end", f"{words} is applied to its output", f"put {words} at the end of both or of neither", output=change)
+        ModelFault(f"{name} at the end", f"{words} is applied to its output", f"give {words} to both or to neither", output=change)
         for name, words, change in (
             ("softmax", "softmax", _softmax(-1)),
             ("log_softmax", "log_softmax", _log_softmax),
@@ -221,7 +221,11 @@ _WEIGHTS: tuple[tuple[str, str, bool, Callable[[Array], Array]], ...] = (
     ("negated", "has the other sign", False, lambda array: -array),
     ("missing", "is zero", False, lambda array: np.zeros_like(array) if array.ndim == 1 else array),
     ("row 0 zeroed", "is zero in row 0, as for padding", True, _without_first),
-    *((f"rows {words}", f"has its rows {words}", True, _shifted(step, fill)) for step, words in ((1, "1 lower"), (-1, "1 higher")) for fill in (True, False)),
+    *(
+        (f"rows {words}", f"has its rows {words}", True, _shifted(step, fill))
+        for step, words in ((1, "1 lower"), (-1, "1 higher"))
+        for fill in (True, False)
+    ),
 )  # fmt: skip
 """What happens to a weight: the name, what completes "the weight ...", whether it is one of tables (embeddings), and how."""
 

@@ -6,6 +6,7 @@ A fault is named only if it explains every output of every call, to what roundin
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Allowance, Output, compare
 
 UNEXPLAINED = "no fault that was tried explains it"
-"""What is told of whole models that differ for no known reason."""
+"""The sentence about whole models that differ for no reason that was tried."""
 
 _MARGIN = 10
 """How many times what rounding explains a difference must be to be explained by anything else."""
@@ -36,7 +37,9 @@ _NUMBERS = 8
 _WIDEST = 16
 """The most features of an input for each of which a factor is searched."""
 
-_ITERATIONS = 15
+_STARTS, _ITERATIONS, _PROGRESS = 2, 15, 0.8
+"""From how many starts constants are searched, in how many steps at most, and what part a step may leave at most: near the right ones
+it leaves next to nothing."""
 
 Status = Literal["equal", "not equal", "not compared"]
 
@@ -60,7 +63,7 @@ class ModelDiagnosis:
 
 
 @dataclass(frozen=True, eq=False)
-class _Off:
+class _OutputOff:
     """How far one output is off, over all calls."""
 
     ratio: float
@@ -69,7 +72,7 @@ class _Off:
     telling: bool = True
 
 
-_APART = _Off(np.inf, np.inf, 0.0)
+_APART = _OutputOff(np.inf, np.inf, 0.0)
 
 
 class _ModelSearch:
@@ -104,23 +107,22 @@ class _ModelSearch:
         return bool(self._base.shaken or self._target.shaken) and any(off.telling for off in self.offs)
 
     @property
-    def worst(self) -> _Off:
+    def worst(self) -> _OutputOff:
         """How far the worst output is off."""
         return max(self.offs, key=lambda off: off.ratio)
 
-    def explanations(self) -> list[ModelFault]:
-        """Return the faults with which it gives what it should; those with constants only if no other does."""
-        if self.worst.ratio < _MARGIN or not self.telling or not self._varies():
-            return []
-        with np.errstate(all="ignore"):
-            for exact in (True, False):
-                faults: dict[str, ModelFault] = {}
+    def explanations(self, exact: bool) -> list[ModelFault]:
+        """Return the faults with which it gives what it should.
+
+        exact  those without constants of their own, or the others, which are asked for where no other explains it
+        """
+        faults: dict[str, ModelFault] = {}
+        if self.worst.ratio >= _MARGIN and self.telling and self._varies():
+            with np.errstate(all="ignore"):
                 for fault in self._faults(exact):
                     if fault.sentence not in faults and self._meets(fault):
                         faults[fault.sentence] = fault
-                if faults:
-                    return list(faults.values())
-        return []
+        return list(faults.values())
 
     def behind_target(self) -> list[ModelFault]:
         """Return the faults of outputs with which what it should give is what it gives."""
@@ -206,11 +208,11 @@ class _ModelSearch:
                 return False
         return True
 
-    def _off(self, runs: ModelRuns, target: ModelRuns | None = None) -> list[_Off]:
+    def _off(self, runs: ModelRuns, target: ModelRuns | None = None) -> list[_OutputOff]:
         target = self._target if target is None else target
         return [self._of_output(runs, target, number, place) for number, place in enumerate(self._places)]
 
-    def _of_output(self, runs: ModelRuns, target: ModelRuns, number: int, place: int | None) -> _Off:
+    def _of_output(self, runs: ModelRuns, target: ModelRuns, number: int, place: int | None) -> _OutputOff:
         """Return how far an output is off in the call in which that is most."""
         comparisons: list[OutputComparison] = []
         for call, (values, truths) in enumerate(zip(runs.outputs, target.outputs, strict=True)):
@@ -229,9 +231,9 @@ class _ModelSearch:
             comparison = compare(output, value / scale, truth / scale, allowance)
             comparisons.append(dataclasses.replace(comparison, error=comparison.error * scale, allowed=comparison.allowed * scale))
         worst = max(comparisons, key=lambda comparison: comparison.ratio)
-        return _Off(worst.ratio, worst.error, worst.allowed, any(comparison.telling for comparison in comparisons))
+        return _OutputOff(worst.ratio, worst.error, worst.allowed, any(comparison.telling for comparison in comparisons))
 
-    def _explained(self, offs: Sequence[_Off], target: ModelRuns) -> bool:
+    def _explained(self, offs: Sequence[_OutputOff], target: ModelRuns) -> bool:
         """Return whether outputs are right, those that differed before by far more than is allowed now."""
         clear = all(before.ratio <= 1 or before.error >= _MARGIN * off.allowed for before, off in zip(self.offs, offs, strict=True))
         return clear and all(off.ratio <= 1 and off.telling for off in offs) and self._varies(target)
@@ -282,7 +284,7 @@ class _ModelSearch:
             if width > 1 and best[0] < np.inf:
                 starts.append(np.repeat(best[1].reshape(2, 1), width, axis=1))
             ranked = sorted(zip(self._residuals(starts), starts, strict=True), key=lambda entry: _size(entry[0]))
-            for residual, start in ranked[:3]:
+            for residual, start in ranked[:_STARTS]:
                 best = min(best, self._descended(start, residual), key=lambda entry: entry[0])
                 fault = _linear("input", *best[1].reshape(2, -1))
                 if self._meets(fault):
@@ -320,7 +322,7 @@ class _ModelSearch:
             step = np.linalg.lstsq(np.stack(columns, axis=1), residual, rcond=None)[0].reshape(constants.shape)
             trials = [constants - part * step for part in (1.0, 0.3, 0.1)]
             left, trial = min(zip(self._residuals(trials), trials, strict=True), key=lambda entry: _size(entry[0]))
-            if _size(left) >= _size(residual):
+            if not _size(left) < _PROGRESS * _size(residual):
                 break
             constants, residual = trial, left
         return _size(residual), constants
@@ -332,8 +334,8 @@ def _linear(what: str, factor: Array, offset: Array, plain: bool = True) -> Mode
     plain  whether by plain constants, where they are near those
     """
     if plain:
-        usual = next((scale for scale in SCALES if np.allclose(factor, scale, rtol=1e-4, atol=0)), None)
-        factor = factor if usual is None else np.full_like(factor, usual)
+        round_factor = next((scale for scale in SCALES if np.allclose(factor, scale, rtol=1e-4, atol=0)), None)
+        factor = factor if round_factor is None else np.full_like(factor, round_factor)
         offset = np.where(np.abs(offset) < 1e-5 * np.maximum(np.abs(factor), 1e-3), 0.0, offset)
 
     def change(array: Array) -> Array | None:
@@ -432,16 +434,16 @@ def _of_two(tried: Sequence[tuple[Calling, _ModelSearch, _ModelSearch]], from_a:
             words = [*moved, *([EXCHANGED.sentence] if calling.turned else [])]
             return ModelDiagnosis("equal", called="; ".join(words))
     causes: list[tuple[str, str, str]] = []
-    for calling, *searches in tried:
-        turned = f", with {EXCHANGED.sentence}," if calling.turned else ""
-        for search, label in zip(searches, "AB" if from_a else "BA", strict=True):
-            other = "B" if label == "A" else "A"
+    for exact, side in itertools.product((True, False), (0, 1)):
+        if causes:
+            break
+        label, other = ("A", "B") if from_a == (side == 0) else ("B", "A")
+        for calling, *searches in tried:
+            turned = f", with {EXCHANGED.sentence}," if calling.turned else ""
             causes += [
                 (fault.name, f"{label} gives what {other} does{turned} if {fault.sentence}", fault.remedy)
-                for fault in search.explanations()
+                for fault in searches[side].explanations(exact)
             ]
-            if causes:
-                break
     if causes:
         return _not_equal(tried[0][1], causes)
     if not any(search.telling for _, search, _ in tried):
@@ -491,22 +493,15 @@ def diagnose_model_by_sample(checkpoint: Checkpoint, arrays: Mapping[str, Array]
             sentence = f"it does if the first axis of x is the second of the model: {EXCHANGED.sentence}"
             return ModelDiagnosis("not equal", "", EXCHANGED.name, (sentence, f"to mend it, {EXCHANGED.remedy}"))
         tried.append((turned, search))
-    causes = []
-    for turned, search in tried:
-        words = [EXCHANGED.sentence] if turned else []
-        name = [EXCHANGED.name] if turned else []
-        causes += [
-            (" and ".join([*name, fault.name]), f"it does if {' and '.join([*words, fault.sentence])}", fault.remedy)
-            for fault in search.explanations()
-        ]
-        causes += [
-            (
-                " and ".join([*name, fault.name]),
-                f"it does if {' and '.join([*words, fault.sentence.replace('its output', 'the output of the sample')])}",
-                fault.remedy,
-            )
-            for fault in (() if causes else search.behind_target())
-        ]
+    causes: list[tuple[str, str, str]] = []
+    for way in ("model", "sample", "constants"):
+        for turned, search in () if causes else tried:
+            faults = search.behind_target() if way == "sample" else search.explanations(way == "model")
+            around = [EXCHANGED] if turned else []
+            for fault in faults:
+                sentence = fault.sentence.replace("its output", "the output of the sample") if way == "sample" else fault.sentence
+                words = " and ".join([*(each.sentence for each in around), sentence])
+                causes.append((" and ".join(each.name for each in (*around, fault)), f"it does if {words}", fault.remedy))
     fitting = next((search for _, search in tried if search.paired), None)
     if not causes and fitting is None:
         return None

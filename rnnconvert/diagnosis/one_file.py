@@ -107,24 +107,24 @@ def diagnose_sample(
         options.ledger.check_used(checkpoint_.path)
         return checkpoint_, list(options.ledger.asked)
 
-    whole = functools.cache(lambda: None if layers else diagnose_model_by_sample(checkpoint, sample.named(arrays)))
+    model_diagnosis = functools.cache(lambda: None if layers else diagnose_model_by_sample(checkpoint, sample.named(arrays)))
 
     def explained() -> bool:
-        model = whole()
+        model = model_diagnosis()
         return model is not None and bool(model.sentences or model.status == "equal")
 
     try:
         samples = sample.samples(arrays)
     except UsageError:
-        if whole() is not None:  # tokens are no input of a recurrent layer
-            return SampleFindings(checkpoint, (), whole())
+        if model_diagnosis() is not None:  # tokens are no input of a recurrent layer
+            return SampleFindings(checkpoint, (), model_diagnosis())
         raise
     sampled = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds, explained)
-    if all(layer.verdict == "other sizes" for layer in sampled) and whole() is None:
+    if all(layer.verdict == "other sizes" for layer in sampled) and model_diagnosis() is None:
         shapes = f"input {tuple(samples[0].x.shape)} as ({samples[0].axes})"
         there = "; ".join(f"{called(layer.name)} is {layer.stack.describe()}" for layer in sampled)
         raise UsageError(f"no layer of {checkpoint.path} can have given the sample with {shapes}: {there}. Record it at one of them")
     # Where nothing states the axes of a layer, the model that runs shows them.
     unstated = any(layer.verdict == "equal" and layer.name not in checkpoint.batch_first for layer in sampled)
     decided = any(layer.verdict in ("equal", "explained") for layer in sampled) and not unstated
-    return SampleFindings(checkpoint, tuple(sampled), None if decided else whole())
+    return SampleFindings(checkpoint, tuple(sampled), None if decided else model_diagnosis())

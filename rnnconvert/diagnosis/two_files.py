@@ -119,8 +119,8 @@ def diagnose(
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     diagnosed = diagnose_files(first, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
     # Where layers differ, that is the cause; of layers that were chosen, nothing is said of the models.
-    whole = not layers and not pairs and all(layer.equal for layer in diagnosed)
-    return Findings(first, other, tuple(diagnosed), _others(first, other, layers), diagnose_models(first, other) if whole else None)
+    layers_agree = not layers and not pairs and all(layer.equal for layer in diagnosed)
+    return Findings(first, other, tuple(diagnosed), _others(first, other, layers), diagnose_models(first, other) if layers_agree else None)
 
 
 class _Side(NamedTuple):
