@@ -240,6 +240,28 @@ def test_what_no_fault_explains_is_not_named(tmp_path: Path) -> None:
     each(wrong, check)
 
 
+def test_a_function_that_is_saturated_or_constant_is_not_named(tmp_path: Path) -> None:
+    ready(".onnx")
+    weights = weights_of(1, False, 5)
+    large = {**weights, "head.w": 1e6 * weights["head.w"], "head.b": 1e6 * weights["head.b"]}
+    small = {**weights, "head.w": 1e-6 * weights["head.w"], "head.b": 1e-6 * weights["head.b"]}
+    cases = {
+        "a step": (large, lambda y: (y > 0) * 1.0),
+        "a half of all": (small, lambda y: 0 * y + 0.5),
+        "a quarter of all": (small, lambda y: 0 * y + 0.25),
+    }
+
+    def check(name: str) -> None:
+        rescaled, behind = cases[name]
+        a, b = saved(tmp_path / f"{name} a.onnx", rescaled), saved(tmp_path / f"{name} b.onnx", rescaled, behind=behind)
+        for files in ((a, b), (b, a)):
+            findings = rc.diagnose(*files)
+            diagnosis = model_diagnosis(findings)
+            assert diagnosis.status != "equal" and not diagnosis.fault and not diagnosis.sentences, str(findings)
+
+    each(cases, check)
+
+
 def test_faults_that_cannot_be_told_apart_are_all_named(tmp_path: Path) -> None:
     ready(".onnx")
     weights = weights_of(6, False, 5)

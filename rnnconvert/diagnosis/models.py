@@ -21,12 +21,16 @@ from rnnconvert.diagnosis.model_runs import SHAKES, Calling, Inputs, ModelRuns, 
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.models.model import Model
 
 UNEXPLAINED = "no fault that was tried explains it"
 """The sentence about whole models that differ for no reason that was tried."""
 
 _MARGIN = 10
 """How many times what rounding explains a difference must be to be explained by anything else."""
+
+_SHOWN = 1000
+"""How many units in the last place of the largest output 1 % of outputs must move what a function makes of them."""
 
 _CLOSE = 0.02
 """How far off, in parts of the largest value, the first call with a fault may be for all calls to be compared exactly."""
@@ -86,6 +90,7 @@ class _ModelSearch:
         other  the model that gave that, or the element type of what was recorded
         """
         self._side, self._calls, self._base, self._target = side, calls, base, target
+        self._other: Model | None
         self._other, dtype = (other.model, other.dtype) if isinstance(other, RunnableFile) else (None, other)
         self._dtype = max(dtype, side.dtype, key=eps)
         self._places = _places(self._base.outputs[0], target.outputs[0])
@@ -130,7 +135,11 @@ class _ModelSearch:
             return []
         with np.errstate(all="ignore"):
             targets = [(fault, self._changed(self._target, fault, self._target)) for fault in OUTPUT_FAULTS]
-            return [fault for fault, target in targets if target is not None and self._explained(self._off(self._base, target), target)]
+            return [
+                fault
+                for fault, target in targets
+                if target is not None and self._explained(self._off(self._base, target), target) and self._shows(fault, self._target)
+            ]
 
     def _faults(self, exact: bool) -> Iterator[ModelFault]:
         """Yield what may explain it: of faults that need a run those that come near in the first call."""
@@ -166,7 +175,23 @@ class _ModelSearch:
 
     def _meets(self, fault: ModelFault) -> bool:
         runs = self._with(fault, self._calls, SHAKES)
-        return runs is not None and self._explained(self._off(runs), self._target)
+        if runs is None or not self._explained(self._off(runs), self._target):
+            return False
+        return fault.input is not None or fault.weight is not None or self._shows(fault, self._base)
+
+    def _shows(self, fault: ModelFault, runs: ModelRuns) -> bool:
+        """Return whether a fault of outputs gives something else for outputs 1 % larger, as it does not where a function is saturated."""
+        larger, changed = (self._changed(each, fault, runs) for each in (_larger(runs), runs))
+        if larger is None or changed is None:
+            return False
+        places = [number if runs is self._target else place for number, place in enumerate(self._places)]
+        off = [place for place, off in zip(places, self.offs, strict=True) if off.ratio > 1 and place is not None]
+        moves = [
+            (np.abs(new[place] - old[place]).max(initial=0.0), np.abs(old[place]).max(initial=0.0))
+            for new, old in zip(larger.outputs, changed.outputs, strict=True)
+            for place in off
+        ]
+        return bool(max(move for move, _ in moves) > _SHOWN * eps(self._dtype) * max(size for _, size in moves))
 
     def _with(self, fault: ModelFault, calls: Sequence[Inputs], shakes: int) -> ModelRuns | None:
         """Return what the model gives with a fault, None where it does not apply."""
@@ -293,7 +318,7 @@ class _ModelSearch:
 
     def _residuals(self, several: Sequence[Array]) -> list[Array | None]:
         """Return what is left with inputs multiplied and shifted by each of several constants; None where the model does not run so."""
-        faults = [_linear("input", *constants, plain=False) for constants in several]
+        faults = [_linear("input", constants[0], constants[1], plain=False) for constants in several]
         calls = self._calls[:2]
         runs = list(self._runs([fault.of_inputs(call) or call for fault in faults for call in calls]))
         return [self._left(runs[number * len(calls) : (number + 1) * len(calls)]) for number in range(len(faults))]
@@ -344,7 +369,13 @@ def _linear(what: str, factor: Array, offset: Array, plain: bool = True) -> Mode
         return np.asarray(array.astype(np.float64) * factor + offset).astype(array.dtype if what == "input" else np.float64)
 
     name = "multiplied" if (offset == 0).all() else "shifted" if (factor == 1).all() else "multiplied and shifted"
-    return linear(what, name, factor, offset, ModelFault("", "", "", **{what: change}))
+    return linear(
+        what, name, factor, offset, ModelFault("", "", "", change if what == "input" else None, change if what == "output" else None)
+    )
+
+
+def _larger(runs: ModelRuns) -> ModelRuns:
+    return ModelRuns([tuple(1.01 * y.astype(np.float64) for y in call) for call in runs.outputs])
 
 
 def _size(residual: Array | None) -> float:
