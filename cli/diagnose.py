@@ -39,7 +39,7 @@ class DiagnoseOptions(NamedTuple):
     "sample",
     metavar="SAMPLE.npz",
     type=FilePath(),
-    help="In place of B: an input of a layer and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
+    help="In place of B: an input of A, or of a layer, and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
 )
 @click.option(
     "--seconds",
@@ -55,13 +55,15 @@ class DiagnoseOptions(NamedTuple):
 @click.option("--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random.")
 @in_one(DiagnoseOptions)
 def diagnose(asked: DiagnoseOptions) -> None:
-    """Find out why the layers of B do not compute what those of A do.
+    """Find out why B does not compute what A does.
 
-    Both run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
+    The layers run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
     until one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
+    If they agree and both files hold models that run here, these run whole, and faults around the layers are tried: a softmax
+    that only one has, an input that is scaled or reversed, a dense layer's matrix transposed, an embedding's rows shifted.
 
-    With --io and without B, a sample recorded from the real model shows whether A computes it. If not, the search of
-    `identify` finds the convention under which A does.
+    With --io and without B, a sample recorded from the real model, or from a layer of it, shows whether A computes it. If not, the
+    same faults are tried, and the search of `identify` finds the convention under which a layer of A does.
     """
     from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files

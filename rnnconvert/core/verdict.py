@@ -41,6 +41,9 @@ Kind = Literal[
     "overflow",
 ]
 
+MAY_EXPLAIN: tuple[Kind, ...] = ("merge", "mask", "precision", "states", "stated", "whole", "overflow", "folded")
+"""Limits that may explain why whole models give something else although their layers agree."""
+
 _ASIDE = ("chosen", "caller", "cast", "sample", "others")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
 the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and layers

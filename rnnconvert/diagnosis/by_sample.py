@@ -23,6 +23,7 @@ from rnnconvert.diagnosis import by_arrays, search
 from rnnconvert.diagnosis.by_arrays import Explained
 from rnnconvert.diagnosis.comparing import Way
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, of_stack
+from rnnconvert.diagnosis.model_faults import EXCHANGED
 from rnnconvert.diagnosis.stated_settings import arrays_of, settings_of
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.identification.identify import Function, Identification, identified, same
@@ -33,7 +34,7 @@ from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import Measure, settled
 from rnnconvert.language import layout_file, registry
 
-Verdict = Literal["equal", "explained", "ambiguous", "unknown", "other layer", "other sizes"]
+Verdict = Literal["equal", "explained", "ambiguous", "unknown", "other layer", "other sizes", "not searched"]
 
 Read = Callable[[Sequence[str], "str | None"], tuple[Checkpoint, Sequence[str]]]
 """Reads the file again, with more settings or as another format; gives the options that its reader asks for, too."""
@@ -57,7 +58,7 @@ class Sampled:
     stack      the layer as the file is read
     verdict    "equal": it computes the sample; "explained": it does with another convention; "ambiguous": with several, which
                this sample does not distinguish; "unknown": with none that was searched; "other layer": another layer of the
-               file computes the sample; "other sizes": the sample cannot be of this layer
+               file computes the sample; "other sizes": the sample cannot be of this layer; "not searched": the whole model explains it
     sentences  for people
     fault      the convention, as `diagnose` of two files names it; "" without one, or while it is uncertain
     fix        what reads the file right, as the command line writes it, tried; "" if none is known
@@ -73,15 +74,19 @@ class Sampled:
     layout: str = ""
 
 
-def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float) -> list[Sampled]:
+def layers_beside(
+    checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float, explained: Callable[[], bool] = lambda: False
+) -> list[Sampled]:
     """Judge each layer of a file by a sample of what one of them gave.
 
-    read     reads the file again, where there is a file
-    seconds  how long the search may take for each layer
+    read       reads the file again, where there is a file
+    seconds    how long the search may take for each layer
+    explained  whether the whole model explains the sample, asked before a search
     """
     fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
     works = {name: _SampledLayer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
     right = {name: sampled for name, work in works.items() if (sampled := work.right()) is not None}
+    searched = bool(works) and not right and not explained()
     result = []
     for name, stack in checkpoint.layers.items():
         if name not in works:
@@ -90,6 +95,8 @@ def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read 
             result.append(right[name])
         elif right:
             result.append(Sampled(name, stack, "other layer", ("another layer of the file computes the sample",)))
+        elif not searched:
+            result.append(Sampled(name, stack, "not searched", ("not searched: the whole model explains the sample",)))
         else:
             result.append(works[name].wrong(read))
     return result
@@ -121,12 +128,19 @@ class _SampledLayer:
         self._dtype = self._search.dtype
 
     def right(self) -> Sampled | None:
-        """Return a sentence that says that the layer computes the sample, or None if it does not."""
+        """Return that the layer computes the sample, or would if its axes were exchanged; None if neither."""
         merge = self._stack.layers[-1].merge
         matching = [sample for sample in self._samples if ratio(self._stack, sample, merge, self._dtype) <= 1]
         if not matching:
             return None
-        sentences = ["the file computes the sample"]
+        stated = self._checkpoint.batch_first.get(self._name)
+        if stated is not None and all(sample.axes.startswith("batch" if not stated else "time, batch") for sample in matching):
+            there, here = ("time", "(batch, time, features)") if stated else ("batch", "(time, batch, features)")
+            sentence = f"it does if the first axis of x is {there}: the file takes {here}"
+            remedy = f"to mend it, {EXCHANGED.remedy}"
+            return Sampled(self._name, self._file, "explained", (_NOT, sentence, remedy), EXCHANGED.name)
+        axes = {sample.axes for sample in matching}
+        sentences = ["the file computes the sample" + (f", with x as ({axes.pop()})" if stated is None and len(axes) == 1 else "")]
         hidden = unseen(self._stack, matching[0], self._dtype)
         if hidden:
             sentences.append(f"this sample shows nothing of: {', '.join(hidden)}")

@@ -141,6 +141,8 @@ def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
         measures = Measure.of_all(a, [case for case, _ in answers], dtype)
         diagnosis = diagnose(a, answers, dtype, b, ran=False, measures=measures)
         equal = all(measure.explains(outputs) for measure, (_, outputs) in zip(measures, answers, strict=True))
+        # What the common form leaves out of one layer, files of one format state of both.
+        equal = equal and not (notes and any(each.kind == "feature" and not each.equal for each in compared.differences))
     sentences = (*_compared_as(notes), *diagnosis.sentences, *(() if equal else weights))
     return Diagnosed(compared, replace(diagnosis, sentences=sentences), equal)
 

@@ -10,8 +10,9 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers
 from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.printable import called, finite
-from rnnconvert.core.verdict import LAYERS, NOT_COMPARED, NOT_EQUAL, Limit, Verdict, not_chosen
+from rnnconvert.core.verdict import LAYERS, MAY_EXPLAIN, NOT_COMPARED, NOT_EQUAL, Limit, Scope, Verdict, not_chosen
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause
+from rnnconvert.diagnosis.models import UNEXPLAINED, ModelDiagnosis
 from rnnconvert.files.checkpoint import Checkpoint
 
 LayerFindings = TypeVar("LayerFindings", Compared, Diagnosed)
@@ -25,6 +26,7 @@ class _TwoFiles(Generic[LayerFindings]):
     b: Checkpoint
     layers: tuple[LayerFindings, ...]
     others: OtherLayers = NOT_LOOKED_AT
+    model: ModelDiagnosis | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -33,10 +35,28 @@ class _TwoFiles(Generic[LayerFindings]):
         left = [name for name in self.a.layers if name not in chosen]
         limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
-        equal = all(layer.equal for layer in self.layers) and not self.others.refuted and not self.others.settings
         limits += self.others.limits
+        equal = all(layer.equal for layer in self.layers) and not self.others.refuted
+        if self.model is None:
+            equal = equal and not self.others.settings
+        elif self.model.status == "equal":
+            limits = [Limit("others", limit.layer, limit.words) if limit.kind == "rest" else limit for limit in limits]
+            limits += [Limit("outputs", "", f"B is called otherwise than A: {self.model.called}")] if self.model.called else []
+            return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope="whole")
+        elif self.model.status == "not compared":
+            limits.append(Limit("rest", "", f"not compared: {self.model.reason}"))
+            equal = equal and not self.others.settings
+        elif self.model.sentences:  # what explains all of it shows that they could be compared
+            equal = False
+        elif len(self.others.only_in) == 1:
+            limits.append(Limit("rest", "", f"with these the whole models give something else: {self.model.reason}"))
+        elif any(limit.kind in MAY_EXPLAIN for limit in limits):
+            limits.append(Limit("outputs", "", f"the whole models give something else: {self.model.reason}"))
+        else:
+            equal = False
         complete = self.others is not NOT_LOOKED_AT and not any(limit.kind in ("rest", "chosen") for limit in limits)
-        return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope="weights" if complete else "layers")
+        scope: Scope = "weights" if complete else "layers"
+        return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope=scope)
 
     @property
     def equal(self) -> bool:
@@ -50,6 +70,8 @@ class _TwoFiles(Generic[LayerFindings]):
         """Return all of it as JSON can hold it."""
         layers = [self._document(layer) for layer in self.layers]
         document = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
+        if self.model is not None:
+            document["model"] = asdict(self.model)
         document["other_layers"] = {"equal": self.others.equal, "different": [*self.others.different, *self.others.settings]}
         return {key: finite(value) for key, value in document.items()}
 
@@ -59,6 +81,9 @@ class _TwoFiles(Generic[LayerFindings]):
             yield self._headline(layer)
             yield from (f"  {line}" for line in self.lines_of(layer))
         yield from (f"differs, though not recurrent: {words}" for words in (*self.others.different, *self.others.settings))
+        if self.model is not None and self.model.status == "not equal":
+            yield f"run whole, the models give something else: {self.model.reason}"
+            yield from (f"  {line}" for line in self.model.sentences or (UNEXPLAINED,))
         yield self._verdict(f"{self.a.path} and {self.b.path}")
 
     def __repr__(self) -> str:
@@ -135,6 +160,7 @@ class Findings(_TwoFiles[Diagnosed]):
     a, b    the files
     layers  each layer of A with its counterpart in B, and what was found
     others  what a comparison of the layers that are not recurrent showed
+    model   what the models gave when they ran whole; None where they did not
     """
 
     def _verdict(self, files: str) -> str:
@@ -142,6 +168,8 @@ class Findings(_TwoFiles[Diagnosed]):
         if verdict.word == NOT_EQUAL:
             return f"{files} do not compute the same"
         left = "".join(f"; {limit}" for limit in verdict.limits)
+        if verdict.scope == "whole":
+            return f"{files} compute the same, run whole{left}"
         others = ", and the weights of the others are equal" if verdict.scope == "weights" and self.others.equal else ""
         return f"the recurrent layers of {files} compute the same{others}{left}"
 

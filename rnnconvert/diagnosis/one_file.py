@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.npz_file import read as read_npz
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
 from rnnconvert.diagnosis.by_sample import Sampled, layers_beside
+from rnnconvert.diagnosis.model_faults import EXCHANGED
+from rnnconvert.diagnosis.models import UNEXPLAINED, ModelDiagnosis, diagnose_model_by_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_with, select
 from rnnconvert.files.options import Options
 from rnnconvert.identification import sample
 
+_COMPUTES = {"equal": "the file, run whole, computes the sample", "not equal": "the file, run whole, does not compute the sample"}
+
 
 @dataclass(frozen=True, repr=False)
 class SampleFindings:
-    """Whether a file's layers compute a recorded sample, and which convention makes them do so.
+    """Whether a file's model, or a layer of it, computes a recorded sample, and which convention makes it do so.
 
     source  the file
     layers  each layer, and what the sample shows about it
+    model   what the model gave when it ran whole; None where it did not, and where the sample is not one of the whole model
     """
 
     source: Checkpoint
     layers: tuple[Sampled, ...]
+    model: ModelDiagnosis | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether a layer of the file computes the sample."""
+        """Whether the file's model, or a layer of it, computes the sample."""
+        if self.model is not None and (self.model.status == "equal" or self.model.fault == EXCHANGED.name):
+            return self.model.status == "equal"
         return any(layer.verdict == "equal" for layer in self.layers)
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,10 +58,17 @@ class SampleFindings:
             }
             for layer in self.layers
         ]
-        return {key: finite(value) for key, value in {"a": self.source.path, "equal": self.equal, "layers": layers}.items()}
+        document = {"a": self.source.path, "equal": self.equal, "layers": layers}
+        if self.model is not None:
+            document["model"] = asdict(self.model)
+        return {key: finite(value) for key, value in document.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
+        if self.model is not None and (self.model.status == "equal" or not any(layer.verdict == "equal" for layer in self.layers)):
+            yield "the whole model"
+            yield f"  {_COMPUTES[self.model.status]}"
+            yield from (f"  {line}" for line in self.model.sentences or ((UNEXPLAINED,) if self.model.status == "not equal" else ()))
         for layer in self.layers:
             yield called(layer.name)
             yield from (f"  {line}" for line in layer.sentences)
@@ -75,11 +92,11 @@ def diagnose_sample(
     settings: Sequence[str] = (),
     seconds: float = 20.0,
 ) -> SampleFindings:
-    """Find out whether the layers of one file compute a sample, and if not, why.
+    """Find out whether the model of a file, or a layer of it, computes a sample, and if not, why.
 
     Raises what `load` raises, and UsageError for a sample that no layer can have given.
     """
-    samples = sample.read(Path(io)) if isinstance(io, str | os.PathLike) else sample.samples(io)
+    arrays = read_npz(Path(io)).arrays if isinstance(io, str | os.PathLike) else io
     complete = a if isinstance(a, Checkpoint) else load(a, source_format, settings)
     checkpoint = select(complete, layers)
 
@@ -90,9 +107,24 @@ def diagnose_sample(
         options.ledger.check_used(checkpoint_.path)
         return checkpoint_, list(options.ledger.asked)
 
-    sampled = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds)
-    if all(layer.verdict == "other sizes" for layer in sampled):
+    model_diagnosis = functools.cache(lambda: None if layers else diagnose_model_by_sample(checkpoint, sample.named(arrays)))
+
+    def explained() -> bool:
+        model = model_diagnosis()
+        return model is not None and bool(model.sentences or model.status == "equal")
+
+    try:
+        samples = sample.samples(arrays)
+    except UsageError:
+        if model_diagnosis() is not None:  # tokens are no input of a recurrent layer
+            return SampleFindings(checkpoint, (), model_diagnosis())
+        raise
+    sampled = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds, explained)
+    if all(layer.verdict == "other sizes" for layer in sampled) and model_diagnosis() is None:
         shapes = f"input {tuple(samples[0].x.shape)} as ({samples[0].axes})"
         there = "; ".join(f"{called(layer.name)} is {layer.stack.describe()}" for layer in sampled)
         raise UsageError(f"no layer of {checkpoint.path} can have given the sample with {shapes}: {there}. Record it at one of them")
-    return SampleFindings(checkpoint, tuple(sampled))
+    # Where nothing states the axes of a layer, the model that runs shows them.
+    unstated = any(layer.verdict == "equal" and layer.name not in checkpoint.batch_first for layer in sampled)
+    decided = any(layer.verdict in ("equal", "explained") for layer in sampled) and not unstated
+    return SampleFindings(checkpoint, tuple(sampled), None if decided else model_diagnosis())

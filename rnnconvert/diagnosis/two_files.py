@@ -10,6 +10,7 @@ from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers, compa
 from rnnconvert.core.errors import UsageError
 from rnnconvert.diagnosis.files import compare_files, diagnose_files
 from rnnconvert.diagnosis.findings import Comparison, Findings
+from rnnconvert.diagnosis.models import diagnose_models
 from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
@@ -93,9 +94,12 @@ def diagnose(
     lengths: Sequence[int] | None = None,
     seconds: float = 20.0,
 ) -> Findings | SampleFindings:
-    """Find out why the layers of B do not compute the same as those of A: both run by the reference, without a framework.
+    """Find out why B does not compute the same as A.
 
-    With io= in place of B: whether the layers of A compute a recorded sample, and if not, under which convention they do.
+    Their recurrent layers run in the reference, without a framework. Where these agree and both files hold models that run here, the
+    models run whole, too: a fault around the layers that explains all of a difference is named.
+
+    With io= in place of B: whether A, or a layer of it, computes a recorded sample, and if not, under which convention it does.
 
     cases, seed, batch, time, lengths  the inputs, as a rnnconvert.Plan has them
     io       a sample as `identify` takes it: an .npz, or a dictionary with `input` and what is known of `output`, `h0`, `c0`,
@@ -114,7 +118,9 @@ def diagnose(
         return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     diagnosed = diagnose_files(first, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
-    return Findings(first, other, tuple(diagnosed), _others(first, other, layers))
+    # Where layers differ, that is the cause; of layers that were chosen, nothing is said of the models.
+    layers_agree = not layers and not pairs and all(layer.equal for layer in diagnosed)
+    return Findings(first, other, tuple(diagnosed), _others(first, other, layers), diagnose_models(first, other) if layers_agree else None)
 
 
 class _Side(NamedTuple):

@@ -106,13 +106,17 @@ class Sample:
         return replace(cut_sample, x=cut_sample.x[:steps], y=y[:steps], last=None, hn=None, cn=None, lengths=cut)
 
 
+def named(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a sample by our names for them. Raises UsageError for a name that nothing has."""
+    return sample_names.canonical({str(name): value for name, value in arrays.items() if value is not None})
+
+
 def samples(named_arrays: Mapping[str, Any]) -> list[Sample]:
     """Return the samples that these arrays may be: with the time first, and with the batch first.
 
     Raises UsageError if an array is missing, or their shapes do not fit together.
     """
-    named = sample_names.canonical({str(name): value for name, value in named_arrays.items() if value is not None})
-    arrays = {name: _numbers(name, value) for name, value in named.items()}
+    arrays = {name: _numbers(name, value) for name, value in named(named_arrays).items()}
     if "x" not in arrays or not {"y", "h_n"} & arrays.keys():
         raise UsageError("a sample needs an input x, and outputs y or final states h_n. Add them: np.savez(path, x=x, y=y)")
     readings = list(_readings(arrays))

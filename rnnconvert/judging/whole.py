@@ -21,21 +21,24 @@ class WholeJudge:
     """Compares what two models gave.
 
     dtype       the coarser element type of their weights
-    by_truth    whether the weights were moved of the model that is compared with, and not of the other
     tolerances  a user's own, by output
     """
 
     dtype: np.dtype[Any]
-    by_truth: bool
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
-    def compare(self, output: Output, value: Array, truth: Array, moved: Sequence[Array]) -> OutputComparison:
-        """Compare an output with what the other model gave there, given what it was with other weights, several times.
+    def compare(
+        self, output: Output, value: Array, truth: Array, *, moved: Sequence[Array] = (), truth_moved: Sequence[Array] = ()
+    ) -> OutputComparison:
+        """Compare an output with what the other model gave there.
+
+        moved        what it was with other weights, several times
+        truth_moved  the same of the other model
 
         Raises UsageError if the shapes differ.
         """
         # What the model that is judged moves by is brought to where the truth is.
-        floors = [each if self.by_truth else truth + (each.astype(np.float64) - value.astype(np.float64)) for each in moved]
+        floors = [*truth_moved, *(truth + (each.astype(np.float64) - value.astype(np.float64)) for each in moved)]
         # The functions in a model may be followed by a small factor: what its outputs show is as small as they are.
         least = min(float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0)), 1.0)
         return compare(output, value, truth, Allowance(floors, self.dtype, tolerance(output.name, self.tolerances), least))

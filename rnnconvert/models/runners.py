@@ -30,7 +30,7 @@ from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.running.inputs import in_order
-from rnnconvert.running.models import Calls, ModelProcess, NamedArrays, RecordedRun, RefusedInputsError
+from rnnconvert.running.models import Calls, ModelAnswer, ModelProcess, NamedArrays, RecordedRun, RefusedInputsError
 from rnnconvert.running.parent import running
 from rnnconvert.running.registry import Executor, executors
 
@@ -61,11 +61,16 @@ class Ran:
     taps: Mapping[str, Tap]
 
 
+class NotRunError(UsageError):
+    """The model of a file does not run: its executor refuses it, or cannot load it."""
+
+
 class FileModel:
     """The model of a file, which an executor runs in a process of its own, with its limits; the process ends with it.
 
     path    the file as its user has it
     notes   what a reader of a comparison should know of how it runs
+    names   those of its inputs, in their order
     shapes  those of its inputs, None for an axis of any size; () for an input that does not say
     """
 
@@ -89,7 +94,7 @@ class FileModel:
         settings   how the file is read where its layers are examined
         until      what is closed with it: a folder with the file that runs
 
-        Raises UsageError for a file that the executor refuses or cannot load, MissingPackageError without one.
+        Raises NotRunError for a file that the executor refuses or cannot load, MissingPackageError without one.
         """
         self.path, self._run, self._inputs, self._outputs, self._settings = path, run or path, inputs, outputs, settings
         ended = until or contextlib.ExitStack()
@@ -98,13 +103,11 @@ class FileModel:
         try:
             answer = self._process.run([])
         except RefusedInputsError as error:
-            raise UsageError(f"{path} is not run: {error}") from None
+            raise NotRunError(f"{path} is not run: {error}") from None
         stated = dict(answer.stated)
-        self._names = list(stated)
+        self.names = tuple(_ordered(list(stated), inputs))
         self.notes = (*notes, *answer.notes)
-        self.shapes = tuple(
-            tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in _ordered(self._names, inputs)
-        )
+        self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
 
     @functools.cached_property
     def model(self) -> Model:
@@ -116,17 +119,40 @@ class FileModel:
 
         Raises UsageError for inputs that the model does not take, and where it does not run on them.
         """
-        names = _ordered(self._names, self._inputs)
-        calls = []
-        for call in (*before, inputs):
-            arrays = in_order(call, names, str(self.path))
-            calls.append(list(zip(names if len(names) == len(arrays) else [""] * len(arrays), arrays, strict=True)))
         places = _places(units)
+        answer = self._called((*before, inputs), list(places), shakes)
+        return self._ran(answer.run, places), [self._ran(shaken, places) for shaken in answer.shaken]
+
+    def apart(
+        self, calls: Sequence[NamedArrays], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()
+    ) -> tuple[list[tuple[Array, ...]], list[list[tuple[Array, ...]]]]:
+        """Return what the model gives for each of several calls, each begun anew, and the same with its weights moved, several times.
+
+        changes  weights of the model, each with the numbers that take its place
+
+        Raises UsageError for inputs or weights that are not the model's, and where it does not run on them.
+        """
+        answer = self._called(calls, (), shakes, changes, apart=True)
+        every = [[self._outputs_of(call) for call in run.outputs] for run in (answer.run, *answer.shaken)]
+        return every[0], every[1:]
+
+    def _called(
+        self,
+        calls: Sequence[NamedArrays],
+        layers: Sequence[str],
+        shakes: int,
+        changes: Sequence[tuple[Array, Array]] = (),
+        apart: bool = False,
+    ) -> ModelAnswer:
+        in_model_order = []
+        for call in calls:
+            arrays = in_order(call, self.names, str(self.path))
+            names = self.names if len(self.names) == len(arrays) else [""] * len(arrays)
+            in_model_order.append(list(zip(names, arrays, strict=True)))
         try:
-            answer = self._process.run(calls, list(places), shakes)
+            return self._process.run(in_model_order, layers, shakes, changes, apart)
         except RefusedInputsError as error:
             raise UsageError(f"{self.path} does not run on these inputs: {error}") from None
-        return self._ran(answer.run, places), [self._ran(shaken, places) for shaken in answer.shaken]
 
     def drawn(self) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
@@ -145,9 +171,11 @@ class FileModel:
 
     def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> Ran:
         """Return what the model gave in the last of its calls."""
-        by_name = run.outputs[-1]
         taps = {places[name]: _tap(calls) for name, calls in run.layers[-1].items()}
-        return Ran(tuple(by_name[name] for name in _ordered(list(by_name), self._outputs)), {k: tap for k, tap in taps.items() if tap})
+        return Ran(self._outputs_of(run.outputs[-1]), {k: tap for k, tap in taps.items() if tap})
+
+    def _outputs_of(self, by_name: Mapping[str, Array]) -> tuple[Array, ...]:
+        return tuple(by_name[name] for name in _ordered(list(by_name), self._outputs))
 
 
 def _able(names: Sequence[str], path: Path) -> Executor:

@@ -272,8 +272,8 @@ class _Rounding:
         if value.shape != truth.shape:
             return unlike(output.case, output.name, value.shape, truth.shape)
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
-        judge = WholeJudge(max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype), self.by_source)
-        return judge.compare(output, value, truth, shaken)
+        judge = WholeJudge(max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype))
+        return judge.compare(output, value, truth, **{"truth_moved" if self.by_source else "moved": shaken})
 
 
 def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:

@@ -77,13 +77,24 @@ class ModelProcess:
         """
         return self._asked({"layers": list(layers), "seed": seed})
 
-    def run(self, calls: Sequence[NamedArrays], layers: Sequence[str] = (), shakes: int = 0) -> ModelAnswer:
+    def run(
+        self,
+        calls: Sequence[NamedArrays],
+        layers: Sequence[str] = (),
+        shakes: int = 0,
+        changes: Sequence[tuple[Array, Array]] = (),
+        apart: bool = False,
+    ) -> ModelAnswer:
         """Run the model on the inputs of one call after another, and as often with other weights.
 
-        Raises RefusedInputsError for inputs that it does not take, or does not run on.
+        changes  weights of the model, each with the numbers that take its place
+        apart    whether each call begins anew, and does not follow on the one before
+
+        Raises RefusedInputsError for inputs or weights that are not the model's, and for inputs that it does not run on.
         """
+        wanted = {"layers": list(layers), "seed": 0, "calls": calls, "shakes": shakes, "changes": list(changes), "apart": apart}
         try:
-            return self._asked({"layers": list(layers), "seed": 0, "calls": calls, "shakes": shakes})
+            return self._asked(wanted)
         except ExecutorError as error:
             raise RefusedInputsError(error.problem) from None
 
@@ -105,7 +116,7 @@ def _read(answer: Mapping[str, Any]) -> ModelAnswer:
     return ModelAnswer(
         [(name, np.asarray(array)) for name, array in inputs],
         stated,
-        [None if padding is None else float(padding) for padding in answer["paddings"]],
+        [None if padding is None else float(padding) for padding in answer["paddings"] or [None] * len(answer["inputs"])],
         RecordedRun(_outputs(answer["outputs"]), [_layers(run) for run in answer["runs"]]),
         [RecordedRun(_outputs(outputs), [_layers(run, shaken=True)]) for outputs, run in shaken],
         {str(name): str(why) for name, why in answer["reasons"].items()},

@@ -54,6 +54,8 @@ class Witness:
     shakes  how often the model runs once more with each of its weights about one unit in the last place off
     exact   whether a model that computes in a coarser type than its weights have is to compute in theirs, where it can
     named   whether open axes of different names have different lengths; otherwise those in one place have the same
+    changes  weights, each with the numbers that take its place
+    apart   whether calls that are handed in begin anew, each, and do not follow on one another
     """
 
     def __init__(
@@ -65,8 +67,11 @@ class Witness:
         shakes: int = 0,
         exact: bool = False,
         named: bool = True,
+        changes: Sequence[tuple[Array, Array]] = (),
+        apart: bool = False,
     ) -> None:
-        self.layers, self.exact = list(layers), exact
+        self.layers, self.exact, self._changes = list(layers), exact, changes
+        self._apart = apart or handed is None
         self.handed, self._shakes, self._seed = handed, shakes, seed
         self._random, self._sizes, self._by_name = np.random.RandomState(seed), sizes, named
         self._open: dict[Any, int] = {}
@@ -146,7 +151,11 @@ class Witness:
         call   returns the model's outputs by their names for copies of its inputs, in its order
         reset  forgets what a call left behind: calls that are handed in follow on one another
         shake  replaces each weight of the model as it was loaded by what a function returns for it; None where it cannot
+
+        Raises InputsError where a weight that is to be changed is none of the model's.
         """
+        if self._changes:
+            self._change(shake)
         outputs = self._sequence(calls, call, reset, self._runs)
         if self._outputs:  # of a model with several functions the first counts, and the others show their layers
             return
@@ -155,10 +164,31 @@ class Witness:
             return
         for number in range(self._shakes):
             self._shaking = True
-            shake(_mover(self._seed + number))
+            move = _mover(self._seed + number)
+            shake(lambda weight, move=move: move(self._changed(weight)))  # type: ignore[misc]
             runs: list[dict[str, list[dict[str, Any]]]] = []
             self._shaken.append(self._sequence(calls, call, reset, runs))
             self._shaken_runs += runs[-1:]
+
+    def _change(self, shake: Callable[[Callable[[Array], Array]], Any] | None) -> None:
+        changed = set()
+
+        def change(weight: Array) -> Array:
+            new = self._changed(weight)
+            if new is not weight:
+                changed.add(id(new))
+            return new
+
+        if shake is not None:
+            shake(change)
+        if len(changed) < len(self._changes):
+            raise InputsError("it has no weight with the numbers that are to be changed")
+
+    def _changed(self, weight: Array) -> Array:
+        for old, new in self._changes:
+            if weight.shape == old.shape and np.array_equal(weight, old):
+                return new
+        return weight
 
     def _sequence(
         self,
@@ -169,7 +199,7 @@ class Witness:
     ) -> list[list[tuple[str, Array]]]:
         results = []
         for number, arrays in enumerate(calls):
-            if number == 0 or self.handed is None:
+            if number == 0 or self._apart:
                 reset()
             runs.append({})
             self._recorded = runs[-1]
@@ -298,7 +328,8 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     wanted = request["witness"]
     handed, shakes = wanted.get("calls"), wanted.get("shakes", 0)
     if handed is not None:
-        recorder = Witness(wanted["layers"], wanted["seed"], SIZES[0], handed, shakes, bool(wanted.get("exact")))
+        more = {name: wanted[name] for name in ("exact", "changes", "apart") if name in wanted}
+        recorder = Witness(wanted["layers"], wanted["seed"], SIZES[0], handed, shakes, **more)
         try:
             module.witness({**request, "witness": recorder})
         except InputsError as misfit:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.printable import called
-from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Scope, Verdict
+from rnnconvert.core.verdict import EQUAL, MAY_EXPLAIN, NOT_EQUAL, Limit, Scope, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Tolerance, tolerance
 from rnnconvert.verification.beyond import overflows
@@ -14,10 +14,6 @@ from rnnconvert.verification.results import LayerResults, ModelsCompared, Result
 from rnnconvert.verification.running import REFERENCE
 
 Runs = Sequence[Mapping[str, Any]]
-
-
-_EXPLAIN = ("merge", "mask", "precision", "states", "stated", "whole", "overflow", "folded")
-"""Limits that may explain why whole models give something else although their layers agree."""
 
 
 def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limit] = ()) -> tuple[Verdict, list[str]]:
@@ -42,7 +38,7 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     scope, limits = _scope(results, limits)
     models, why = results.models_compared, list(_reasons(results))
     differs = models is not None and models.status == "not equal" and not _is_part(models, results)
-    if models is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
+    if models is not None and differs and any(limit.kind in MAY_EXPLAIN for limit in limits):
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
         alike = "" if why or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND

@@ -284,8 +284,8 @@ class _Judge:
         by_b = (self.by_b and bool(self.b.shaken)) or not self.a.shaken
         shaken = [self._as_ours(run[call][other], truth) for run in self.b.shaken] if by_b else [run[call][name] for run in self.a.shaken]
         moved = [array for array in shaken if array is not None]
-        judge = WholeJudge(self.dtype, not by_b, self.tolerances)
-        return judge.compare(Output("whole", label, tuple(f"axis {axis}" for axis in range(truth.ndim))), value, truth, moved)
+        output = Output("whole", label, tuple(f"axis {axis}" for axis in range(truth.ndim)))
+        return WholeJudge(self.dtype, self.tolerances).compare(output, value, truth, **{"moved" if by_b else "truth_moved": moved})
 
 
 def _values(comparison: OutputComparison) -> tuple[float, float, float]:
