@@ -3,8 +3,8 @@
 python -m benchmarks.scaffolds FILES.json [--count 20] [--seed 0] [--to pytorch] [--keep FOLDER] [--record RESULTS.json]
 
 FILES.json is a list of {"repo", "path", "file"}: what a file is called in the table, and where it lies here. A count draws that many
-of them by the seed. What `rnnconvert scaffold FILE --to pytorch --weights model.pt --verify` does is done to each, in one process, so that
-the seconds are those of the work without those of importing frameworks.
+of them by the seed. What `rnnconvert scaffold FILE --to pytorch --weights model.pt --verify` does is done to each: the seconds are
+those of importing both frameworks, too.
 """
 
 from __future__ import annotations

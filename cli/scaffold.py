@@ -33,6 +33,7 @@ class ScaffoldOptions(NamedTuple):
     to: str
     output: str | None
     config: str | None
+    axes: str | None
     weights: str | None
     verify: bool | str
     partial: bool
@@ -46,6 +47,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
+@click.option("--axes", metavar="N[,N...]", help="If a TorchScript SOURCE does not state it: how many axes each input has.")
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", **proving("Run both models, and keep the files only if they agree."))
 @click.option("--partial", is_flag=True, help="Write the rest if a layer is unknown: its line raises NotImplementedError.")
@@ -63,6 +65,7 @@ def scaffold(asked: ScaffoldOptions) -> None:
             asked.to,
             asked.output,
             config=asked.config,
+            axes=_numbers(asked.axes),
             weights=asked.weights,
             verify=asked.verify,
             partial=asked.partial,
@@ -77,3 +80,12 @@ def scaffold(asked: ScaffoldOptions) -> None:
         say(f"wrote {file}", asked.quiet)
     for line in done.lines():
         say(line, asked.quiet)
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    """Return how many axes inputs have. Raises BadParameter for other than numbers."""
+    if text is None:
+        return None
+    if not all(word.strip().isdecimal() for word in text.split(",")):
+        raise click.BadParameter(f"{text!r} is not one number, or several with commas between, as in 3 or 3,2", param_hint="--axes")
+    return [int(word) for word in text.split(",")]

@@ -723,3 +723,36 @@ def test_a_convolving_cell_is_called_one(axes: int, suffix: str, tmp_path: Path)
     model.save_weights(path) if suffix == ".weights.h5" else model.save(path)
     with pytest.raises(RefusedError, match=r"\bstorm: the cell of a ConvLSTM, whose products are convolutions"):
         rnnconvert.convert(path, tmp_path / "m.onnx")
+
+
+def test_layers_whose_groups_are_missing_from_an_hdf5_file_are_named(tmp_path: Path) -> None:
+    model = keras.Sequential(
+        [
+            keras.Input((6, 3)),
+            layers.LSTM(4, return_sequences=True, name="a"),
+            layers.GRU(5, return_sequences=True, name="b"),
+            layers.Dropout(0.5, name="e"),
+            layers.Bidirectional(layers.LSTM(2), name="c"),
+            layers.Dense(2, name="d"),
+        ]
+    )
+    complete, cut = tmp_path / "complete.h5", tmp_path / "cut.h5"
+    model.save(complete)
+    assert not rnnconvert.load(complete).warnings
+    cut.write_bytes(complete.read_bytes())
+    with h5py.File(cut, "r+") as file:
+        del file["model_weights"]["b"], file["model_weights"]["d"]
+    checkpoint = rnnconvert.load(cut)
+    assert list(checkpoint.layers) == ["a", "c"]
+    for name in "bd":
+        assert any(note.startswith(f"{name}: ") and "group of weights is missing" in note for note in checkpoint.warnings), name
+    assert [note.layer for note in checkpoint.unread] == ["b"]
+    with pytest.raises(RefusedError, match=r"b: .*group of weights is missing.* Convert the others"):
+        rnnconvert.convert(cut, tmp_path / "out.pt")
+    rnnconvert.convert(cut, tmp_path / "out.pt", layers=["a", "c"])
+    sequence = keras.Input((6, 4))
+    shared = layers.LSTM(4, return_sequences=True, name="shared")
+    inner = keras.Sequential([keras.Input((6, 4)), shared, layers.LSTM(3)], name="inner")
+    functional = keras.Model(sequence, inner(keras.ops.relu(shared(sequence)) + sequence))
+    functional.save(complete)  # operations have no groups, and what is called twice has one
+    assert not [note for note in rnnconvert.load(complete).warnings if "missing" in note]

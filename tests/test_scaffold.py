@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -14,7 +15,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running import parent
 from rnnconvert.scaffolding.names import class_name, comment, identifier
+from rnnconvert.scaffolding.scaffold import targets
 from tests import ready
 from tests.drawn import drawn
 from tests.random_models import fill, random_model
@@ -304,6 +308,37 @@ def test_a_wrong_module_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(rc.NotEqualError, match="output"):
         written(tmp_path, model, verify=True)
     assert not (tmp_path / "model.py").exists()
+
+
+def test_a_written_model_runs_within_limits_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    file = Path(__file__).parent.parent / "examples" / "exported.onnx"
+    code, weights, report = tmp_path / "model.py", tmp_path / "weights.pt", tmp_path / "report.txt"
+    room = targets()["pytorch"]
+    write = room.write
+
+    def scaffolded(lines: str, **options: Any) -> rc.Scaffolded:
+        def with_lines(description: Any, source: str) -> tuple[str, tuple[str, ...]]:
+            text, missing = write(description, source)
+            return f"{text}\n\n{lines}\n", missing
+
+        monkeypatch.setattr(room, "write", with_lines)
+        return rc.scaffold(file, "pytorch", code, force=True, **options)
+
+    recording = f"import os, resource\nopen({str(report)!r}, 'w').write(f'{{os.getpid()}} {{resource.getrlimit(resource.RLIMIT_CORE)[0]}}')"
+    scaffolded(recording, verify=True, weights=weights)
+    process, core = map(int, report.read_text().split())
+    assert process != os.getpid() and core == 0
+    files = code.read_bytes(), weights.read_bytes()
+    with pytest.raises(ExecutorError, match="the model written for PyTorch failed: its process ended with -9"):  # as where memory ends
+        scaffolded("import os\nos.kill(os.getpid(), 9)", verify=True, weights=weights)
+    monkeypatch.setattr(parent, "_patience", lambda request: 5.0 if "job" in request else 600.0)
+    with pytest.raises(ExecutorError, match="the model written for PyTorch failed: it did not answer within 5 s"):
+        scaffolded("while True:\n    pass", weights=weights)
+    assert (code.read_bytes(), weights.read_bytes()) == files
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None)
+    with pytest.raises(rc.MissingPackageError, match="pip install torch"):
+        scaffolded("", weights=weights)
 
 
 def test_what_is_not_known_is_refused_by_its_place(tmp_path: Path) -> None:

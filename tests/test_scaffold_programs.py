@@ -5,7 +5,9 @@ Torch judges: the written code gives the numbers of two calls, or refuses, or ra
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -233,6 +235,188 @@ def test_lengths_other_than_the_examples_give_no_other_numbers(tmp_path: Path, k
 
     always = ("return y.sum(1) / y.shape[1]", "return y * 2 if y.shape[1] > 20 else y")
     each(drawn(LENGTHS, 4 if kind in ("live", "program") else 12, f"lengths {kind}", lambda body: body in always), check)
+
+
+_USES = ("y[:, : {}]", "y[:, {} :]", "y[:, {}]", "y * ({})", "y + torch.zeros({}, 1, 3).sum(0)", "y.sum(1) * ({} + 1)")
+"""What a module does with a number that it computes from its input's length."""
+
+
+def length_expressions(count: int, written: bool) -> list[str]:
+    """Return whole numbers computed from the length t and from small numbers, drawn.
+
+    written  whether torch can write quotients that round: TorchScript has no `round` that gives a whole number
+    """
+    generator = random.Random(43)
+
+    def drawn_expression(depth: int) -> str:
+        if depth == 0 or generator.random() < 0.15:
+            return generator.choice(["t", "t", "t", str(generator.randint(1, 60))])
+        left, right = drawn_expression(depth - 1), drawn_expression(depth - 1)
+        number = generator.choice([2, 3, 5, 7, 50])
+        words = [f"({left}) // {number}", f"({left}) % {number}", f"{left} + {right}", f"{left} - ({right})", f"min({left}, {right})"]
+        words += [f"max({left}, {right})", f"{generator.randint(2, 3)} * ({left})", f"math.ceil(({left}) / {number})"]
+        return generator.choice([*words, f"round(({left}) / {number})"] if written else words)
+
+    expressions = [drawn_expression(generator.randint(1, 3)) for _ in range(count)]
+    return [expression for expression in expressions if "t" in expression.replace("round", "").replace("math", "")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arithmetic_on_lengths_follows_them_or_is_refused(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    lengths = (7, *range(1, 61), 130)
+    xs = [torch.randn(2, length, 3, generator=torch.Generator().manual_seed(length)) for length in lengths]
+    outcomes = Counter[str]()
+
+    def check(case: tuple[str, str]) -> None:
+        expression, use = case
+        body = f"t = y.shape[1]; return {use.format(expression)}"
+        outcomes[outcome(kind, body, tmp_path, xs, ("GRU", "LSTM")[len(body) % 2])] += 1
+
+    cases = [(expression, use) for expression in length_expressions(40, kind == "live") for use in _USES]
+    cases = [case for case in cases if kind != "trace" or "zeros" not in case[1]]  # torch crashes while it traces some of these
+    always = [("t", "y[:, {} :]"), ("t - 51", "y[:, {} :]"), ("2 - t", "y[:, {}]"), ("t + 3", "y[:, : {}]")]
+    each([*always, *drawn(cases, 8 if kind in ("live", "program") else 40, f"arithmetic {kind}")], check)
+    assert kind == "program" or outcomes["equal"], outcomes  # where a program fixes its length, the code raises at others
+
+
+FOLLOWED = (
+    "return y[:, y.shape[1] // 2]",
+    "return y[:, : y.shape[1] // 2]",
+    "return y[:, : round(y.shape[1] / 3)]",
+    "return y[:, : math.ceil(y.shape[1] / 2)]",
+    "return y * math.floor(y.shape[1] / 3)",
+    "return y[:, : min(5, y.shape[1])]",
+    "return y[:, : max(1, y.shape[1] // 3)]",
+    "return y * (y.shape[1] % 3)",
+    "z = y[:, : y.shape[1] + 3]; return z * z.shape[1]",
+    "z = y[:, : y.shape[1] // 2]; return z * z.shape[1]",
+    "return y[:, y.shape[1] - 5 :]",
+)
+"""What modules compute of lengths that the written code computes, too."""
+
+
+@pytest.mark.parametrize("target", ["pytorch", "flax"])
+def test_whole_numbers_that_modules_compute_from_lengths_are_computed(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    xs = [torch.randn(2, length, 3) for length in (7, *range(1, 20), 60, 130)]
+
+    def check(body: str) -> None:
+        if target == "pytorch":
+            assert outcome("live", body, tmp_path, xs) == "equal"
+        done = rc.scaffold(stated(body, tmp_path), target, tmp_path / "w.py", example=xs[:1], verify=True, force=True)
+        assert done.equal and "alone, because" not in str(done), done
+
+    each(drawn(FOLLOWED, 3, f"followed {target}"), check)
+
+
+def test_a_length_that_is_not_followed_is_checked_and_a_note_says_why(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    example = torch.zeros(2, 7, 3)
+    done = rc.scaffold(stated("return y * y.shape[1] ** 0.5", tmp_path), "pytorch", tmp_path / "w.py", example=example)
+    assert any("at the example's lengths alone, because of the operator pow" in note for note in done.notes)
+    assert any("x.shape[1] == 7" in note for note in done.notes)
+    with pytest.raises(rc.RefusedError, match="length that a run decides"):
+        rc.scaffold(stated("return y[:, : y.shape[1] // 2]", tmp_path), "keras", tmp_path / "k.py", example=example)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_module_takes_as_many_inputs_as_its_example_has(tmp_path: Path, count: int) -> None:
+    torch = needed("torch", "torch")
+
+    class Several(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 4)
+            self.register_buffer("scale", torch.tensor(2.0))
+
+        def forward(self, *xs: Any) -> Any:
+            return self.layer(torch.cat(xs, 1)) * self.scale.item()
+
+    module, x = Several(), torch.randn(2, 7, 3)
+    done = rc.scaffold(module, "pytorch", tmp_path / "w.py", example=[x] * count, verify=True)
+    assert done.equal
+    inputs = [torch.randn(2, 12, 3) for _ in range(count)]
+    assert torch.allclose(module_at(tmp_path / "w.py").load(module)(*inputs), module(*inputs), atol=CLOSE)
+
+
+def test_the_dimensions_of_a_program_that_are_derived_are_checked(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    dim = torch.export.Dim("t", max=500)
+
+    class Halving(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 4)
+
+        def forward(self, x: Any, z: Any) -> Any:
+            return self.layer(x).reshape(x.shape[0], z.shape[1], 8) + z
+
+    module = Halving()
+    sizes = ({0: torch.export.Dim.AUTO, 1: 2 * dim}, {0: torch.export.Dim.AUTO, 1: dim})
+    file, written = tmp_path / "m.pt2", tmp_path / "w.py"
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 8, 3), torch.zeros(2, 4, 8)), dynamic_shapes=sizes), file)
+    assert rc.scaffold(file, "pytorch", written, verify=True).equal
+    filled = module_at(written).load(str(file))
+    for half in (1, 2, 5, 40):
+        inputs = torch.randn(2, 2 * half, 3), torch.randn(2, half, 8)
+        assert torch.allclose(filled(*inputs), module(*inputs), atol=CLOSE)
+    with pytest.raises(ValueError, match=r"x.shape\[1\] % 2 == 0"):
+        filled(torch.randn(2, 7, 3), torch.randn(2, 3, 8))
+
+
+AXES_MATTER = (
+    "return self.dense(x) * x.size(1)",
+    "return self.dense(x).sum(1) / x.size(1)",
+    "y = self.rnn(x)[0]; return y * (y.size(1) ** 0.5)",
+    "y = self.rnn(x.unsqueeze(0))[0]; return y[0] * x.size(0)",
+)
+"""What is another model for another number of axes, which TorchScript does not state."""
+_BY_AXES = (*AXES_MATTER, "return self.dense(x).relu()", "y = self.rnn(x)[0]; return y * y.size(1)", "y = self.rnn(x)[0]; return y[:, -1]")
+
+
+def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    refused = Counter[str]()
+
+    def check(body: str) -> None:
+        path = tmp_path / f"axes{len(list(tmp_path.iterdir()))}.py"
+        lines = ["import torch", "class M(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
+        lines += ["        self.dense = torch.nn.Linear(3, 3)", "        self.rnn = torch.nn.GRU(3, 3, batch_first=True)"]
+        lines += ["    def forward(self, x: torch.Tensor):", *(f"        {line}" for line in body.split("; "))]
+        path.write_text("\n".join(lines))
+        module = module_at(path).M().eval()
+        file, written = tmp_path / "m.pt", tmp_path / "w.py"
+        torch.jit.script(module).save(file)
+        for axes in (None, 1, 2, 3):
+            try:
+                rc.scaffold(file, "pytorch", written, axes=axes, force=True)
+            except rc.RefusedError as error:
+                assert axes is not None or "how many axes" in str(error), error
+                refused[body] += axes is None
+                continue
+            filled = module_at(written).load(str(file))
+            for shape in ((3,), (5, 3), (2, 7, 3), (2, 4, 5, 3)):
+                x, wanted = torch.randn(shape), None
+                with torch.no_grad(), contextlib.suppress(ValueError, RuntimeError, IndexError):
+                    wanted = module(x)
+                try:
+                    with torch.no_grad():
+                        got = filled(x)
+                except (ValueError, RuntimeError, IndexError):
+                    assert axes != len(shape) or wanted is None, (axes, shape)
+                    continue
+                assert wanted is not None and got.shape == wanted.shape and torch.allclose(got, wanted, atol=CLOSE), (axes, shape)
+
+    each(_BY_AXES, check, str)
+    assert set(+refused) == set(AXES_MATTER)
+    with pytest.raises(rc.UsageError, match=r"axes.* decides nothing"):
+        rc.scaffold(stated("return y", tmp_path), "pytorch", example=torch.zeros(2, 7, 3), axes=3)
+    with pytest.raises(rc.UsageError, match="1 or more, got 0"):
+        rc.scaffold(tmp_path / "m.pt", "pytorch", axes=0)
+    with pytest.raises(rc.UsageError, match="states 2 numbers, and 1 inputs"):
+        rc.scaffold(tmp_path / "m.pt", "pytorch", axes=[3, 2])
 
 
 @pytest.mark.parametrize("most", [6, 20])

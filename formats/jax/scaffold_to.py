@@ -10,6 +10,7 @@ from rnnconvert.scaffolding.text import imported, text
 
 NAME = "flax"
 TITLE = "Flax"
+NEEDS = ("flax",)
 WEIGHTS = (".msgpack", ".safetensors")
 
 

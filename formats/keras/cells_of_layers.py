@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from typing import Any
 
-from rnnconvert.containers.layer_config import Entry, listed
+from rnnconvert.containers.layer_config import RECURRENT, Entry, children, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
@@ -43,6 +44,30 @@ def incomplete(
         LayerNote(called(above), convolution if above in convolving else f"{misfit}: {', '.join(shapes)}", UNREAD)
         for above, shapes in places.items()
     ]
+
+
+def unsaved(model: Entry, attributes: Collection[str], arrays: Iterable[str]) -> list[LayerNote]:
+    """Return the layers of a model whose weights are missing in its HDF5 file, which has a group for every layer.
+
+    attributes  the groups and arrays that have attributes
+    """
+    if "model_weights" not in attributes:
+        return []
+    there = "\n".join(f"{name}/" for name in (*attributes, *arrays))
+    lost = [
+        layer
+        for layer in children(model)
+        # Operations have neither weights nor groups, and a layer that is called in two models may be in the group of either.
+        if any(key.endswith("_initializer") for config in _configs(layer) for key in config) and f"/{layer.name}/" not in there
+    ]
+    why = "the model states it, and its group of weights is missing: the file is not complete, as where saving it broke off"
+    return [LayerNote(layer.name, why, UNREAD if layer.class_name in RECURRENT else "") for layer in lost]
+
+
+def _configs(layer: Entry) -> list[Mapping[str, Any]]:
+    """Return the configuration of a layer, and of those that it wraps."""
+    inner = [layer.inner(key) for key in ("layer", "cell")]
+    return [layer.config, *(config for each in inner if each is not None for config in _configs(each))]
 
 
 _HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")

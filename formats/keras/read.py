@@ -35,6 +35,7 @@ from rnnconvert.formats.keras.cells_of_layers import (
     place_of,
     sides_of,
     stacked_in,
+    unsaved,
 )
 from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
 from rnnconvert.formats.keras.configured import Configured, Outside
@@ -168,6 +169,9 @@ class LayerReader:
             array_name.rpartition("/")[0] for array_name in used
         }
         self.unread += incomplete(self.stored.arrays, accounted, self._called)
+        lost = [] if self.model is None else unsaved(self.model, self.attributes, self.stored.arrays)
+        self.unread += [note for note in lost if note.kind == UNREAD]
+        self.warnings += [note for note in lost if note.kind != UNREAD]
         self.warnings[:0] = self._gate_orders(layers, entries)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)

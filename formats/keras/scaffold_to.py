@@ -11,6 +11,7 @@ from rnnconvert.scaffolding.text import imported, text
 
 NAME = "keras"
 TITLE = "Keras"
+NEEDS = ("keras",)
 WEIGHTS = (".weights.h5", ".keras")
 
 

@@ -33,15 +33,24 @@ DTYPES: dict[int, np.dtype[Any]] = {
 """Element types by their numbers: ScalarType in torch/_export/serde/schema.py."""
 
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
-_SIZE = re.compile(r"L\['(\w+)'\]\.size\(\)\[(\d{1,2})\]")
+_DERIVED = re.compile(r"Mul\(Integer\((\d{1,9})\), Symbol\('(\w+)'[^()]*\)\)")
+_SIZE = re.compile(r"L\['(\w+)'\](?:\[(\d{1,4})\])?\.size\(\)\[(\d{1,2})\]")
 _SIGNS: Mapping[type, str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%",
 }  # fmt: skip
 """What guards are written with."""
+_ROUNDING = {"round": "round({} / {})", "math.trunc": "int({} / {})", "math.floor": "({} // {})", "math.ceil": "(-(-{} // {}))"}
+"""What rounds quotients in guards, as it is written of whole numbers."""
 OURS = "torch.ops.rnnconvert."
 """Recurrent operators that stay whole in the programs of live modules: those of aten."""
-_ON_NUMBERS = {"add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs"}
+_ON_NUMBERS = {
+    **{word: word for word in ("add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs", "pow")},
+    **{"mod": "remainder", "truediv": "true_divide", "math.trunc": "trunc"},
+    **{f"torch.sym_{word}": word for word in ("min", "max")},
+    **{f"torch.sym_{word}": f"sym_{word}" for word in ("int", "float")},
+}
+"""Functions of Python's numbers and lengths, and the operators that compute the same."""
 
 
 def follow(module: Any) -> OperatorProgram:
@@ -86,6 +95,13 @@ def _check(program: OperatorProgram, lengths: Mapping[str, Any]) -> None:
                 program.checks.append(Check("{0} == {1}", (places[length], (number, axis))))
             elif length is not None:
                 places[length] = number, axis
+    for number, ref in enumerate(program.inputs):
+        for axis, size in enumerate(lengths["graph"]["tensor_values"].get(ref.name, {}).get("sizes", ())):
+            derived = _DERIVED.fullmatch(str(size.get("as_expr", {}).get("expr_str", "")))
+            if derived is not None:
+                program.checks.append(Check(f"{{0}} % {derived[1]} == 0", ((number, axis),)))
+            if derived is not None and derived[2] in places:
+                program.checks.append(Check(f"{{0}} == {derived[1]} * {{1}}", ((number, axis), places[derived[2]])))
     for symbol, bounds in (lengths.get("range_constraints") or {}).items():
         if symbol in places:
             least, most = bounds.get("min_val"), bounds.get("max_val")
@@ -99,7 +115,7 @@ def _check(program: OperatorProgram, lengths: Mapping[str, Any]) -> None:
             check = Check(_condition(ast.parse(guard, mode="eval").body, names, axes), tuple(axes))
             bound = re.fullmatch(r"\{0\} (==|>=|<=) \d+|2 <= \{0\}", check.text)
             if bound is None or not any(other.axes == check.axes for other in program.checks):
-                program.checks += [] if check.text in ("2 <= {0}", "{0} >= 2") else [check]
+                program.checks += [] if check.text in ("2 <= {0}", "{0} >= 2") or check.always else [check]
 
 
 def _condition(node: ast.expr, names: Mapping[str, int], axes: list[tuple[int, int]]) -> str:
@@ -116,13 +132,20 @@ def _condition(node: ast.expr, names: Mapping[str, int], axes: list[tuple[int, i
         return f"-{_condition(node.operand, names, axes)}"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
         return f"{node.func.id}({', '.join(_condition(value, names, axes) for value in node.args)})"
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in _ROUNDING and isinstance(node.args[0], ast.BinOp):
+        quotient = node.args[0]
+        if isinstance(quotient.op, ast.Div):
+            words = [_condition(side, names, axes) for side in (quotient.left, quotient.right)]
+            return _ROUNDING[ast.unparse(node.func)].format(*words)
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return str(node.value)
     place = _SIZE.fullmatch(ast.unparse(node))
-    if place is None or place[1] not in names:
+    name = "" if place is None else place[1] if place[2] is None else f"{place[1]}_{place[2]}"  # of `*args`, one
+    if place is None or name not in names:
         raise ValueError(f"the guard {ast.unparse(node)[:100]!r} is not known")
-    axes.append((names[place[1]], int(place[2])))
-    return f"{{{len(axes) - 1}}}"
+    axis = names[name], int(place[3])
+    axes += [] if axis in axes else [axis]
+    return f"{{{axes.index(axis)}}}"
 
 
 def _inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -203,7 +226,7 @@ def _applied(
     else:
         name = target.removeprefix("_operator.")
         on_numbers = name in _ON_NUMBERS
-        plain = name if on_numbers else target.removeprefix("torch.ops.")
+        plain = _ON_NUMBERS[name] if on_numbers else target.removeprefix("torch.ops.")
         operation = program.apply(plain, inputs if on_numbers else [*inputs, *keywords.values()])
         if target.startswith("torch.ops."):  # of another library: what it does is not known
             program.change(operation, operation.inputs)

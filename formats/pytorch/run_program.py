@@ -22,6 +22,8 @@ MODEL, PROGRAM = "models/model.json", "serialized_exported_program.json"
 
 _RECORDS = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", ".format_version")
 _PAYLOADS = ("data/weights/", "data/constants/")
+_DERIVED = re.compile(r"(\d{1,9}\*)?s\d{1,9}( [+-] \d{1,9})?")
+"""A length that is derived from another one, whose range is stated."""
 _NAME = re.compile(r"[\w.\-/ :+@]*")
 """What names may be, so that no code can stand in them."""
 _TEXT = re.compile(r"[^'\"\\\x00-\x1f]*")
@@ -221,7 +223,8 @@ def _check(value: Any, key: str) -> None:
     """Check every text in a description by what it stands for. Raises NotImplementedError."""
     if isinstance(value, dict):
         for name, item in value.items():
-            _check_name(name)
+            if key != "range_constraints" or not _DERIVED.fullmatch(name):
+                _check_name(name)
             if name in ("as_custom_obj", "custom_obj"):
                 raise NotImplementedError("it has an object of a class, and no tensor: what it does when it is loaded is not known")
             _check(item, name)

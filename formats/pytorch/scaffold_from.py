@@ -10,16 +10,19 @@ from typing import Any
 from rnnconvert.scaffolding.description import Description
 
 NAME = "pytorch"
+ASKS_AXES = True
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> Description:
     """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
+
+    axes  how many axes each input has that does not state it
 
     Raises UsageError for a file of weights, which states no model.
     """
     from rnnconvert.formats.pytorch.described.model import describe as describe_file
 
-    return describe_file(path, config, partial)
+    return describe_file(path, config, partial, axes)
 
 
 def takes(value: Any) -> bool:

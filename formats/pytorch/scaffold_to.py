@@ -10,6 +10,7 @@ from rnnconvert.scaffolding.text import imported, text
 
 NAME = "pytorch"
 TITLE = "PyTorch"
+NEEDS = ("torch",)
 WEIGHTS = (".pt", ".pth")
 
 

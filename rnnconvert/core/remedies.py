@@ -28,6 +28,11 @@ def of_the_command_line() -> Iterator[None]:
         _calls_by_flags.reset(token)
 
 
+def called_by_flags() -> bool:
+    """Return whether the command line runs."""
+    return _calls_by_flags.get()
+
+
 @contextlib.contextmanager
 def accepting(options: Collection[str]) -> Iterator[None]:
     """Spell the settings of these options as what a transplant accepts: `--accept batch_first`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 Dim: TypeAlias = "int | Size"
@@ -10,6 +11,25 @@ Dims: TypeAlias = "tuple[Dim, ...]"
 _Terms: TypeAlias = "dict[tuple[str, ...], int]"
 _MOST = 64
 """The most products of one sum."""
+
+
+class ComputedSymbol(str):
+    """A length that others give by a function: a factor of products as the symbols of axes are, and the same wherever it has one text.
+
+    function  "//", "min", "max" or "round": the quotient of two whole numbers rounded to the nearest, to the even of two
+    operands  what it is computed from
+    """
+
+    function: str
+    operands: tuple[Dim, ...]
+
+    def __new__(cls, function: str, *operands: Dim) -> ComputedSymbol:
+        """Return the length that a function gives for others."""
+        words = [repr(operand) for operand in operands]
+        sign = function == "//"
+        symbol = super().__new__(cls, f"({words[0]}) // ({words[1]})" if sign else f"{function}({', '.join(words)})")
+        symbol.function, symbol.operands = function, operands
+        return symbol
 
 
 class Size:
@@ -82,11 +102,11 @@ class Size:
     def __floordiv__(self, other: Any) -> Dim:
         """Return the quotient: exact where it is for every run, else a new symbol, the same each time."""
         exact = divided(self, other)
-        return exact if exact is not None else Size({(f"({self!r}) // ({other!r})",): 1})
+        return exact if exact is not None else open_size(ComputedSymbol("//", self, other))
 
     def __rfloordiv__(self, other: Any) -> Dim:
         exact = divided(other, self)
-        return exact if exact is not None else Size({(f"({other!r}) // ({self!r})",): 1})
+        return exact if exact is not None else open_size(ComputedSymbol("//", other, self))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -97,8 +117,8 @@ class Size:
 
     @property
     def positive(self) -> bool:
-        """Whether it is at least 1 wherever no axis is empty."""
-        return all(count > 0 for _, count in self.terms)
+        """Whether it is surely at least 1 wherever no axis is empty."""
+        return reaches(self, 1)
 
 
 def _terms(value: Dim) -> _Terms:
@@ -154,6 +174,74 @@ def _without(names: tuple[str, ...], factors: tuple[str, ...]) -> tuple[str, ...
             return None
         rest.remove(name)
     return tuple(rest)
+
+
+def least(*lengths: Dim) -> Dim:
+    """Return the smallest of several lengths: one of them where that is so for every run."""
+    return _chosen("min", lengths, lambda length, other: reaches(other - length, 0))
+
+
+def most(*lengths: Dim) -> Dim:
+    """Return the largest of several lengths, as `least` does the smallest."""
+    return _chosen("max", lengths, lambda length, other: reaches(length - other, 0))
+
+
+def _chosen(function: str, lengths: Sequence[Dim], before: Callable[[Dim, Dim], bool]) -> Dim:
+    surely = [length for length in lengths if all(before(length, other) for other in lengths)]
+    return surely[0] if surely else open_size(ComputedSymbol(function, *lengths))
+
+
+def rounded(value: Dim, by: Dim) -> Dim:
+    """Return a quotient rounded to the nearest whole number, to the even of two, as Python's `round` does."""
+    exact = divided(value, by)
+    if exact is not None:
+        return exact
+    return round(Fraction(value, by)) if isinstance(value, int) and isinstance(by, int) else open_size(ComputedSymbol("round", value, by))
+
+
+def reaches(value: Dim, least_value: int) -> bool:
+    """Return whether a length is surely at least a number wherever no axis is empty."""
+    bound = _lower({names: Fraction(count) for names, count in _terms(value).items()}, _DEEP)
+    return bound is not None and bound >= least_value
+
+
+_DEEP = 8
+"""How many lengths that are computed are followed into one another."""
+
+
+def _lower(terms: Mapping[tuple[str, ...], Fraction], deep: int) -> Fraction | None:
+    """Return a number that a sum is not below, each axis being 1 or longer; None where none is seen."""
+    computed = next(((names, name) for names in terms for name in names if isinstance(name, ComputedSymbol)), None)
+    if computed is None:
+        return sum(terms.values(), Fraction()) if all(count >= 0 for names, count in terms.items() if names) else None
+    names, name = computed
+    others = {key: count for key, count in terms.items() if key != names}
+    bounds = _bounds(name, above=terms[names] < 0) if names == (name,) and deep else []
+    lowest = [_lower(_sum_of(others, bound, terms[names]), deep - 1) for bound in bounds]
+    return max((each for each in lowest if each is not None), default=None)
+
+
+def _bounds(name: ComputedSymbol, above: bool) -> Sequence[Mapping[tuple[str, ...], Fraction]]:
+    """Return sums that a computed length is surely not above, or not below."""
+    operands = [{names: Fraction(count) for names, count in _terms(operand).items()} for operand in name.operands]
+    if name.function in ("min", "max"):
+        return operands if above == (name.function == "min") else []
+    by = name.operands[1]
+    if not isinstance(by, int) or by < 1:
+        return []
+    off = Fraction(by - 1, by) if name.function == "//" else Fraction(1, 2)
+    quotient = {names: count / by for names, count in operands[0].items()}
+    off = -off if not above else off if name.function == "round" else Fraction()
+    return [
+        _sum_of(quotient, {(): Fraction(1)}, off),
+        *([dict[tuple[str, ...], Fraction]()] if not above and reaches(name.operands[0], 0) else []),
+    ]
+
+
+def _sum_of(
+    terms: Mapping[tuple[str, ...], Fraction], more: Mapping[tuple[str, ...], Fraction], times: Fraction
+) -> dict[tuple[str, ...], Fraction]:
+    return {names: terms.get(names, Fraction()) + times * more.get(names, Fraction()) for names in {**terms, **more}}
 
 
 def open_size(name: str) -> Size:

@@ -17,6 +17,7 @@ import functools
 import inspect
 import re
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +66,28 @@ class NotRunError(UsageError):
     """The model of a file does not run: its executor refuses it, or cannot load it."""
 
 
-class FileModel:
+class ModelApart(ABC):
+    """A model that runs in a process of its own.
+
+    model  its layers, and the types of its weights
+    notes  what a reader of a comparison should know of how it runs
+    """
+
+    model: Model
+    notes: tuple[str, ...]
+
+    @abstractmethod
+    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+        """Return what the model gives after calls on those before, and what it gives with its weights moved, several times.
+
+        Raises UsageError for inputs that the model does not take, and where it does not run on them.
+        """
+
+
+class FileModel(ModelApart):
     """The model of a file, which an executor runs in a process of its own, with its limits; the process ends with it.
 
     path    the file as its user has it
-    notes   what a reader of a comparison should know of how it runs
     names   those of its inputs, in their order
     shapes  those of its inputs, None for an axis of any size; () for an input that does not say
     """
@@ -110,15 +128,11 @@ class FileModel:
         self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
 
     @functools.cached_property
-    def model(self) -> Model:
+    def model(self) -> Model:  # type: ignore[override]
         """The layers of the file."""
         return model_of(self.path, settings=self._settings)
 
     def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
-        """Return what the model gives after calls on those before, and what it gives with its weights moved, several times.
-
-        Raises UsageError for inputs that the model does not take, and where it does not run on them.
-        """
         places = _places(units)
         answer = self._called((*before, inputs), list(places), shakes)
         return self._ran(answer.run, places), [self._ran(shaken, places) for shaken in answer.shaken]

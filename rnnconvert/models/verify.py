@@ -25,7 +25,7 @@ from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import FileModel, ModelRunner, Ran, moved, runners
+from rnnconvert.models.runners import FileModel, ModelApart, ModelRunner, Ran, moved, runners
 from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
@@ -130,7 +130,7 @@ class ModelCalls:
         """
         units = [unit for unit in model.units if unit.stack is not None]
         inputs, before = named(self.inputs), [named(call) for call in self.before]
-        if isinstance(model.live, FileModel):
+        if isinstance(model.live, ModelApart):
             return model.live.ran(inputs, units, before, shakes)
         runner = self.runner(model)
         names = runner.input_names(model.live)
@@ -163,8 +163,8 @@ def compared(
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
     other = source_calls or calls
-    ours, our_notes = _opened(target, calls)
-    theirs, notes = _opened(source, other)
+    ours, our_notes = opened(target, calls)
+    theirs, notes = opened(source, other)
     truth, shaken = other.run(theirs, SHAKES)
     by_source = bool(shaken)
     ran_ours, our_shaken = calls.run(ours, 0 if by_source else SHAKES)
@@ -197,7 +197,7 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
 
     Raises what `compared` raises, and UnreadableError for another file.
     """
-    ours, notes = _opened(target, calls)
+    ours, notes = opened(target, calls)
     # Those of a file were kept in the order of their names.
     outputs = sorted(named(expected), key=itemgetter(0)) if isinstance(expected, (str, Path)) else named(expected)
     truth = Ran(tuple(array for _, array in outputs), {})
@@ -209,13 +209,16 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
     return WholeModels(tuple(_ends(result, truth, rounding, calls.label)), unseen, notes)
 
 
-def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
-    """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed."""
+def opened(source: Any, calls: ModelCalls | None = None) -> tuple[Model, tuple[str, ...]]:
+    """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed.
+
+    calls  how it is called, where it is a file
+    """
     if isinstance(source, (str, Path)):
         model = model_of(source)
-        opened = calls.runner(model).open_file(model_path(local(source)))
-        return replace(model, live=opened), opened.notes
-    if isinstance(source, FileModel):
+        in_executor = (calls or ModelCalls(())).runner(model).open_file(model_path(local(source)))
+        return replace(model, live=in_executor), in_executor.notes
+    if isinstance(source, ModelApart):
         return replace(source.model, live=source), source.notes
     model = model_of(source)
     exact = getattr(runners().get(model.framework), "exact", None)

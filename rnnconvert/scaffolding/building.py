@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.graphs.sizes import Dim, Dims, broadcast, product
+from rnnconvert.graphs.sizes import Dim, Dims, Size, broadcast, product, reaches
 from rnnconvert.scaffolding.description import Length, Value
 from rnnconvert.scaffolding.moved import Group, Moved, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
-from rnnconvert.scaffolding.slices import FAR, bound, is_before, is_last, step_count
+from rnnconvert.scaffolding.slices import bound, is_before, is_last, step_count
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number, stacks
 
+T = TypeVar("T")
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 
 
@@ -163,8 +164,12 @@ class Builder(Nodes):
             return self.unsqueeze(parts[0], [0])
         return SourceTensor((len(parts), *parts[0].dims), parts[0].dtype, parts[0].name, parts=tuple(parts))
 
-    def select(self, x: SourceTensor, axis: int, index: int) -> SourceTensor:
+    def select(self, x: SourceTensor, axis: int, index: Dim) -> SourceTensor:
         """Return a tensor at one index of an axis."""
+        if isinstance(index, Size):
+            read = [self.read(x)]
+            length = self.length(index, read)
+            return self.add("select between", read, _without(x.dims, axis), axis=axis, index=length, name=x.name)
         if x.parts and axis == 0 and -len(x.parts) <= index < len(x.parts):
             return x.parts[index]
         if x.dims[axis] == 1 and index in (0, -1):
@@ -203,18 +208,18 @@ class Builder(Nodes):
         if x.filled is not None:
             return SourceTensor(dims, x.dtype, x.name, filled=x.filled)
         read = [self.read(x)]
-        low, high = (self._stated(bound, length, read) for bound in (start, end))
+        low = None if first == 0 else self._stated(start, length, read)
+        high = None if last == length else self._stated(end, length, read)
         kind = "slice between" if isinstance(low, Length) or isinstance(high, Length) else "slice"
-        return self.add(kind, read, dims, axis=axis, start=low or None, end=high, step=step, name=x.name)
+        return self.add(kind, read, dims, axis=axis, start=low, end=high, step=step, name=x.name)
 
-    def _stated(self, bound: Dim, length: Dim, read: list[Value]) -> Length | int | None:
-        """Return a bound of a slice as a node states it: None for the axis's own end, from the end where that is plain."""
+    def _stated(self, bound: Dim, length: Dim, read: list[Value]) -> Length | int:
+        """Return a bound of a slice as a node states it: from the end where that is the same for every length."""
         if isinstance(bound, int):
-            return None if abs(bound) >= FAR else bound
+            return bound
         behind = bound - length
-        if isinstance(behind, int) and behind <= 0:
-            return behind or None
-        return self.length(bound, read)
+        counted = isinstance(behind, int) and behind < 0 and reaches(bound, 0)  # of a shorter axis Python counts the bound from its end
+        return behind if counted and isinstance(behind, int) else self.length(bound, read)
 
     def concatenate(self, tensors: Sequence[SourceTensor], axis: int) -> SourceTensor:
         """Return tensors behind one another along an axis."""
@@ -253,8 +258,8 @@ class Builder(Nodes):
         return self.add("elementwise", inputs, dims, element_type, operation=operation, operands=tuple(operands), name=operation)
 
 
-def _without(groups: Sequence[Group], axis: int) -> tuple[Group, ...]:
-    return tuple(group for n, group in enumerate(groups) if n != axis)
+def _without(values: Sequence[T], axis: int) -> tuple[T, ...]:
+    return tuple(value for n, value in enumerate(values) if n != axis)
 
 
 def _ones(groups: Sequence[Group], others: Sequence[Group]) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ Graphs of operators have these besides, on tensors that spread over one another 
     conv first        as conv, with channels behind the batch, and pads at both ends of each axis; conv transposed first,
                       pool first (ceil, counted), instance_norm, group_norm first, prelu first likewise
     merge axes        start, stop; split axis: axis, lengths; reshape all: sizes; view, expand: lengths
-    select, slice     axis, index; axis, start, end, step; slice between: with lengths that a run decides
+    select, slice     axis, index; axis, start, end, step; slice between, select between: with lengths that a run decides
     split, top        axis, sizes; axis, count, largest: of several outputs
     squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
 
@@ -40,7 +40,9 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,10 +72,29 @@ class Value:
 class Length:
     """A length that a run decides: a sum of products.
 
-    terms  for each product a whole number, and the axes that are multiplied: the number of the node's input, and its axis
+    terms  for each product a whole number, and what is multiplied: axes, by the number of the node's input and its axis, and lengths
+           that are computed
     """
 
-    terms: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    terms: tuple[tuple[int, tuple[tuple[int, int] | ComputedLength, ...]], ...]
+
+
+@dataclass(frozen=True)
+class ComputedLength:
+    """A length that others give by a function.
+
+    function  "//", "min", "max" or "round", of the quotient of two
+    operands  what it is computed from
+    """
+
+    function: str
+    operands: tuple[Length | int, ...]
+
+
+RANK = -1
+"""In the place of an axis: how many axes there are."""
+_TRIED = 256
+"""The length up to which a condition is tried."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +102,40 @@ class Check:
     """A condition on lengths of a model's inputs: what the source computes for others is not known.
 
     text  the condition as Python has it, with {0}, {1} for the lengths
-    axes  for each the number of the input, and its axis
+    axes  for each the number of the input, and its axis; RANK for how many axes it has
     """
 
     text: str
     axes: tuple[tuple[int, int], ...]
 
+    def spelled(self, names: Sequence[str]) -> tuple[list[str], str]:
+        """Return its lengths and itself as Python has them, for inputs of some names."""
+        words = [f"len({names[number]}.shape)" if axis == RANK else f"{names[number]}.shape[{axis}]" for number, axis in self.axes]
+        return words, self.text.format(*words)
+
+    def takes(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Return whether inputs of some shapes fulfil it."""
+        return self.holds([len(shapes[number]) if axis == RANK else shapes[number][axis] for number, axis in self.axes])
+
     def holds(self, lengths: Sequence[int]) -> bool:
-        """Return whether lengths, as many as it has axes, fulfil it."""
-        return bool(_computed(ast.parse(self.text.format(*lengths), mode="eval").body))
+        """Return whether lengths, as many as it has axes, fulfil it; none do with which it divides by zero."""
+        try:
+            return bool(_computed(ast.parse(self.text.format(*lengths), mode="eval").body))
+        except ZeroDivisionError:
+            return False
+
+    @property
+    def always(self) -> bool:
+        """Whether every length surely fulfils it, as (n // 2) <= n: its numbers are so small that none is decided beyond those tried."""
+        numbers = [int(word) for word in re.findall(r"(?<![{\d])\d+(?![}\d])", self.text)]
+        small = math.prod(max(number, 1) for number in numbers) <= _TRIED // 2
+        return len(self.axes) == 1 and small and all(self.holds([length]) for length in range(1, _TRIED))
 
 
 _COMPUTE: Mapping[type, Any] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
 }  # fmt: skip
 
 
@@ -107,7 +148,9 @@ def _computed(node: ast.expr) -> int:
     if isinstance(node, ast.BinOp):
         return int(_COMPUTE[type(node.op)](_computed(node.left), _computed(node.right)))
     if isinstance(node, ast.Call):
-        return (min if ast.unparse(node.func) == "min" else max)(map(_computed, node.args))
+        words = [_computed(value) for value in node.args]
+        called: Any = {"min": min, "max": max, "round": round, "int": int}[ast.unparse(node.func)]
+        return int(called(*words))
     if isinstance(node, ast.UnaryOp):
         return -_computed(node.operand)
     return int(node.value)  # type: ignore[attr-defined]

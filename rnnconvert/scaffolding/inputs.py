@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -26,14 +27,25 @@ def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
-            lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()}
+            lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)
             arrays = [
                 _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator)
                 for index, value in enumerate(description.scope.inputs)
             ]
-            if all(check.holds([arrays[index].shape[axis] for index, axis in check.axes]) for check in description.checks):
+            if all(check.takes([array.shape for array in arrays]) for check in description.checks):
                 break
         yield arrays
+
+
+def _multiples(description: Description, length: int) -> dict[str, int]:
+    """Return the lengths of axes that are as many times as long as others, and of these."""
+    lengths: dict[str, int] = {}
+    for check in description.checks:
+        times = re.fullmatch(r"\{0\} == (\d+) \* \{1\}", check.text)
+        if times is not None:
+            longer, other = (description.scope.inputs[number].axes[axis] for number, axis in check.axes)
+            lengths |= {longer: int(times[1]) * length, other: length}
+    return lengths
 
 
 def _bound(shape: Sequence[int | None], required: Sequence[Sequence[int | None]]) -> list[int | None]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
-from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
-from rnnconvert.scaffolding.description import DescribedModel, Length, Lengths, Value
+from rnnconvert.graphs.sizes import ComputedSymbol, Dim, Dims, Size, open_size
+from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Value
 from rnnconvert.scaffolding.moved import Moved
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor, written
@@ -219,7 +219,7 @@ class Nodes(ABC):
         rest = difference.bare if isinstance(difference, Size) else difference
         if isinstance(rest, Size):
             symbol, value = rest.root
-            if symbol and value > 0:
+            if symbol and value > 0 and not isinstance(symbol, ComputedSymbol):
                 raise NeedError(symbol, value)
         if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
@@ -233,8 +233,13 @@ class Nodes(ABC):
             return dim
         terms = []
         for names, count in dim.terms:
-            terms.append((count, tuple(self._axis(name, read) for name in names)))
+            terms.append((count, tuple(self._factor(name, read) for name in names)))
         return Length(tuple(terms))
+
+    def _factor(self, symbol: str, read: list[Value]) -> tuple[int, int] | ComputedLength:
+        if isinstance(symbol, ComputedSymbol) and symbol not in self._where:
+            return ComputedLength(symbol.function, self.lengths(symbol.operands, read))
+        return self._axis(symbol, read)
 
     def _axis(self, symbol: str, read: list[Value]) -> tuple[int, int]:
         for number, value in enumerate(read):

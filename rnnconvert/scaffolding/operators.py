@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.scaffolding.description import Length, Node, Value
+from rnnconvert.scaffolding.description import ComputedLength, Length, Node, Value
 from rnnconvert.scaffolding.spelling import last, number
 from rnnconvert.scaffolding.writer import Rule
 
@@ -22,11 +22,26 @@ def length(m: Any, node: Node, value: Length | int) -> str:
     if isinstance(value, int):
         return str(value)
     words = []
-    for count, axes in sorted(value.terms, key=lambda term: -len(term[1])):
-        factors = [f"{m(node.inputs[n])}.shape[{axis}]" if axis else f"len({m(node.inputs[n])})" for n, axis in axes]
-        text = " * ".join([*([str(abs(count))] if abs(count) != 1 or not factors else []), *factors])
+    for count, factors in sorted(value.terms, key=lambda term: -len(term[1])):
+        texts = [_factor(m, node, factor) for factor in factors]
+        if len(value.terms) == len(texts) == count == 1:
+            return texts[0]
+        texts = [f"({text})" if " // " in text and not text.endswith(")") else text for text in texts]
+        text = " * ".join([*([str(abs(count))] if abs(count) != 1 or not texts else []), *texts])
         words.append(f"{'-' if count < 0 else '+'} {text}")
     return " ".join(words).removeprefix("+ ").replace("- ", "-", 1) if words[0][0] == "-" else " ".join(words).removeprefix("+ ")
+
+
+def _factor(m: Any, node: Node, factor: tuple[int, int] | ComputedLength) -> str:
+    """Return a factor of a length: an axis of a variable, or what Python computes."""
+    if isinstance(factor, tuple):
+        number, axis = factor
+        return f"{m(node.inputs[number])}.shape[{axis}]" if axis else f"len({m(node.inputs[number])})"
+    operands = [length(m, node, operand) for operand in factor.operands]
+    if factor.function in ("min", "max"):
+        return f"{factor.function}({', '.join(operands)})"
+    first, second = (f"({operand})" if " " in operand else operand for operand in operands)
+    return f"{first} // {second}" if factor.function == "//" else f"round({first} / {second})"
 
 
 def at(axis: int, text: str) -> str:
@@ -188,6 +203,7 @@ def rules(library: Library) -> dict[str, Rule]:
         "view": lambda m, node: library.reshape(m, node, node["lengths"]),
         "expand": library.expand,
         "slice between": lambda m, node: m(node.x) + (library.lengths(m, node, _bounds(node)) and bounds(m, node)),
+        "select between": lambda m, node: m(node.x) + at(node["axis"], *library.lengths(m, node, [node["index"]])),
         "gather": lambda m, node: library.call("take", m(node.x), m(node.inputs[1]), f"axis={node['axis']}"),
         "triangle": lambda m, node: library.call("triu" if node["upper"] else "tril", m(node.x),
                                                  f"k={node['diagonal']}" if node["diagonal"] else ""),
@@ -225,5 +241,6 @@ def _tuple(words: Sequence[str]) -> str:
 def axis_of(value: Length | int) -> tuple[int, int] | None:
     """Return the input and the axis that a length is; None for a number, and for one that is computed."""
     if isinstance(value, Length) and len(value.terms) == 1 and value.terms[0][0] == 1 and len(value.terms[0][1]) == 1:
-        return value.terms[0][1][0]
+        factor = value.terms[0][1][0]
+        return factor if isinstance(factor, tuple) else None
     return None

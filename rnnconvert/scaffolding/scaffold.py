@@ -5,42 +5,46 @@ from __future__ import annotations
 import contextvars
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+from rnnconvert.containers import temporary
 from rnnconvert.containers.addresses import local
-from rnnconvert.containers.files import only_replace, replacing
+from rnnconvert.containers.files import move, only_replace, replacing
+from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
 from rnnconvert.core.remedies import Flag, InPart
 from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.language import registry
-from rnnconvert.models.load import load_into
 from rnnconvert.models.model import Model
-from rnnconvert.models.prepare import ALL
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import FileModel, runners
 from rnnconvert.models.verified import kept_if_equal
-from rnnconvert.models.verify import WholeModels
+from rnnconvert.models.verify import ModelCalls, WholeModels, compared
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
 from rnnconvert.scaffolding.simplify import simplify
+from rnnconvert.scaffolding.written import FilledModel, ModelMaker, WrittenSource, filled_model
 
 PathLike = str | os.PathLike[str]
 
 
 class Source(Protocol):
-    """A room's module `scaffold_from`: whole models as descriptions."""
+    """A room's module `scaffold_from`: whole models as descriptions.
+
+    With ASKS_AXES some of its files do not state how many axes their inputs have, and `describe` takes the numbers, too.
+    """
 
     NAME: str
 
-    def describe(self, path: Path, config: Path | None = None, partial: bool = False) -> Description:
+    def describe(self, path: Path, config: Path | None = None, partial: bool = False, *axes: Sequence[int]) -> Description:
         """Return the model of a file, or of weights and the file that states their model; `partial` leaves out what is not known."""
         ...
 
@@ -57,25 +61,14 @@ class LiveSource(Source, Protocol):
         ...
 
 
-class Target(Protocol):
-    """A room's module `scaffold_to`: descriptions as files of Python."""
+class Target(ModelMaker, Protocol):
+    """A room's module `scaffold_to`: descriptions as files of Python, and their models."""
 
-    NAME: str
-    TITLE: str
-    """The framework in a sentence."""
     WEIGHTS: tuple[str, ...]
     """The endings of the framework's own files of weights."""
 
     def write(self, description: Description, source: str) -> tuple[str, tuple[str, ...]]:
         """Return the text of a file, and what is left out of it."""
-        ...
-
-    def model(self, path: Path) -> tuple[Any, dict[str, str]]:
-        """Return a new model of a written file, and its layers with what fills them."""
-        ...
-
-    def save(self, model: Any, file: IO[bytes], name: str) -> None:
-        """Write the weights of a model as the framework does for a file of that name."""
         ...
 
 
@@ -160,6 +153,7 @@ def scaffold(
     *,
     example: Any = None,
     config: PathLike | None = None,
+    axes: int | Sequence[int] | None = None,
     weights: PathLike | None = None,
     verify: bool | PathLike = False,
     partial: bool = False,
@@ -173,6 +167,7 @@ def scaffold(
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
+    axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal; a .npy or .npz file of inputs, by their names or in the model's order: on these, too
@@ -196,11 +191,14 @@ def scaffold(
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     place = None if config is None else local(config)
+    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    if any(number < 1 for number in stated):
+        raise UsageError(f"{Flag('axes')} is how many axes each input has, 1 or more, got {', '.join(map(str, stated))}")
     try:
-        giver = _giver(source, example, place, partial)
+        giver = _giver(source, example, place, partial, stated)
         text, missing = written.write(giver.description, giver.label)
     except RefusedError as error:
-        remedy = error.remedy or ("" if partial else _in_part(source, example, place, written))
+        remedy = error.remedy or ("" if partial else _in_part(source, example, place, written, stated))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
     if verify and missing:
         raise UsageError(
@@ -238,27 +236,29 @@ class _Giver:
     open: Callable[[], Any]
 
 
-def _in_part(source: Any, example: Any, config: Path | None, target: Target) -> str:
+def _in_part(source: Any, example: Any, config: Path | None, target: Target, axes: Sequence[int]) -> str:
     """Return what to do about a refusal, where leaving out the layer lets the rest be written."""
     try:
-        target.write(_giver(source, example, config, True).description, "")
+        target.write(_giver(source, example, config, True, axes).description, "")
     except RnnConvertError:
         return ""
     return f"{InPart()} writes the rest, with a line that raises NotImplementedError in its place."
 
 
-def _giver(source: Any, example: Any, config: Path | None, partial: bool = False) -> _Giver:
+def _giver(source: Any, example: Any, config: Path | None, partial: bool = False, axes: Sequence[int] = ()) -> _Giver:
     live = next((room for room in sources().values() if hasattr(room, "takes") and room.takes(source)), None)
     if live is not None:
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
+        if axes:
+            raise UsageError("axes= decides nothing: a live module's example has them. Leave it out")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
         description = _named(live.describe_live(source, inputs, partial), model_of(source), partial)  # type: ignore[attr-defined]
         return _Giver(source, type(source).__name__, description, lambda: source)
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
-    origin, description = described(path, config, partial)
+    origin, description = described(path, config, partial, axes)
     options = {key: Path(file) for key, file in description.options.items()}
     return _Giver(path, path.name, description, lambda: runners()[origin].open_file(model_path(path), **options))
 
@@ -268,11 +268,12 @@ def sources() -> dict[str, Source]:
     return registry.named("scaffold_from")
 
 
-def described(path: Path, config: Path | None = None, partial: bool = False) -> tuple[str, Description]:
+def described(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> tuple[str, Description]:
     """Return the format of a file and its model, each layer called as `load_into` calls it.
 
     config   for weights alone the file that states the model
     partial  leave out what is not known
+    axes     how many axes each input has, where the file does not state it
 
     Raises UsageError for a format that states no model.
     """
@@ -283,7 +284,10 @@ def described(path: Path, config: Path | None = None, partial: bool = False) -> 
             f"{path}: format {model.framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    return model.framework, _named(source.describe(model_path(path), config, partial), model, partial)
+    if axes and not getattr(source, "ASKS_AXES", False):
+        raise UsageError(f"{Flag('axes')} decides nothing: {path} states the axes of its inputs. Leave it out")
+    description = source.describe(model_path(path), config, partial, *([axes] if axes else []))
+    return model.framework, _named(description, model, partial)
 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:
@@ -354,44 +358,47 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
     def write(file: Path) -> None:
         file.write_text(done.text, encoding="utf-8")
 
+    settings = tuple(f"{key}={file}" for key, file in giver.description.options.items())
+
     def prove(file: Path) -> None:
-        with ThreadPoolExecutor(1) as pool:  # the source's framework is imported in its process while the target's is in this one
+        with ThreadPoolExecutor(1) as pool:  # both frameworks are imported at a time, each in its process
             opening = pool.submit(contextvars.copy_context().run, giver.open) if verify else None
-            filled_and_proved(file, opening)
+            with filled_model(target, WrittenSource(file, giver.value, settings, not done.missing)) as model:
+                if opening is not None:
+                    compare(model, opening.result())
+                if done.weights:
+                    save(model, Path(done.weights))
+
+    def compare(model: FilledModel, source: Any) -> None:
+        seen = _seen(giver.description)
+        pairs = [(ours, theirs) for ours, theirs in model.pairs if theirs in seen]
+        shapes = source.shapes if isinstance(source, FileModel) else ()
+
+        def run(inputs: Any, *before: Any) -> WholeModels:
+            return compared(model.value, source, pairs, ModelCalls(inputs, before=before))
+
+        for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
+            # The second call: states would show in it.
+            agreed(_telling(run, inputs, earlier))
+        if user_inputs is not None:
+            agreed(run(user_inputs))
 
     def agreed(proof: WholeModels) -> None:
         proofs.append(proof)
         if not proof:
             raise NotEqualError(done.output or done.source, proof)
 
-    def filled_and_proved(file: Path, opening: Future[Any] | None) -> None:
-        model, layers = target.model(file)
-        report = load_into(
-            model,
-            giver.value,
-            layers or None,
-            strict=not done.missing,
-            accept=[ALL],
-            flatten="same",
-            settings=[f"{key}={file}" for key, file in giver.description.options.items()],
-        )
-        if opening is not None:
-            source = opening.result()
-            seen = _seen(giver.description)
-            report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
-            shapes = source.shapes if isinstance(source, FileModel) else ()
-            for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
-                # The second call: states would show in it.
-                agreed(_telling(lambda *calls: report.verify(calls[0], source=source, before=[calls[1]]), inputs, earlier))
-            if user_inputs is not None:
-                agreed(report.verify(user_inputs, source=source))
-        if done.weights:
-            with replacing(Path(done.weights)) as part:
-                target.save(report.model, part, Path(done.weights).name)
+    def save(model: FilledModel, weights: Path) -> None:
+        try:
+            with new_folder(weights) as folder:
+                model.save(folder / weights.name)
+                move(folder / weights.name, weights)
+        except RnnConvertError:  # one of a missing file is an OSError, too
+            raise
+        except OSError as error:
+            raise unwritable(weights, error, temporary.remedy(weights, error)) from None
 
     if not done.output:
-        from rnnconvert.containers.temporary import new_folder, room_for
-
         with room_for(done.source), new_folder() as folder:
             write(Path(folder) / "model.py")
             prove(Path(folder) / "model.py")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnconvert.graphs.sizes import Dim, Size
+from rnnconvert.graphs.sizes import Dim, Size, open_size, reaches
 
 FAR = (1 << 31) - 1
 """From here on a bound is the end of its axis, however long that is."""
@@ -28,6 +28,6 @@ def bound(bound: Dim, length: Dim) -> Dim:
 def step_count(length: Dim, first: Dim, last: Dim, step: int) -> Dim:
     """Return how many steps of an axis a slice has, where a run decides the length of one of them."""
     count = (last - first + (step - 1)) // step
-    if isinstance(last, int) and isinstance(length, Size) and count != 1:
-        return Size({(f"min({length!r}, {last}) from {first!r} by {step}",): 1})  # the axis may end before
-    return count
+    inside = reaches(first, 0) and reaches(last - first, 0) and reaches(length - last, 0)
+    # The axis may end before, or a bound be counted from its end: then only the result itself shows how long it is.
+    return count if inside else open_size(f"min({length!r}, {last!r}) from {first!r} by {step}")

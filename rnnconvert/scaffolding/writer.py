@@ -283,8 +283,8 @@ class Module(ABC):
         """Return the lines that raise ValueError for inputs of lengths that the source does not take, [] in a model in the model."""
         lines = []
         for check in self.file.checks if first else ():
-            words = [f"{self.arguments[number]}.shape[{axis}]" for number, axis in check.axes]
-            condition, got = check.text.format(*words), ", ".join(f"{word} = {{{word}}}" for word in words)
+            words, condition = check.spelled(self.arguments)
+            got = ", ".join(f"{word} = {{{word}}}" for word in words)
             lines += [f"if not {condition}:", f'    raise ValueError(f"got {got}, expected {condition}")']
         return lines
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rnnconvert.formats.keras.scaffold.layers import RULES
-from rnnconvert.scaffolding.description import DescribedModel, Node, Value
+from rnnconvert.scaffolding.description import RANK, DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
 from rnnconvert.scaffolding.text import Style
 from rnnconvert.scaffolding.writer import File, Module
@@ -144,13 +144,14 @@ class KerasModule(Module):
     def _checking(self) -> list[str]:
         """Return the line that checks lengths that keras.Input does not, [] where it checks all of them."""
         checks = [check for check in self.file.checks if not re.fullmatch(r"\{0\} == \d+", check.text) or not check.axes[0][1]]
+        checks = [check for check in checks if check.axes[0][1] != RANK]  # which keras.Input has
         if not checks:
             return []
         name, words = self.file.names.new("CheckedLengths"), ", ".join(self.arguments)
         lines = []
         for check in checks:
-            lengths = [f"{self.arguments[number]}.shape[{axis}]" for number, axis in check.axes]
-            condition, got = check.text.format(*lengths), ", ".join(f"{length} = {{{length}}}" for length in lengths)
+            lengths, condition = check.spelled(self.arguments)
+            got = ", ".join(f"{length} = {{{length}}}" for length in lengths)
             lines += [f"if None not in ({', '.join(lengths)},) and not {condition}:"]
             lines += [f'    raise ValueError(f"got {got}, expected {condition}")']
         self.file.extras.append(_CHECKED.format(name=name, inputs=words, lines="\n".join(f"        {line}" for line in lines)))

@@ -9,6 +9,9 @@ import contextlib
 import copy
 import functools
 import inspect
+import math
+import operator
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from rnnconvert.scaffolding.description import Check
 
 LENGTHS = (*range(1, 13), 16, 33, 64)
 """The lengths at which a program is held against its module, besides those next to the example's."""
+_PATIENCE = 10.0
+"""The most seconds in which the lengths are tried that one condition keeps out."""
 Place = tuple[int, int]
 """An input by its number, and an axis."""
 
@@ -37,7 +42,9 @@ class LiveProgram:
             raise MissingPackageError("torch", "describe a module") from None
         self.module = _copied(module)
         self.harmless: dict[Place, set[int]] = {}
-        self.example = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
+        self._unguarded: Any = None
+        tensors = [value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example]
+        self.example = tuple(tensor.detach().clone() for tensor in tensors)  # torch.export takes two inputs in one memory for one
 
     def write(self, path: Path, fixed: Collection[Place] = ()) -> list[Place]:
         """Write the program, open along every axis along which it computes what the module does.
@@ -64,7 +71,11 @@ class LiveProgram:
                     break
                 closed |= {place for places in shut for place in places}
                 inputs = self._enlarged(closed)
-            save(program, path)
+            _state_quotients(program.graph)
+            try:
+                save(program, path)
+            except Exception as error:  # torch raises what it likes
+                raise self._not_followed(error) from None
             return single
         finally:
             for part in training:
@@ -74,9 +85,21 @@ class LiveProgram:
         """Return whether a condition keeps out lengths at which the program is wrong: torch.export keeps others out for its own ends."""
         if len(check.axes) > 1 and check.text.endswith(" != 1"):
             return not all(set(range(1, 13)) <= self.harmless.get(place, set()) | {self._length(place)} for place in check.axes)
-        lengths = (*range(1, 257), 1 << 40)
-        out = {length for length in lengths if len(check.axes) == 1 and not check.holds([length])}
-        return not out or not out <= self.harmless.get(check.axes[0], set())
+        out = [length for length in (*range(1, 257), 1 << 40) if len(check.axes) == 1 and not check.holds([length])]
+        shorter = [length for length in out if length <= 256]
+        if out and not shorter:
+            return True  # nothing is tried of what it keeps out
+        ends = time.monotonic() + _PATIENCE
+        return not out or not all(time.monotonic() < ends and self._is_harmless(check.axes[0], length) for length in shorter)
+
+    def _is_harmless(self, place: Place, length: int) -> bool:
+        tried = self.harmless.setdefault(place, set())
+        if length not in tried and self._unguarded is not None:
+            inputs = _drawn(_resized(self.example, [place], length))
+            wanted = self._runs(inputs)
+            if wanted is None or _alike(_outputs_of(self._unguarded, inputs), wanted):
+                tried.add(length)
+        return length in tried
 
     def _length(self, place: Place) -> int:
         return int(self.example[place[0]].shape[place[1]])
@@ -84,15 +107,22 @@ class LiveProgram:
     def _exported(self, inputs: Sequence[Any], fixed: Collection[Place]) -> Any:
         from torch.export import Dim, export
 
-        sizes = tuple(
+        sizes: list[Any] = [
             {axis: Dim.STATIC if (number, axis) in fixed else Dim.AUTO for axis in range(value.ndim)} for number, value in enumerate(inputs)
-        )
+        ]
+        parameters = list(inspect.signature(self.module.forward).parameters.values())
+        several = next((number for number, each in enumerate(parameters) if each.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        if several is not None:  # torch takes those of `*args` as one
+            sizes[several:] = [tuple(sizes[several:])]
         try:
             with _whole_recurrence():
-                return export(self.module, tuple(inputs), dynamic_shapes=sizes, strict=False)
+                return export(self.module, tuple(inputs), dynamic_shapes=tuple(sizes), strict=False)
         except Exception as error:  # torch raises what it likes
-            text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise RefusedError("a module that torch.export cannot follow", type(self.module).__name__, text[:300]) from None
+            raise self._not_followed(error) from None
+
+    def _not_followed(self, error: Exception) -> RefusedError:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return RefusedError("a module that torch.export cannot follow", type(self.module).__name__, text[:300])
 
     def _enlarged(self, fixed: Collection[Place]) -> tuple[Any, ...]:
         """Return the example with axes of length 1 longer where the module takes that: torch.export would fix them."""
@@ -146,7 +176,7 @@ class LiveProgram:
                 raise kept_between_calls(changed)
             raise RefusedError("a module that gives other numbers from call to call", type(self.module).__name__, "its program does not")
         guards = "check_guards" in inspect.signature(program.module).parameters  # of torch 2.9 and later
-        unguarded = program.module(check_guards=False) if guards else run
+        self._unguarded = unguarded = program.module(check_guards=False) if guards else run
         unlike: dict[tuple[Place, ...], set[int]] = {}
         for places in map(tuple, opened.values()):
             length = int(inputs[places[0][0]].shape[places[0][1]])
@@ -251,6 +281,25 @@ def _operators() -> Mapping[Any, Any]:
         operator.register_fake(shapes)
         operators[function] = operator
     return operators
+
+
+@functools.cache
+def _quotient() -> Any:
+    """Return our operator for quotients of lengths that are rounded, which torch.export.save does not write; nothing runs it."""
+    import torch
+
+    torch.library.define("rnnconvert::quotient", "(SymInt value, SymInt by, str rounding) -> SymInt")
+    return torch.ops.rnnconvert.quotient.default
+
+
+def _state_quotients(graph: Any) -> None:
+    """Put our operator in the place of what rounds a quotient of lengths."""
+    rounding = {round: "round", math.ceil: "ceil", math.floor: "floor"}
+    for node in graph.nodes:
+        quotient = node.args[0] if node.op == "call_function" and node.target in rounding and not any(node.args[1:]) else None
+        if quotient is not None and getattr(quotient, "target", None) is operator.truediv:
+            node.args, node.target = (*quotient.args, rounding[node.target]), _quotient()
+    graph.eliminate_dead_code()
 
 
 @contextlib.contextmanager

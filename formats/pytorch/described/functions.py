@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator as numbers
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import Size
+from rnnconvert.graphs.sizes import Dim, Size, reaches, rounded
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.tensors import SourceTensor
+from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
 FLOATS = ("float32", "float64")
 
@@ -48,7 +49,7 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
         if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
-            return _number(operation, left, right)
+            return _number(operation, *((right, left) if swapped else (left, right)))
         if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
             return dense
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
@@ -70,12 +71,60 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     return rule
 
 
+@dataclass(frozen=True)
+class LengthQuotient:
+    """A quotient of lengths, which is a fraction: what rounds it gives a length again."""
+
+    value: Dim
+    by: Dim
+
+
+_ROUNDING: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "floor": lambda value, by: value // by,
+    "ceil": lambda value, by: -(-value // by),
+    "round": rounded,
+    "trunc": lambda value, by: value // by,
+}
+"""What rounds the quotient of two lengths. Source: Python's math, and built-in functions."""
+
+
+def _rounded(operation: str, x: Any) -> Dim:
+    """Return a quotient of lengths as a length. Raises ValueError for one that may be below zero, of which `trunc` is not the floor."""
+    if not isinstance(x, LengthQuotient):
+        raise ValueError(f"{operation} of {x!r}")
+    if operation == "trunc" and not (reaches(to_length(x.value), 0) and reaches(to_length(x.by), 1)):
+        raise ValueError(f"a quotient of {x.value!r}, cut off")
+    return _ROUNDING[operation](x.value, x.by)
+
+
+def to_length(x: Any) -> Any:
+    """Return a length; a number that a trace holds as a tensor, as one."""
+    if isinstance(x, SourceTensor) and not x.dims and x.dtype in ("int64", "int32") and isinstance(only_number(x), int):
+        return only_number(x)
+    return _rounded("trunc", x) if isinstance(x, LengthQuotient) else x
+
+
+def _rounds(operation: str) -> Rule:
+    """Return the rule of what rounds a tensor, or a quotient of lengths."""
+    on_tensors = _unary(operation)
+
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
+        x = call("x")
+        return x if isinstance(x, (int, Size)) else on_tensors(r, call) if isinstance(x, SourceTensor) else _rounded(operation, x)
+
+    return rule
+
+
 def _floor_divide(r: ProgramReading, call: BoundCall) -> Any:
+    value, by = to_length(call("x")), to_length(call("other"))
+    if isinstance(value, (int, Size)) and isinstance(by, (int, Size)):
+        return value // by
     return operations.function(r.build, pair("divide")(r, call), "floor")
 
 
 def _ratio(left: Any, right: Any) -> Any:
-    return left / right
+    lengths = isinstance(left, Size) or isinstance(right, Size)
+    return LengthQuotient(left, right) if lengths and all(isinstance(side, (int, Size)) for side in (left, right)) else left / right
 
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -208,7 +257,7 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     "sub": ("x other alpha", pair("subtract", scaled=True)),
     "rsub": ("x other alpha", pair("subtract", swapped=True)),
     "div": ("x other rounding_mode", pair("divide")),
-    "floor_divide": ("x other", _floor_divide),
+    **dict.fromkeys(("floor_divide", "floordiv"), ("x other", _floor_divide)),
     **{word: ("x other", pair(kind)) for word, kind in (
         ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"),
         ("remainder", "remainder"), ("fmod", "remainder towards zero"))},
@@ -217,7 +266,11 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     **{word: ("x other", _compared(kind)) for word, kind in (
         ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("gt", "greater"), ("le", "less_equal"), ("ge", "greater_equal"))},
     **{word: ("x", _unary(word)) for word in (
-        "abs", "exp", "log", "sqrt", "reciprocal", "erf", "sin", "cos", "tan", "floor", "ceil", "round", "sign", "neg", "square", "rsqrt")},
+        "abs", "exp", "log", "sqrt", "reciprocal", "erf", "sin", "cos", "tan", "sign", "neg", "square", "rsqrt")},
+    **{word: ("x decimals", _rounds(word)) for word in ("floor", "ceil", "round")},
+    **dict.fromkeys(("trunc", "Int", "int", "IntImplicit", "item", "sym_int"), ("x", lambda r, call: to_length(call("x")))),
+    "quotient": ("x by rounding", lambda r, call: _ROUNDING[str(call("rounding"))](call("x"), call("by"))),
+    "sym_float": ("x", lambda r, call: call("x")),
     **dict.fromkeys(("not", "logical_not", "bitwise_not"), ("x", _unary("not"))),
     **{word: ("x", _function(word)) for word in ("relu", "sigmoid", "tanh", "softsign", "selu", "silu", "mish", "relu6")},
     "hardsigmoid": ("x", _function("hard_sigmoid")),

@@ -6,13 +6,18 @@ that its weights ask for.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch.described.exporting import LiveProgram, kept_between_calls
@@ -23,12 +28,15 @@ from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
-from rnnconvert.scaffolding.description import Check, Description
+from rnnconvert.scaffolding.description import RANK, Check, Description
 from rnnconvert.scaffolding.needs import Needs, Tries
+from rnnconvert.scaffolding.text import text
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> Description:
     """Return the model of a file; `partial` leaves out the operators that are not known.
+
+    axes  how many each input has that does not state it
 
     Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
     """
@@ -37,7 +45,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     program = _program(path)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial)
+    return _tried(program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes)
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
@@ -61,7 +69,11 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
                 def reading(needs: Needs, partial: bool, program: OperatorProgram = program) -> ProgramReading:
                     return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
-                return _tried(program, reading, attempt == 3)
+                description = _tried(program, reading, attempt == 3)
+                if first is not None and attempt < 3:
+                    note = f"it is followed at the example's lengths alone, because of {first.feature}: {first.reason}"
+                    return replace(description, notes=(note, *description.notes))
+                return description
         except RefusedError as error:  # a number that is computed from lengths stands among the operators, or in a guard
             first = first or error
     assert first is not None
@@ -85,33 +97,128 @@ def _program(path: Path) -> OperatorProgram:
     return program  # type: ignore[no-any-return]
 
 
-def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool) -> Description:
-    """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out."""
+def _tried(
+    program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool, axes: Sequence[int] = ()
+) -> Description:
+    """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out.
+
+    axes  how many each input has that does not state it
+
+    Raises RefusedError where another choice may be meant, and is another model.
+    """
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
     ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
     stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
+    _choose(stated, program.inputs, axes)
+    usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
+    several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES
     first: RnnConvertError | None = None
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
-        tries = Tries()
+        tries, fits = Tries(), list[_Fit]()
         for choice in itertools.product(*stated):
+            read_program: list[ProgramReading] = []
 
-            def read(needs: Needs, choice: Sequence[int] = choice, leaves_out: bool = leaves_out) -> Description:
+            def read(
+                needs: Needs, choice: Sequence[int] = choice, leaves_out: bool = leaves_out, last: list[ProgramReading] = read_program
+            ) -> Description:
                 inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
-                return reading(needs, leaves_out).description(inputs)
+                last[:] = [reading(needs, leaves_out)]
+                return last[0].description(inputs)
 
             try:
                 description = tries.read(read)
             except RefusedError as error:
-                first = first or error
+                first = first or (error if not fits else None)
                 continue
             if description is not None and not leaves_out:
-                return description
-            in_part += [] if description is None else [description]
+                fits.append(_Fit(choice, description, read_program[0].reads_fixed_length))
+            in_part += [] if description is None or not leaves_out else [description]
+            if fits and not several:
+                break
+        if fits:
+            return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0)
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
+
+
+_MOST_CHOICES = 16
+"""The most numbers of axes of all inputs that are tried although one fits."""
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A program read with some numbers of axes.
+
+    ranks                those numbers, of each input
+    reads_fixed_length   whether it computes with the length of an axis that these numbers leave fixed
+    """
+
+    ranks: tuple[int, ...]
+    description: Description
+    reads_fixed_length: bool
+
+    @functools.cached_property
+    def lines(self) -> str:
+        """The model as code, without comments and docstrings, which state axes."""
+        from rnnconvert.formats.pytorch.scaffold.writer import STYLE
+
+        code = text(self.description, "", STYLE)[0].partition("\ndef main")[0]
+        return re.sub(r' *#[^\n]*|""".*?"""', "", code, flags=re.DOTALL)
+
+    def is_like(self, other: _Fit) -> bool:
+        """Return whether another reading gives the same code."""
+        try:
+            return self.lines == other.lines
+        except RefusedError:  # of what no line of code is known for
+            return False
+
+
+def _chosen(
+    fits: Sequence[_Fit], inputs: Sequence[Ref], usual_ranks: tuple[int, ...] | None, refused: RnnConvertError | None, tried: int
+) -> Description:
+    """Return the first description of those that fit, which checks how many axes its inputs have where that matters.
+
+    refused  why the first number of axes does not fit
+    tried    how many numbers of axes were tried, 0 where that was not asked once some fitted
+
+    Raises RefusedError where another number of axes is another model, or may be.
+    """
+    fit = fits[0]
+    alike = [other for other in fits if other is fit or (tried and fit.is_like(other))]
+    if tried and fit.ranks != usual_ranks and fit.reads_fixed_length and (refused is not None or len(alike) < len(fits)):
+        numbers = " or ".join(dict.fromkeys(", ".join(map(str, other.ranks)) for other in fits))
+        others = "each of these gives another model" if len(alike) < len(fits) else f"another number is refused: {refused}"
+        raise RefusedError(
+            "a program that computes with the length of an axis",
+            "a model written as code",
+            f"the file does not state how many axes its inputs have. They may have {numbers}, and {others}".removesuffix("."),
+            f"State it with {Flag('axes')}, as {', '.join(map(str, fit.ranks))}.",
+            "",
+        )
+    open_inputs = [(number, ref) for number, ref in enumerate(inputs) if ref.dims is None]
+    if len(alike) == tried or not open_inputs:
+        return fit.description
+    passing = alike if len(inputs) == 1 else [fit]
+    texts = [" or ".join(f"{{0}} == {rank}" for rank in sorted({other.ranks[number] for other in passing})) for number, _ in open_inputs]
+    checks = [Check(text, ((number, RANK),)) for text, (number, _) in zip(texts, open_inputs, strict=True)]
+    conditions = " and ".join(check.spelled([ref.name for ref in inputs])[1] for check in checks)
+    note = f"the file does not state how many axes its inputs have, and the code checks them: {conditions}"
+    return replace(fit.description, checks=(*checks, *fit.description.checks), notes=(note, *fit.description.notes))
+
+
+def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int]) -> None:
+    """Put the caller's numbers of axes in the place of those to be tried. Raises UsageError for others than the file needs."""
+    unknown = [number for number, ref in enumerate(inputs) if ref.dims is None]
+    if axes and not unknown:
+        raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
+    if axes and len(axes) not in (1, len(unknown)):
+        names = ", ".join(inputs[number].name for number in unknown)
+        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and {len(unknown)} inputs do not state their axes: {names}")
+    for place, number in enumerate(unknown if axes else ()):
+        stated[number] = [axes[place % len(axes)]]
 
 
 def _input(ref: Ref, rank: int, needs: Needs) -> tuple[Dims, str]:

@@ -128,7 +128,7 @@ def _unbind(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    if not isinstance(call("index"), int):
+    if not isinstance(call("index"), (int, Size)):
         raise ValueError("an index that a run decides")
     return r.build.select(call.tensor(), call.axis(), call("index"))
 
@@ -136,8 +136,10 @@ def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
 def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, axis = call.tensor(), call.axis("dim", 0)
     start, end, step = call("start", 0), call("end", 1 << 62), call("step", 1)
-    if any(isinstance(bound, SourceTensor) for bound in (start, end, step)):
+    if not all(isinstance(bound, (int, Size)) for bound in (start, end, step)):
         raise ValueError("bounds that a run decides")
+    if isinstance(step, Size):
+        raise ValueError(f"steps of {step}, which a run decides")
     return r.build.slice(x, axis, start, end, step)
 
 
@@ -167,7 +169,9 @@ def _pad(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _size(r: ProgramReading, call: BoundCall) -> Any:
     x = call.tensor()
-    return [*x.dims] if call("dim") is None else x.dims[call.axis()]
+    lengths_read = [*x.dims] if call("dim") is None else [x.dims[call.axis()]]
+    r.reads_fixed_length |= not x.stored and any(isinstance(length, int) for length in lengths_read)
+    return lengths_read if call("dim") is None else lengths_read[0]
 
 
 def _zeros(value: float) -> Rule:

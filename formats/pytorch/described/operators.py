@@ -10,7 +10,7 @@ from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import product
+from rnnconvert.graphs.sizes import Size, least, most, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -62,8 +62,12 @@ def _spread(root: bool) -> Rule:
 def _extreme(operation: str) -> Rule:
     """Return the rule of max and min: of two tensors, of a whole tensor, or along an axis with the places."""
     reduced, pair = _reduce(operation), _pair(f"{operation}imum")
+    of_lengths = least if operation == "min" else most
 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
+        values = call("x") if isinstance(call("x"), list) else [call("x"), call("dim")]
+        if all(isinstance(value, (int, Size)) for value in values):
+            return of_lengths(*values)
         if isinstance(call("dim"), SourceTensor):
             return r.build.elementwise(f"{operation}imum", [call.tensor(), call("dim")])
         if call("other") is not None:
@@ -151,11 +155,10 @@ RULES: dict[str, tuple[str, Rule]] = {
     "index_select": ("x dim index", _index_select),
     "topk": ("x k dim largest sorted", _top),
     "einsum": ("equation tensors path", lambda r, call: operations.einsum(r.build, str(call("equation")), call("tensors"))),
-    **dict.fromkeys(("int", "Int", "NumToTensor", "ScalarImplicit", "IntImplicit", "item", "list"), ("x", lambda r, call: call("x"))),
+    **dict.fromkeys(("NumToTensor", "ScalarImplicit", "list"), ("x", lambda r, call: call("x"))),
     "dim": ("x", lambda r, call: call.tensor().rank),
     "len": ("x", _length),
     "numel": ("x", lambda r, call: product(call.tensor().dims)),
-    "floordiv": ("x other", lambda r, call: call("x") // call("other")),
     "contains": ("x other", _contains),
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),

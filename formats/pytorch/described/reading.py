@@ -79,6 +79,7 @@ class ProgramReading:
 
     build  the description in the making
     names  what the file calls each layer
+    reads_fixed_length  whether it reads the length of an axis that is not open, where another choice may read that of another axis
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ProgramReading:
     ) -> None:
         self.build = Builder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
+        self.reads_fixed_length = False
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
@@ -113,8 +115,7 @@ class ProgramReading:
         if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
         checks = tuple(dict.fromkeys(check for check in self._program.checks if not _by_weights(scope, check)))
-        places = [[f"{scope.inputs[number].name}.shape[{axis}]" for number, axis in check.axes] for check in checks]
-        conditions = " and ".join(check.text.format(*words) for check, words in zip(checks, places, strict=True))
+        conditions = " and ".join(check.spelled([value.name for value in scope.inputs])[1] for check in checks)
         notes = [f"it takes inputs of certain lengths alone, and checks them: {conditions}"] if checks else []
         called = [[operation.inputs, *(operation.called or ())[1:2]] for operation in self._program.operations]
         read = {ref.stored for ref in refs([*called, self._program.outputs])}

@@ -142,6 +142,7 @@ TENSORS: dict[str, Rule] = {
     "view": lambda m, node: f"{m(node.x)}.reshape({_lengths(m, node)})",
     "expand": lambda m, node: f"{m(node.x)}.expand({_lengths(m, node)})",
     "slice between": lambda m, node: m(node.x) + bounds(m, node),
+    "select between": lambda m, node: m(node.x) + at(node["axis"], length(m, node, node["index"])),
     "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
     "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg,
     "cumulative": lambda m, node: f"{m(node.x)}.cumsum({node['axis']})",
