@@ -291,6 +291,8 @@ def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) ->
     ordered = [by_name[name] for name in names] if set(by_name) == set(names) else [array for _, array in call]
     lengths: dict[str, int] = {}
     for each, array in zip(stated, ordered):  # noqa: B905 - Python 3.7 runs this file, too
+        if array.dtype.kind == "f" and each.dtype.lstrip("u").startswith("int") and not np.array_equal(array, np.trunc(array)):
+            raise InputsError(f"its input {each.name} holds whole numbers ({each.dtype}), got {array.dtype} with fractions")
         if each.dims is None:
             continue
         if array.ndim != len(each.dims):
