@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 import zipfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch import nn
 import rnnconvert as rc
 from rnnconvert.core import reference
 from tests import drawn
+from tests.test_scaffold_programs import length_expressions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -227,7 +229,8 @@ def of(folder: Path, code: str, form: str = "export", x: torch.Tensor | None = N
     before, _, after = code.rpartition("---\n")
     lines = [f"        self.{name} = nn.{kind}" for name, kind in layers.items()]
     lines += [f"        {line}" for line in before.splitlines()]
-    source = "import torch\nfrom typing import List\nimport torch.nn.functional as F\nfrom torch import nn\n\nclass Model(nn.Module):\n"
+    source = "import math\nimport torch\nfrom typing import List\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
+    source += "class Model(nn.Module):\n"
     source += "    def __init__(self):\n        super().__init__()\n" + "\n".join(lines) + "\n\n    def forward(self, x):\n"
     source += "\n".join(f"        {line}" for line in after.splitlines()) + "\n"
     model = module(source, folder)
@@ -285,6 +288,50 @@ def test_numbers_that_longer_sequences_change_are_no_nothing(line: str, tmp_path
     _, path = of(tmp_path, f"y = self.a(x)[0]\n{line}\nreturn self.b(y)[0]", "script", **LSTMS)
     with pytest.raises(rc.RefusedError, match="'b' does not read 'a' directly"):
         rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join")
+
+
+_OF_LENGTHS = (
+    "y.roll({}, 1)",
+    "y[:, ({}) :]",
+    "y[:, : t - ({})]",
+    "y * (1 + ({}))",
+    "y + ({})",
+    "y if ({}) < 1 else -y",
+    "y[:, : max(t - ({}), 1)]",
+)
+"""What changes nothing where a number is 0, and does elsewhere."""
+
+
+def test_arithmetic_on_lengths_between_layers_is_nothing_at_all_of_them_or_refused(tmp_path: Path) -> None:
+    draw, results = random.Random(f"{drawn.SEED} lengths"), Counter[str]()
+    lengths = (*range(1, 61), 130, 400)
+    xs = [torch.randn(1, length, 3, generator=torch.Generator().manual_seed(length)) for length in lengths]
+
+    def check(entry: tuple[str, str]) -> None:
+        form, line = entry
+        model, path = of(tmp_path, f"y = self.a(x)[0]\nt = y.size(1)\ny = {line}\nreturn self.b(y)[0]", form, xs[20], **LSTMS)
+        try:
+            rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join", force=True)
+        except rc.RefusedError:
+            results["refused"] += 1
+            return
+        (stack,) = rc.load(tmp_path / "out.safetensors").layers.values()
+        for x in xs if form == "script" else xs[20:21]:
+            with torch.no_grad():
+                expected = model(x).numpy()
+            y = reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
+            assert y.shape == expected.shape and np.abs(y - expected).max() < 1e-5, (x.shape, y.shape, expected.shape)
+        results["joined"] += 1
+
+    numbers = [f"({expression}) // {draw.choice([1, 50, 130, 500])}" for expression in length_expressions(200, False)]
+    cases = [
+        (form, draw.choice(_OF_LENGTHS).format(draw.choice(numbers)))
+        for form in ("script", "trace")
+        for _ in range(400 if drawn.LONG else 12)
+    ]
+    always = [("script", line) for line in ("y[:, : t]", "y * 1", "y.roll(t // 50, 1)", "y[:, : max(t - t // 130, 1)]", "y + 0")]
+    drawn.each([*always, *cases], check, " ".join)
+    assert results["joined"] and results["refused"], results
 
 
 @pytest.mark.parametrize("line", ["y = y[:, :y.size(1)]", "y = y.reshape(y.size(0), y.size(1), -1)"])

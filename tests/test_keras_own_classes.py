@@ -259,6 +259,39 @@ def test_a_layer_that_an_own_class_is_around_is_read_with_a_note(tmp_path: Path)
     each(itertools.product(range(3), (".keras", ".h5"), (False, True)), check)
 
 
+@keras.saving.register_keras_serializable("own_classes")
+class Unstated(keras.layers.Layer):  # type: ignore[misc]
+    """A layer whose configuration does not state the one inside."""
+
+    def __init__(self, units: int = 4, **options: Any) -> None:
+        super().__init__(**options)
+        self.units, self.inner = units, keras.layers.LSTM(units, return_sequences=True)
+
+    def build(self, shape: Any) -> None:
+        self.inner.build(shape)
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+def test_a_layer_inside_an_own_class_that_does_not_state_it_is_read_from_the_live_model(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = keras.Sequential([keras.Input((5, 3)), Unstated(4, name="encoder")])
+    path = tmp_path / "m.h5"
+    model.save(path)
+    result = call("convert", path, tmp_path / "m.onnx")
+    advice = "rnnconvert.load_into(module, keras.models.load_model(file))"
+    assert result.exit_code == 4 and advice in result.stderr and not (tmp_path / "m.onnx").exists()
+    module, x = torch.nn.LSTM(3, 4, batch_first=True), np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    rc.load_into(module, keras.models.load_model(path))
+    expected = keras.ops.convert_to_numpy(model(x))
+    np.testing.assert_allclose(module(torch.from_numpy(x))[0].detach().numpy(), expected, atol=1e-6)
+
+
 def test_the_table_of_masks_is_that_of_keras() -> None:
     """Each built-in class that has no rule for masks of its own passes them on exactly where the table says so."""
     several = {"Attention", "AdditiveAttention"}

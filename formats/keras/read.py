@@ -381,9 +381,10 @@ class LayerReader:
             around = [layer for layer in (where, side) if not layer.built_in]
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS)]
             if unknown:
-                self.unread.append(
-                    LayerNote(name, f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown", UNREAD)
-                )
+                why = f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
+                # The live layer has those of Keras's that its class makes; of a cell it has the class alone.
+                way_out = "; in Python, with that class, rnnconvert.load_into(module, keras.models.load_model(file)) reads its layers"
+                self.unread.append(LayerNote(name, why + (way_out if around else ""), UNREAD))
                 return None
             for layer in (where, side, *stacked_in(side), *cells):
                 self._check(name, layer)
