@@ -25,7 +25,7 @@ from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.recording import Recording, wanted
 from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
-from rnnconvert.verification.stored_cases import OF_LAYERS, models_inputs
+from rnnconvert.verification.stored_cases import models_inputs
 
 Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -190,7 +190,7 @@ class Lanes:
             whys = ", ".join(self._unrecorded.get(idle[0], ["no executor here runs its file"]))
             names = ", ".join(filter(None, dict(self._user_inputs.arrays)))
             of_models = f"{self._user_inputs.label} holds inputs of whole models" + (f" ({names})" if names else "")
-            raise UsageError(f"{of_models}, and {idle[0]} did not run whole: {whys}. {OF_LAYERS}")
+            raise UsageError(f"{of_models}, and {idle[0]} did not run whole: {whys}. {self._user_inputs.not_of_layers}")
 
     def _record(self, process: Process, folder: Path) -> bool:
         """Run whole the models whose own files an executor takes, once each; return whether one ran."""

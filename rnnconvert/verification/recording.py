@@ -31,12 +31,17 @@ class ModelsInputs:
 
     label     where they are from
     arrays    one for each input, by the names of either model, or in order
-    required  whether the models have to take them: an input of their layers may be one of the models, too, or not
+    not_of_layers  why they are no inputs of the models' layers; "" for what may be those alone
     """
 
     label: str
     arrays: NamedArrays
-    required: bool
+    not_of_layers: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether the models have to take them."""
+        return bool(self.not_of_layers)
 
 
 @dataclass(frozen=True)

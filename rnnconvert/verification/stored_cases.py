@@ -74,10 +74,12 @@ def models_inputs(plan: Plan) -> ModelsInputs | None:
     """Return the user's own inputs of the whole models; what may be that of their layers alone is theirs if they take it."""
     if plan.inputs is None:
         return None
-    sample = layers_sample(plan)
-    if sample is None:
-        return ModelsInputs(plan.inputs, read_inputs(plan.inputs), required=True)
-    return ModelsInputs(plan.inputs, [("", sample["x"])], required=False) if "x" in sample else None
+    arrays = read_inputs(plan.inputs)
+    try:
+        sample = sample_names.canonical(dict(arrays), "it")
+    except UsageError as error:
+        return ModelsInputs(plan.inputs, arrays, f"{OF_LAYERS}; {error}")
+    return ModelsInputs(plan.inputs, [("", sample["x"])]) if "x" in sample else None
 
 
 def _sample_case(plan: Plan, arrays: Mapping[str, Array], subject: Subject) -> Case:
