@@ -75,7 +75,7 @@ def test_inputs_that_a_model_does_not_take(tmp_path: Path) -> None:
     wrong: list[tuple[str, str, dict[str, Any]]] = [
         ("verify", "axis 2 of its input features is 3, got 4", {"codes": codes, "features": np.zeros((2, 9, 4), np.float32)}),
         ("verify", "it takes 2 inputs ('features', 'codes'), got 1", {"other": codes}),
-        ("verify", "codes holds whole numbers (int32), got float32 with fractions", {"codes": codes + np.float32(0.5), "features": FAR}),
+        ("verify", "codes holds whole numbers (int32), got float64 with fractions", {"codes": codes + np.float32(0.5), "features": FAR}),
         ("export", "takes 'features', 'codes'. Call them as it does", {"codes": codes, "feats": FAR}),
     ]
     for number, (command, words, arrays) in enumerate(wrong):
