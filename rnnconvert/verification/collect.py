@@ -28,7 +28,7 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification import recorded
 from rnnconvert.verification.bounds import keep_within
 from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
-from rnnconvert.verification.plan import RANDOM, Plan, Watch, check, decides_nothing
+from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import handed_apart, made_for, outlined
@@ -56,10 +56,9 @@ def collect(
 
 def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
     """Read the models and pair their layers; raises as `collect` does."""
-    check(plan, 1 if b is None else 2)
-    if layers_sample(plan) is not None:
-        decides_nothing(plan, RANDOM, "your own inputs are run instead of random ones")
-    elif plan.inputs is not None and plan.layers:
+    of_layers = layers_sample(plan) is not None
+    check(plan, 1 if b is None else 2, of_layers)
+    if plan.inputs is not None and plan.layers and not of_layers:
         raise UsageError(f"{plan.inputs} holds inputs of whole models, and layers of them were chosen. {OF_LAYERS}")
     results = empty(plan)
     start = time.perf_counter()

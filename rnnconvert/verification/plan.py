@@ -111,10 +111,11 @@ def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
             raise UsageError(f"{name} ({Flag(FLAGS[name])}) decides nothing: {why}. Leave it out.")
 
 
-def check(plan: Plan, models: int) -> None:
+def check(plan: Plan, models: int, of_layers: bool = True) -> None:
     """Raise UsageError for anything in a plan that nothing would use.
 
-    models  how many model files are read
+    models     how many model files are read
+    of_layers  whether the user's own inputs are those of layers
     """
     if models < 2:
         decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it is about a second model, B, but there is none")
@@ -122,6 +123,8 @@ def check(plan: Plan, models: int) -> None:
         why = "the inputs of saved results are run unchanged"
         weighed = any(case.cotangents for layer in plan.given.layers.values() for case in layer.cases)
         decides_nothing(plan, (*RANDOM, "seed", "inputs", *([] if weighed else ["gradients"])), why)
+    if plan.inputs is not None and of_layers:
+        decides_nothing(plan, RANDOM, "your own inputs are run instead of random ones")
     if plan.lengths is not None and "lengths" not in plan.cases:
         decides_nothing(plan, ("lengths",), 'it belongs to the case "lengths", which does not run')
     if plan.lengths is not None and plan.batch != len(plan.lengths):

@@ -127,8 +127,8 @@ def record(
     drawn = inputs is None or not (alone and inputs.required)
     try:
         answer = model.drawn(names, seed) if inputs is None or drawn else on_those(inputs.arrays)
-    except ExecutorError:
-        if inputs is None or not drawn:
+    except ExecutorError as error:
+        if inputs is None or not drawn or error.weights_alone:
             raise
         answer, drawn = on_those(inputs.arrays), False
     outputs, again = answer.run.outputs[:2]
