@@ -29,7 +29,7 @@ UNEXPLAINED = "no fault that was tried explains it"
 _MARGIN = 10
 """How many times what rounding explains a difference must be to be explained by anything else."""
 
-_SHOWN = 1000
+_MOVED_ULPS = 1000
 """How many units in the last place of the largest output 1 % of outputs must move what a function makes of them."""
 
 _CLOSE = 0.02
@@ -191,7 +191,7 @@ class _ModelSearch:
             for new, old in zip(larger.outputs, changed.outputs, strict=True)
             for place in off
         ]
-        return bool(max(move for move, _ in moves) > _SHOWN * eps(self._dtype) * max(size for _, size in moves))
+        return bool(max(move for move, _ in moves) > _MOVED_ULPS * eps(self._dtype) * max(size for _, size in moves))
 
     def _with(self, fault: ModelFault, calls: Sequence[Inputs], shakes: int) -> ModelRuns | None:
         """Return what the model gives with a fault, None where it does not apply."""

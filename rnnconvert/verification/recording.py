@@ -31,7 +31,7 @@ class ModelsInputs:
 
     label     where they are from
     arrays    one for each input, by the names of either model, or in order
-    not_of_layers  why they are no inputs of the models' layers; "" for what may be those alone
+    not_of_layers  why they cannot be inputs of the models' layers; "" where they may be those alone
     """
 
     label: str
