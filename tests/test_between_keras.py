@@ -16,10 +16,11 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.comparison.pairing import pair
-from rnnconvert.containers import layer_config, wire
+from rnnconvert.containers import wire
 from rnnconvert.core import reference
 from rnnconvert.core.weights import INPUT, Directly, Input, Through
-from rnnconvert.graphs.layered import Layered
+from rnnconvert.formats.keras.model import entries
+from rnnconvert.formats.keras.model.layered import Layered
 from rnnconvert.language.layout import Sizes
 from tests import drawn
 from tests.drawn import each
@@ -356,7 +357,7 @@ def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
             nodes = [wires] if name == "b" else [[["x", 0, 0, {}]]]
             layers.append({"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}})
         config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
-        entry = layer_config.entry({"class_name": "Functional", "config": config})
+        entry = entries.entry({"class_name": "Functional", "config": config})
         (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
         assert call.has_states == has_states, wires
 
@@ -483,7 +484,7 @@ def _nested(inner: dict[str, Any], depth: int) -> dict[str, Any]:
 
 
 def test_work_is_bounded() -> None:
-    from rnnconvert.containers.layer_config import entry
+    from rnnconvert.formats.keras.model.entries import entry
 
     lstm = {"class_name": "LSTM", "name": "l", "config": {"name": "l"}}
     assert len(Layered(entry(_nested(lstm, 3)), "a file").steps) == 9
@@ -572,4 +573,4 @@ def test_the_model_of_a_saved_models_metadata_is_followed(tmp_path: Path) -> Non
 
 def test_a_layer_is_called_as_its_model_calls_it() -> None:
     operator = {"class_name": "TensorFlowOpLayer", "config": {"name": "AddV2"}, "name": "tf_op_layer_AddV2", "inbound_nodes": []}
-    assert layer_config.entry(operator).name == "tf_op_layer_AddV2"
+    assert entries.entry(operator).name == "tf_op_layer_AddV2"

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.reference import run
 from rnnconvert.formats.keras.keys import KEYS, known_keys
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.running import registry
 from tests import drawn
 from tests.requirements import need, needed

@@ -32,10 +32,6 @@ NAMES = re.compile(
 )
 
 EXCEPTIONS = {
-    ("containers.layer_calls", "keras"): "the file kind that two rooms share has the word",
-    ("containers.layer_config", "keras"): "the file kind that two rooms share has the word",
-    ("containers.layer_config", "tensorflow"): "the file kind that two rooms share has the word",
-    ("containers.layer_config", "cudnn"): "the file kind that two rooms share has the word",
     ("containers.sorted_table", "tensorflow"): "the file kind that two rooms share is called so",
     ("containers.tensor_bundle", "tensorflow"): "the file kind that two rooms share is called so",
     ("files.arrays_by_name", "cudnn"): "a type checker is told for which format one array comes back",

@@ -42,9 +42,10 @@ NEIGHBOURS = {
     **dict.fromkeys(  # whole Keras models, and our torch modules, are written as ONNX files
         ("formats.keras.export.files", "formats.keras.export.layers", "formats.keras.export.recurrent", "formats.pytorch.module_onnx"),
         "rnnconvert.formats.onnx",
-    )
+    ),
+    "formats.tfjs.files": "rnnconvert.formats.keras.model",  # its models are those of Keras, stored otherwise
 }
-"""The rooms that write another framework's files."""
+"""The rooms that write, or read, another framework's files."""
 SHARED = "running.sequences"
 """What executors may import: it shapes requests and answers, and knows no weights."""
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core import reference
 from rnnconvert.formats.keras.keys import KEYS, TYPES, known_keys, problem
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.running import registry
 from tests.drawn import drawn, each
 from tests.requirements import need

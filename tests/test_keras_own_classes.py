@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.containers.layer_config import RECURRENT, entry, every
 from rnnconvert.core import reference
 from rnnconvert.formats.keras import flow
 from rnnconvert.formats.keras.describe.layers import LAYERS
 from rnnconvert.formats.keras.export.files import _SUPPORTED
+from rnnconvert.formats.keras.model import operators
+from rnnconvert.formats.keras.model.entries import RECURRENT, entry, every
 from rnnconvert.formats.keras.upgrade import tables
-from rnnconvert.graphs import layered_operators
 from tests.commands import call
 from tests.drawn import drawn, each
 
@@ -37,9 +37,9 @@ CLASSES = sorted(
         *_SUPPORTED,
         *tables.LAYERS,
         *tables.MODELS,
-        *layered_operators.PASS_MASKS,
+        *operators.PASS_MASKS,
         *flow.MERGES,
-        *(name for name in map(str, layered_operators.DIALECT) if name[:1].isupper()),
+        *(name for name in map(str, operators.DIALECT) if name[:1].isupper()),
         "Wrapper",
         "StackedRNNCells",
         "LSTMCell",
@@ -304,7 +304,7 @@ def test_the_table_of_masks_is_that_of_keras() -> None:
             continue
         mask = np.array([[True, False]])
         passes = layer.supports_masking and layer.compute_mask(np.zeros((1, 2, 3), np.float32), mask) is mask
-        if passes != (kind.__name__ in layered_operators.PASS_MASKS):
+        if passes != (kind.__name__ in operators.PASS_MASKS):
             differ.append(f"{name}: Keras {'passes' if passes else 'drops'}")
     assert not differ
 

@@ -241,8 +241,8 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
     import keras
     import torch
 
-    from rnnconvert.containers.layer_config import entry
     from rnnconvert.formats.keras.flow import KerasFlow
+    from rnnconvert.formats.keras.model.entries import entry
 
     k = keras.layers
     assert torch is not None

@@ -9,12 +9,12 @@ from typing import Any
 
 from rnnconvert.containers import enclosed, json_text
 from rnnconvert.containers.files import map_file
-from rnnconvert.containers.layer_config import entry, every, of_file
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import entry, every, of_file
 
 
 def read(path: Path) -> tuple[Mapping[str, Any], str]:

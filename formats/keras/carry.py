@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
@@ -20,6 +19,7 @@ from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import CLASSES
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import Entry, children, entry
 from rnnconvert.formats.keras.nodes import pack_direction
 
 _RENAMED = {

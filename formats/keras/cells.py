@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.model.entries import Entry
 
 _KERAS_3_VARIABLES = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}
 _PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget", "output"))

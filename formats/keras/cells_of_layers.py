@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from rnnconvert.containers.layer_config import RECURRENT, Entry, children, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
 from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children, listed
 
 WHOLE_MODEL = frozenset(
     {

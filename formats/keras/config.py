@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry, children
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
+from rnnconvert.formats.keras.model.entries import Entry, children
 
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
 KINDS: dict[str, str] = {**_CLASSES, **{f"{name}Cell": kind for name, kind in _CLASSES.items()}, "PeepholeLSTMCell": "lstm"}

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnconvert.containers.layer_config import Entry, children, every
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree
-from rnnconvert.graphs.layered import Layered, LayerStep
-from rnnconvert.graphs.layered_calls import received
+from rnnconvert.formats.keras.model.entries import Entry, children, every
+from rnnconvert.formats.keras.model.layered import Layered, LayerStep
+from rnnconvert.formats.keras.model.layered_calls import received
 
 
 class _InnerLayers(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rnnconvert.containers.layer_config import Entry, every
 from rnnconvert.core.notes import LayerNote
+from rnnconvert.formats.keras.model.entries import Entry, every
+from rnnconvert.formats.keras.model.layered import Layered, LayerStep
+from rnnconvert.formats.keras.model.operators import MAY_MASK, drops
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.run_exact import MIXED
-from rnnconvert.graphs.layered import Layered, LayerStep
-from rnnconvert.graphs.layered_operators import MAY_MASK, drops
 
 
 def unusual_settings(layer: Entry) -> Iterator[str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rnnconvert.containers.layer_calls import calls_of, references
-from rnnconvert.containers.layer_config import Entry, children
-from rnnconvert.graphs.layered_operators import hands_masks_on
+from rnnconvert.formats.keras.model.calls import calls_of, references
+from rnnconvert.formats.keras.model.entries import Entry, children
+from rnnconvert.formats.keras.model.operators import hands_masks_on
 from rnnconvert.models.model import Flat, Unit
 
 _ELEMENTWISE = (

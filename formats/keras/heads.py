@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
+from rnnconvert.formats.keras.model.entries import Entry
 
 PARTS = ("query", "key", "value", "attention_output")
 """The dense layers of a MultiHeadAttention, by their names."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.formats.keras.config import KINDS
+from rnnconvert.formats.keras.model.entries import Entry
 
 
 def _is_size(value: object, least: int) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.layer_config import Entry, entry, rank
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
@@ -16,6 +15,7 @@ from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
+from rnnconvert.formats.keras.model.entries import Entry, entry, rank
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit
 from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL

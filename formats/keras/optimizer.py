@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.layer_config import every
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
@@ -22,6 +21,7 @@ from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.live_units import variables_of
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import every
 from rnnconvert.formats.keras.optimizer_state import WORDS, Slots, settings_of, state_of, twice
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.state import KINDS, CallerFacts, OptimizerState, listed, slots_needed

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnnconvert.containers.layer_config import OWN_RECURRENT, Entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.keras.config import tree
+from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, Entry
 from rnnconvert.language import outline
 
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every, of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
@@ -28,8 +27,9 @@ from rnnconvert.formats.keras import architecture, cells, config
 from rnnconvert.formats.keras.configured import Outside
 from rnnconvert.formats.keras.files import YAML
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children, entry, every, of_file
+from rnnconvert.formats.keras.model.layered_calls import WRAPPERS
 from rnnconvert.formats.keras.read import LayerReader, graph_file, inner_config
-from rnnconvert.graphs.layered_calls import WRAPPERS
 
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
 """What people call such a file."""

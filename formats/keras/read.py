@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.layer_config import Entry, entry, every, of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -41,7 +40,8 @@ from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, u
 from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.graphs.layered_calls import WRAPPERS
+from rnnconvert.formats.keras.model.entries import Entry, entry, every, of_file
+from rnnconvert.formats.keras.model.layered_calls import WRAPPERS
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes

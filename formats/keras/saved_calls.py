@@ -16,11 +16,11 @@ from rnnconvert.containers.graph_def import GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.formats.keras.model.layered_calls import dims_of, longest
 from rnnconvert.formats.keras.saved_graph import JOINING, LOOPS, SavedGraph
 from rnnconvert.graphs import Graph, calls
 from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
-from rnnconvert.graphs.layered_calls import dims_of, longest
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
 

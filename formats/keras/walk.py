@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from rnnconvert.containers.layer_calls import LayerOutput
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.export.calls import ExportCall, calls
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.model.calls import LayerOutput
 from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 

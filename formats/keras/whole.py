@@ -12,7 +12,6 @@ from typing import Any
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.checkpoint import Checkpoint
@@ -24,6 +23,7 @@ from rnnconvert.formats.keras.flow import KerasFlow, is_line
 from rnnconvert.formats.keras.live import described, numbers
 from rnnconvert.formats.keras.live_units import FOREIGN, fill, layers_with_weights, live_units, lookup, recurrent_units
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import Entry, children, entry
 from rnnconvert.language import outline, registry
 from rnnconvert.models.model import Model, Unit, by_class, channels_given
 from rnnconvert.models.units import Owner, loose_units, plain_units, units_of_ours

@@ -12,7 +12,6 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.containers.data_files import replacing_with_data
 from rnnconvert.containers.files import Summed
-from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -24,9 +23,10 @@ from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, w
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.keras.model.entries import Entry, entry
+from rnnconvert.formats.keras.model.layered import MODELS, Layered
+from rnnconvert.formats.keras.model.layered_calls import received
 from rnnconvert.formats.tfjs import groups
-from rnnconvert.graphs.layered import MODELS, Layered
-from rnnconvert.graphs.layered_calls import received
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import pack, unpack

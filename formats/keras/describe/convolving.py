@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.settings import each_rank
 from rnnconvert.scaffolding.description import Value
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rnnconvert.containers.layer_config import of_file
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
@@ -17,6 +16,7 @@ from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.export.layer_facts import refuse
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.files import is_architecture, stored_in
+from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 from rnnconvert.scaffolding.description import Description, prune

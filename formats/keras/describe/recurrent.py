@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.scaffolding.description import Value
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rnnconvert.containers.layer_calls import calls_of
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.describe.masks import behind_one_another
 from rnnconvert.formats.keras.describe.stated import input_shape, output_shape
@@ -14,6 +13,7 @@ from rnnconvert.formats.keras.export.calls import ExportCall
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.model.calls import calls_of
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk

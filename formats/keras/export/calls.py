@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx
 
-from rnnconvert.containers.layer_calls import Arguments, LayerOutput, calls_of, flat
 from rnnconvert.formats.keras.export.layer_facts import refuse
+from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, calls_of, flat
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 

@@ -18,7 +18,6 @@ from onnx import helper
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
-from rnnconvert.containers.layer_config import of_file
 from rnnconvert.core.arrays import Array, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import model_path
@@ -34,6 +33,7 @@ from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk

@@ -18,8 +18,8 @@ import onnx
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, one_input
 from rnnconvert.formats.keras.flow import MERGES
+from rnnconvert.formats.keras.model.operators import PASS_MASKS
 from rnnconvert.formats.keras.settings import joined
-from rnnconvert.graphs.layered_operators import PASS_MASKS
 
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 

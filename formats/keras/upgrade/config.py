@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.files.conservation import Facts
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.keys import TYPES, problem
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.upgrade import objects
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.notes import Notes, Translated, quoted, refuse

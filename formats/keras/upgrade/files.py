@@ -15,7 +15,6 @@ from typing import Any
 from rnnconvert.containers import hdf5, json_text
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
-from rnnconvert.containers.layer_config import of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -24,6 +23,7 @@ from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.upgrade.assign import assign, assign_by_names, assign_by_path
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers import layer_calls
-from rnnconvert.containers.layer_calls import Arguments, LayerOutput, TracedCall, flat, ordered, refs
-from rnnconvert.containers.layer_config import Entry
+from rnnconvert.formats.keras.model import calls as any_era
+from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, TracedCall, flat, ordered, refs
+from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.upgrade.notes import refuse
 
 
@@ -63,7 +63,7 @@ def calls_of(layer: Entry, takes: str) -> list[OldCall]:
     takes  see rnnconvert.formats.keras.upgrade.tables.Rule
     Raises RefusedError for an argument that changes what a layer computes and has no equivalent.
     """
-    return [_call(layer.name, arguments, takes) for arguments in layer_calls.calls_of(layer, "the configuration")]
+    return [_call(layer.name, arguments, takes) for arguments in any_era.calls_of(layer, "the configuration")]
 
 
 def _call(name: str, arguments: Arguments, takes: str) -> OldCall:
@@ -90,7 +90,7 @@ def _argument(name: str, call: OldCall, key: str, value: Any, takes: str) -> Non
 
 def references(model: str, value: object) -> list[LayerOutput]:
     """Return the inputs or outputs of a model."""
-    listed = None if isinstance(value, Mapping) else layer_calls.references(value)
+    listed = None if isinstance(value, Mapping) else any_era.references(value)
     if not listed:
         raise refuse(model, "inputs or outputs by name", "only lists of them are known here")
     return listed

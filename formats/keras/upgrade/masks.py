@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers.layer_calls import LayerOutput, ordered
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.model.calls import LayerOutput, ordered
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled

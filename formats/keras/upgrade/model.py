@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers.layer_calls import LayerOutput, bases, counted
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.carry import VariableTree
 from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.model.calls import LayerOutput, bases, counted
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import serialised
 from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation, calls_of, order, references

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry, entry, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import MODEL_LAYERS, MODEL_NESTING
+from rnnconvert.formats.keras.model.entries import Entry, entry, listed
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import rule_of
 

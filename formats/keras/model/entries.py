@@ -49,7 +49,7 @@ class Entry:
     class_name  its class; one that is not built in has its package or module before it, "my>LSTM", and so no plain name ever
     config      its own configuration
     rank        how many axes its input has, the batch's among them; 0 where the file does not say it
-    nodes       how its model calls it, as the file states it: see rnnconvert.containers.layer_calls
+    nodes       how its model calls it, as the file states it: see rnnconvert.formats.keras.model.calls
     """
 
     name: str
@@ -81,7 +81,7 @@ def of_file(path: object, *parsers: str) -> AbstractContextManager[None]:
 
     parsers  modules and packages that walk through it, besides those of this package and the module that has the block
     """
-    ours = (__name__, "rnnconvert.containers.layer_calls")
+    ours = (__name__, "rnnconvert.formats.keras.model.calls")
     return malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})"), *ours, *parsers)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
-from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_CALLS, LAYER_NESTING
 from rnnconvert.core.printable import quoted
-from rnnconvert.graphs.layered_operators import gives_zeros, mask_after, signature
+from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
+from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children
+from rnnconvert.formats.keras.model.operators import gives_zeros, mask_after, signature
 
 _LINE = "Sequential"
 MODELS = (_LINE, "Functional", "Model")

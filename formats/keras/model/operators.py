@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.layer_config import OWN_RECURRENT, RECURRENT, Entry
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, RECURRENT, Entry
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
 
 CAST = "cast"

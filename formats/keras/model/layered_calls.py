@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.layer_config import OWN_RECURRENT, Entry, every, is_shape
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
+from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, Entry, every, is_shape
+from rnnconvert.formats.keras.model.layered import Layered, LayerStep, StepOutput
+from rnnconvert.formats.keras.model.operators import APART, CAST, DIALECT, TRAINING, drops
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import CallSizes, Dims, Graph
-from rnnconvert.graphs.layered import Layered, LayerStep, StepOutput
-from rnnconvert.graphs.layered_operators import APART, CAST, DIALECT, TRAINING, drops
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _LARGEST = 16

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, overload
 
-from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import ARGUMENT_NESTING
 from rnnconvert.core.printable import quoted
+from rnnconvert.formats.keras.model.entries import Entry
 
 CALLS = 100_000
 """The most calls of one layer."""
