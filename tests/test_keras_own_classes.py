@@ -27,6 +27,7 @@ from rnnconvert.formats.keras.model.entries import RECURRENT, entry, every
 from rnnconvert.formats.keras.upgrade import tables
 from tests.commands import call
 from tests.drawn import drawn, each
+from tests.requirements import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -279,7 +280,7 @@ class Unstated(keras.layers.Layer):  # type: ignore[misc]
 
 
 def test_a_layer_inside_an_own_class_that_does_not_state_it_is_read_from_the_live_model(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     model = keras.Sequential([keras.Input((5, 3)), Unstated(4, name="encoder")])
     path = tmp_path / "m.h5"
     model.save(path)
@@ -350,7 +351,7 @@ def test_a_mask_that_keras_drops_is_not_named(tmp_path: Path) -> None:
 
 
 def test_an_attention_takes_the_mask_off_the_tensor_that_a_dropout_returned(tmp_path: Path) -> None:
-    torch, layers = pytest.importorskip("torch"), keras.layers
+    torch, layers = needed("torch", "torch"), keras.layers
     ids = keras.Input((4,), dtype="int32")
     embedded = layers.Embedding(7, 4, mask_zero=True)(ids)
     dropped = layers.Dropout(0.1)(embedded)

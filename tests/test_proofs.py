@@ -333,7 +333,8 @@ def test_an_index_of_all_pairs_has_those_that_cannot_be_read(files: Path) -> Non
     (suite,) = ElementTree.parse(junit).getroot()
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
     (case,) = (case for case in suite.iter("testcase") if case.find("error") is not None)
-    assert "broken.pt" in str(case.get("name")) and "broken.pt" in str(case.find("error").get("message"))  # type: ignore[union-attr]
+    (error,) = case.iter("error")
+    assert "broken.pt" in str(case.get("name")) and "broken.pt" in str(error.get("message"))
     text = page.read_text()
     assert text.index("broken.pt") < text.index("right.pt and " + str(files / "right.safetensors"))  # what did not pass comes first
     assert 'href="single/right-wrong.html"' in text and (folder / "right-wrong.html").exists() and "1 of 3" in text

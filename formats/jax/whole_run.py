@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.models.model import Unit
@@ -49,9 +49,8 @@ def input_names(live: Any) -> list[str]:
 
 def shaken(live: Any, seed: int) -> Any:
     """Return a copy with every floating-point array about one unit in the last place off."""
-    import ml_dtypes
 
     generator = np.random.default_rng(seed)
     arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
-    eps = {name: float(ml_dtypes.finfo(array.dtype).eps) for name, array in arrays.items()}
+    eps = {name: epsilon(array.dtype) for name, array in arrays.items()}
     return with_arrays(live, {name: moved(array, eps[name], generator).astype(array.dtype) for name, array in arrays.items()})

@@ -53,12 +53,12 @@ def unsaved(model: Entry, attributes: Collection[str], arrays: Iterable[str]) ->
     """
     if "model_weights" not in attributes:
         return []
-    there = "\n".join(f"{name}/" for name in (*attributes, *arrays))
+    there = {part for name in (*attributes, *arrays) for part in name.split("/")}
     lost = [
         layer
         for layer in children(model)
         # Operations have neither weights nor groups, and a layer that is called in two models may be in the group of either.
-        if any(key.endswith("_initializer") for config in _configs(layer) for key in config) and f"/{layer.name}/" not in there
+        if any(key.endswith("_initializer") for config in _configs(layer) for key in config) and not there.issuperset(layer.name.split("/"))
     ]
     why = "the model states it, and its group of weights is missing: the file is not complete, as where saving it broke off"
     return [LayerNote(layer.name, why, UNREAD if layer.class_name in RECURRENT else "") for layer in lost]

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.core.arrays import epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.run_exact import shut_gates
@@ -28,7 +29,7 @@ def shaken(live: Any, seed: int) -> Any:
     for target, source in zip(copy.weights, live.weights, strict=True):
         plain = numbers(source)
         if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
-            plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
+            plain = moved(plain, epsilon(plain.dtype), generator).astype(plain.dtype)
         target.assign(plain)
     shut_gates(
         [cell for cell in copy._flatten_layers() if isinstance(cell, (keras.layers.LSTMCell, keras.layers.GRUCell))], keras.ops, seed

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import FileModel, Ran, Tap, moved
@@ -140,6 +139,6 @@ def shaken(live: Any, seed: int) -> onnx.ModelProto:
             continue
         plain = numpy_helper.to_array(tensor)
         if plain.dtype.kind == "f" and plain.size > 1:  # one number may be an exponent, or what others are compared with
-            values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
+            values = moved(plain, epsilon(plain.dtype), generator).astype(plain.dtype)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return proto

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Source, is_float
+from rnnconvert.core.arrays import Array, Source, epsilon, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.files.options import Options
@@ -168,7 +167,7 @@ def _equal_arrays(array: Array, other: Array) -> bool:
     """Return whether two arrays are the same but for the rounding of one computation."""
     if array.shape != other.shape or array.dtype != other.dtype or not is_float(array):
         return False
-    eps = float(ml_dtypes.finfo(array.dtype).eps)
+    eps = epsilon(array.dtype)
     return bool(np.allclose(array.astype(np.float64), other.astype(np.float64), rtol=8 * eps, atol=0))
 
 
@@ -183,7 +182,7 @@ def _is_dropped_out(stored: Array, raw: Array) -> bool:
     if not origin.all():
         return False
     factor = numbers[0] / origin[0]
-    eps = float(ml_dtypes.finfo(raw.dtype).eps)
+    eps = epsilon(raw.dtype)
     return bool(factor > 1 - 8 * eps and np.allclose(numbers, factor * origin, rtol=8 * eps, atol=0))
 
 

@@ -57,6 +57,11 @@ def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
     return FLOATS["float64" if FLOATS["float64"] in native else "float32"]
 
 
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the distance from 1 to the next number of an element type."""
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
 def is_float(array: Array) -> bool:
     """Return whether an array's elements are of a type that weights may have, in either byte order."""
     return str(array.dtype.newbyteorder("=")) in FLOATS

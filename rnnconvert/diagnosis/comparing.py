@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.comparison.common_form import like
 from rnnconvert.comparison.difference import same_features
 from rnnconvert.comparison.rounding import close, total_bias
-from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.arrays import Array, Source, epsilon
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, Fault
 from rnnconvert.rewrites import SUM_BIASES
@@ -113,7 +112,7 @@ def of_directions() -> Iterator[Fault]:
 
 
 def _eps(*having: Direction | Source) -> float:
-    return max(float(ml_dtypes.finfo(side.dtype).eps) for side in having)
+    return max(epsilon(side.dtype) for side in having)
 
 
 def alike(first_source: Source | None, other: Source | None, matrix: bool) -> bool:

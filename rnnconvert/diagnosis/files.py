@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.comparison.common_form import Note, to_common_form
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
+from rnnconvert.core.arrays import epsilon
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
@@ -134,7 +134,7 @@ def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
         problem = f"they cannot be run side by side: A is {a.describe()}; B is {b.describe()}"
         return Diagnosed(compared, Diagnosis((problem, *weights)), False)
     a, b = settled(a), settled(b)
-    dtype = max(a.dtype, b.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
+    dtype = max(a.dtype, b.dtype, key=epsilon).newbyteorder("=")
     drawn, _ = cases(a, draw)
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in drawn)]

@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.printable import quoted
 from rnnconvert.models.model import Model
+from rnnconvert.running.inputs import exchanged
 
 Change = Callable[[Array], "Array | None"]
 """Gives an array with the fault, or None where it does not apply."""
@@ -52,11 +53,6 @@ class ModelFault:
         return [array if new is None else new for array, new in zip(arrays, changed, strict=True)]
 
 
-def exchanged(array: Array) -> Array:
-    """Return an array whose first two axes are exchanged."""
-    return np.ascontiguousarray(array.swapaxes(0, 1))
-
-
 def _softmax(axis: int) -> Change:
     def change(y: Array) -> Array | None:
         if axis >= y.ndim - 1 or y.shape[axis] < 2:
@@ -89,6 +85,10 @@ def _flipped(axis: int) -> Change:
 
 def _flipped_output(axis: int) -> Change:
     return lambda array: np.flip(array, axis).copy() if array.ndim > 2 else None
+
+
+def _flipped_sequence(axis: int) -> Change:
+    return lambda array: np.flip(array, axis).copy() if array.ndim > 2 else array
 
 
 def _filling(array: Array) -> Array | None:
@@ -176,7 +176,7 @@ INPUT_FAULTS = (
             f"its input and its output are reversed along axis {axis}",
             _ORDER,
             _flipped(axis),
-            lambda y, axis=axis: np.flip(y, axis).copy() if y.ndim > 2 else y,  # type: ignore[misc]
+            _flipped_sequence(axis),
         )
         for axis in (1, 0)
     ),

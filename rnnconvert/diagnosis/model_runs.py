@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import MissingPackageError, UsageError
-from rnnconvert.diagnosis.model_faults import exchanged
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import FileModel, NotRunError, runners
-from rnnconvert.running.inputs import named
-
-_ORDERS = 6
-"""How many orders of inputs without common names are tried."""
+from rnnconvert.running.inputs import exchanged, named, orders
 
 Inputs = Sequence[Array]
 
@@ -52,7 +46,7 @@ class RunnableFile:
         self._file = file
         self.model: Model = model_of(checkpoint)
         dtypes = [np.asarray(array).dtype for array in self.model.arrays.values() if np.asarray(array).dtype.kind not in "iubOSU"]
-        self.dtype: np.dtype[Any] = max(dtypes, key=eps, default=np.dtype(np.float32))
+        self.dtype: np.dtype[Any] = max(dtypes, key=epsilon, default=np.dtype(np.float32))
 
     @staticmethod
     def may_run(checkpoint: Checkpoint) -> bool:
@@ -93,11 +87,6 @@ class RunnableFile:
     def run(self, calls: Sequence[Inputs], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()) -> ModelRuns:
         """Return what it gives for each call, begun anew. Raises UsageError for inputs that it does not take."""
         return ModelRuns(*self._file.apart([named(list(call)) for call in calls], shakes, changes))
-
-
-def eps(dtype: np.dtype[Any]) -> float:
-    """Return the distance from 1 to the next number of an element type."""
-    return float(ml_dtypes.finfo(dtype).eps)
 
 
 def _longer(array: Array, shape: Sequence[int | None]) -> Array:
@@ -145,9 +134,7 @@ def _turned(outputs: Sequence[Array]) -> tuple[Array, ...]:
 
 def callings(names: Sequence[str], others: Sequence[str]) -> Iterator[Calling]:
     """Yield the ways in which a model with inputs of other names may take those of a model with these, the most likely first."""
-    if sorted(names) == sorted(others):
-        orders = [tuple(names.index(name) for name in others)]
-    else:
-        orders = list(itertools.islice(itertools.permutations(range(len(names))), _ORDERS))
-    for order in orders if len(names) == len(others) else ():
+    alike = sorted(names) == sorted(others)
+    possible = [tuple(names.index(name) for name in others)] if alike else orders(len(names))
+    for order in possible if len(names) == len(others) else ():
         yield from (Calling(order, turned) for turned in (False, True))

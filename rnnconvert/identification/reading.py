@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.reference import Outputs, Reference
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Merge, Recurrent, gates_of
@@ -235,6 +234,6 @@ def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any], deadline: Dea
             other = pairs(sample, solve(stack.replace(layers=tuple(layers)), sample, deadline=deadline), merge)
             if standard is not None and other is not None:
                 compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(standard, other, strict=True)]
-                if off(compared) <= 4 * float(ml_dtypes.finfo(dtype).eps):
+                if off(compared) <= 4 * epsilon(dtype):
                     hidden_parts.append(f"{part} of gate {gate}" if gate else part)
     return list(dict.fromkeys(hidden_parts))

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array, widest
+from rnnconvert.core.arrays import Array, epsilon, widest
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Merge
 from rnnconvert.identification.bindings import bindings
@@ -116,8 +115,8 @@ class Search:
         self.samples = samples
         outputs = [array for s in samples for array in (s.y, s.last, *(s.hn or ())) if array is not None]
         types = [widest(array.dtype for array in arrays.values()), *(array.dtype for array in outputs)]
-        self.dtype: np.dtype[Any] = max(types, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
-        eps = float(ml_dtypes.finfo(self.dtype).eps)
+        self.dtype: np.dtype[Any] = max(types, key=epsilon).newbyteorder("=")
+        eps = epsilon(self.dtype)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
         self.findings = SearchResult()
         self._searching, self.end = Deadline.after(_SEARCHING * seconds), Deadline.after(seconds)

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arguments import unknown
-from rnnconvert.core.arrays import Array, Deferred, Source
+from rnnconvert.core.arrays import Array, Deferred, Source, epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import FUNCTIONS, Function, Outputs
@@ -112,7 +111,7 @@ _SIGNS = 65_521
 def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
     """Return the stack in float64, each weight one unit in the last place of a type off, up or down at random."""
     starts = itertools.count(0, 8191)
-    eps = float(ml_dtypes.finfo(dtype).eps)
+    eps = epsilon(dtype)
     factors = 1 + eps * np.random.default_rng(0).choice([-1.0, 1.0], _SIGNS)
 
     def shake(source: Source) -> Source:

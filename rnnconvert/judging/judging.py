@@ -25,7 +25,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.judging.comparison import OutputComparison, Steps, Worst, explained
 
@@ -162,7 +162,7 @@ def _by_unit(output: Output, floor: Array, size: Array, allowance: Allowance) ->
     typical = np.maximum(at, at.mean(axis=0, keepdims=True) if at.size else 0.0)
     # What comes out of tanh is as exact as numbers of 1 are, and slopes as those of the largest one.
     least = float(sizes.max(initial=0.0)) if output.name.startswith("gradient") else allowance.least
-    limits = FACTOR * typical + float(ml_dtypes.finfo(allowance.dtype).eps) * np.maximum(ULPS * sizes[order][peers], least)
+    limits = FACTOR * typical + epsilon(allowance.dtype) * np.maximum(ULPS * sizes[order][peers], least)
     return np.asarray(limits.reshape(shape))
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, epsilon
 from rnnconvert.core.reference import FUNCTIONS, Function, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case
@@ -46,7 +45,7 @@ class Arithmetic:
     @property
     def unit(self) -> float:
         """How far a value of a function near 1 may be off."""
-        return max(float(ml_dtypes.finfo(self.dtype).eps), 2.0**-self.tanh if self.tanh else 0.0)
+        return max(epsilon(self.dtype), 2.0**-self.tanh if self.tanh else 0.0)
 
     @property
     def estimates(self) -> tuple[Mapping[str, Function], ...]:

@@ -69,12 +69,15 @@ class NotRunError(UsageError):
 class ModelApart(ABC):
     """A model that runs in a process of its own.
 
-    model  its layers, and the types of its weights
     notes  what a reader of a comparison should know of how it runs
     """
 
-    model: Model
     notes: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def model(self) -> Model:
+        """Its layers, and the types of its weights."""
 
     @abstractmethod
     def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
@@ -128,7 +131,7 @@ class FileModel(ModelApart):
         self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
 
     @functools.cached_property
-    def model(self) -> Model:  # type: ignore[override]
+    def model(self) -> Model:
         """The layers of the file."""
         return model_of(self.path, settings=self._settings)
 

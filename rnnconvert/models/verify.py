@@ -11,11 +11,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.addresses import local
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, epsilon
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.verdict import Limit, Verdict, Word
 from rnnconvert.files.load import model_path
@@ -29,6 +28,9 @@ from rnnconvert.models.runners import FileModel, ModelApart, ModelRunner, Ran, m
 from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
+
+YOURS = "your inputs"
+"""The label of runs on inputs that the user handed in, beside those on drawn ones."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ class _CallersFramework:
         assert model.fill is not None, "a tree that was handed in is filled by making a new one"
         generator = np.random.default_rng(seed)
         arrays = {name: np.asarray(array) for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
-        new = {name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype) for name, array in arrays.items()}
+        new = {name: moved(array, epsilon(array.dtype), generator).astype(array.dtype) for name, array in arrays.items()}
         return model.fill(new)
 
 

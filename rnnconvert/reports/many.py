@@ -51,7 +51,7 @@ def entry_of(name: str, document: words.Document, report: Path | None = None) ->
 
 
 def check_forms(*paths: str | os.PathLike[str]) -> None:
-    """Raise UsageError for what is no .html or .xml file that can be written."""
+    """Raise UsageError unless each path is an .html or .xml file that can be written."""
     for path, ending in zip(paths, check(*paths), strict=True):
         if ending not in _FORMS:
             raise UsageError(f"{path}: an index of several is .html or .xml (JUnit)")

@@ -78,7 +78,8 @@ def outcome(verdict: verdicts.Verdict) -> Outcome:
     """Return what a verdict is in JUnit: what was left out of a comparison decides nothing, and is an error."""
     if verdict:
         return "passed"
-    return {DIFFERENT: "failure", LAYERS: "skipped"}.get(verdict.word, "error")  # type: ignore[return-value]
+    others: dict[str, Outcome] = {DIFFERENT: "failure", LAYERS: "skipped"}
+    return others.get(verdict.word, "error")
 
 
 def blocks(run: Document) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,20 @@ def named(inputs: Any) -> NamedArrays:
     if isinstance(inputs, Mapping):
         return [(str(name), np.asarray(array)) for name, array in inputs.items()]
     return [("", np.asarray(array)) for array in (inputs if isinstance(inputs, (list, tuple)) else [inputs])]
+
+
+_ORDERS = 6
+"""How many orders of inputs without common names are tried."""
+
+
+def orders(count: int) -> list[tuple[int, ...]]:
+    """Return the orders in which inputs without common names are tried, the most likely first."""
+    return list(itertools.islice(itertools.permutations(range(count)), _ORDERS))
+
+
+def exchanged(array: Array) -> Array:
+    """Return an array whose first two axes are exchanged: those of batch and time."""
+    return np.ascontiguousarray(array.swapaxes(0, 1))
 
 
 def in_order(inputs: NamedArrays, names: Sequence[str], model: str) -> list[Array]:

@@ -7,6 +7,7 @@ arrays for them, drawn or handed in; then it lets it run the model, and records 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -164,8 +165,7 @@ class Witness:
             return
         for number in range(self._shakes):
             self._shaking = True
-            move = _mover(self._seed + number)
-            shake(lambda weight, move=move: move(self._changed(weight)))  # type: ignore[misc]
+            shake(functools.partial(self._moved, _mover(self._seed + number)))
             runs: list[dict[str, list[dict[str, Any]]]] = []
             self._shaken.append(self._sequence(calls, call, reset, runs))
             self._shaken_runs += runs[-1:]
@@ -183,6 +183,9 @@ class Witness:
             shake(change)
         if len(changed) < len(self._changes):
             raise InputsError("it has no weight with the numbers that are to be changed")
+
+    def _moved(self, move: Callable[[Array], Array], weight: Array) -> Array:
+        return move(self._changed(weight))
 
     def _changed(self, weight: Array) -> Array:
         for old, new in self._changes:

@@ -25,11 +25,11 @@ from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import FileModel, runners
 from rnnconvert.models.verified import kept_if_equal
-from rnnconvert.models.verify import ModelCalls, WholeModels, compared
+from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, compared
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
-from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
+from rnnconvert.scaffolding.inputs import drawn
 from rnnconvert.scaffolding.simplify import simplify
 from rnnconvert.scaffolding.written import FilledModel, ModelMaker, WrittenSource, filled_model
 
@@ -135,7 +135,7 @@ def _proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
     unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
     notes = dict.fromkeys(note for entry in proof for note in entry.notes)
     _, *lines = str(WholeModels(tuple(worst.values()), tuple(unseen), tuple(notes))).splitlines()
-    on_yours = " and on yours" if len(proof) > len(BATCHES_AND_TIMES) else ""
+    on_yours = " and on yours" if any(comparison.case == YOURS for entry in proof for comparison in entry.comparisons) else ""
     runs = f"{len(proof)} runs of both models, on random inputs of several sizes{on_yours}"
     return [f"{headline}: {runs}; of each output the worst run:", *lines]
 
@@ -374,14 +374,14 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         pairs = [(ours, theirs) for ours, theirs in model.pairs if theirs in seen]
         shapes = source.shapes if isinstance(source, FileModel) else ()
 
-        def run(inputs: Any, *before: Any) -> WholeModels:
-            return compared(model.value, source, pairs, ModelCalls(inputs, before=before))
+        def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
+            return compared(model.value, source, pairs, ModelCalls(inputs, before=before, label=label))
 
         for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
             # The second call: states would show in it.
             agreed(_telling(run, inputs, earlier))
         if user_inputs is not None:
-            agreed(run(user_inputs))
+            agreed(run(user_inputs, label=YOURS))
 
     def agreed(proof: WholeModels) -> None:
         proofs.append(proof)

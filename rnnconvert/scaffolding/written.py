@@ -113,7 +113,11 @@ class _WrittenModelApart(ModelApart):
         self.pairs: Sequence[tuple[str, str]] = [(ours, theirs) for ours, theirs in answer["pairs"]]
         self.notes = tuple(answer["notes"])
         arrays = {name: np.empty(0, name) for name in answer["dtypes"]}  # which types its weights have is asked, and nothing else
-        self.model = Model("", process.executor.name, tuple(Unit(ours) for ours, _ in self.pairs), arrays)
+        self._model = Model("", process.executor.name, tuple(Unit(ours) for ours, _ in self.pairs), arrays)
+
+    @property
+    def model(self) -> Model:
+        return self._model
 
     def _asked(self, job: str, **request: Any) -> dict[str, Any]:
         answer = self._process.ask(job=job, file=str(self._source), by_flags=called_by_flags(), **request)

@@ -32,7 +32,7 @@ from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import handed_apart, made_for, outlined
-from rnnconvert.verification.stored_cases import OF_LAYERS, layers_sample, with_cases
+from rnnconvert.verification.stored_cases import OF_LAYERS, UserInputs, with_cases
 from rnnconvert.verification.truths import Truths
 from rnnconvert.verification.weighing import cost, weigh
 from rnnconvert.verification.witness import judge
@@ -56,9 +56,9 @@ def collect(
 
 def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
     """Read the models and pair their layers; raises as `collect` does."""
-    of_layers = layers_sample(plan) is not None
-    check(plan, 1 if b is None else 2, of_layers)
-    if plan.inputs is not None and plan.layers and not of_layers:
+    inputs = UserInputs.of(plan)
+    check(plan, 1 if b is None else 2, inputs.of_layers is not None)
+    if plan.inputs is not None and plan.layers and inputs.of_layers is None:
         raise UsageError(f"{plan.inputs} holds inputs of whole models, and layers of them were chosen. {OF_LAYERS}")
     results = empty(plan)
     start = time.perf_counter()
@@ -86,14 +86,14 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             watch("comparing the other layers")
             results.others = compare_others(first, second)
             stated += results.others.limits
-    results.warnings = [*_assumed(models), *_unused(plan)]
+    results.warnings = [*_assumed(models), *_unused(plan, inputs)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
     start = time.perf_counter()
     watch("hashing files and weights")
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.seconds["hash"] = time.perf_counter() - start
-    return Prepared(plan, results, subjects, chosen, second is None)
+    return Prepared(plan, results, subjects, chosen, second is None, inputs)
 
 
 def proceed(
@@ -111,15 +111,15 @@ def proceed(
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     executors = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in executors if not executor.absent]
-    with Lanes(lanes_of(prepared, executors, present, results), subjects, plan, steady, watch, jobs) as lanes:
+    with Lanes(lanes_of(prepared, executors, present, results), prepared, steady, watch, jobs) as lanes:
         # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
         watch("making inputs")
         for subject in subjects:
             if subject.model == "A":
-                layer = results.layers[subject.stack.name] = with_cases(subject, plan)
+                layer = results.layers[subject.stack.name] = with_cases(subject, plan, prepared.inputs.of_layers)
                 # The user's own inputs, and cases that the user chose, are left as they are.
-                drawn = plan.given is None and layers_sample(plan) is None
+                drawn = plan.given is None and prepared.inputs.of_layers is None
                 results.warnings += keep_within(layer, subject, drawn)
                 ours = drawn and set(DEFAULT_CASES) <= set(plan.cases)
                 layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
@@ -254,9 +254,9 @@ def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
     return ModelFile(label, checkpoint.path, checkpoint.format, size, digest, weights)
 
 
-def _unused(plan: Plan) -> Iterator[str]:
+def _unused(plan: Plan, inputs: UserInputs) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
-    names = [name for name in layers_sample(plan) or () if name in ("y", "h_n", "c_n")]
+    names = [name for name in inputs.of_layers or () if name in ("y", "h_n", "c_n")]
     if names:
         yield (
             f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "

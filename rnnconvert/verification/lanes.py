@@ -25,7 +25,7 @@ from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.recording import Recording, wanted
 from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
-from rnnconvert.verification.stored_cases import models_inputs
+from rnnconvert.verification.stored_cases import UserInputs
 
 Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -39,6 +39,7 @@ class Prepared:
     subjects  the layers in canonical form
     chosen    the executors that are asked for by name; None for the usual ones
     alone     whether there is one model only
+    inputs    the user's own
     tolerances  the user's own, by output
     """
 
@@ -47,6 +48,7 @@ class Prepared:
     subjects: list[Subject]
     chosen: list[Executor] | None
     alone: bool
+    inputs: UserInputs = field(default_factory=UserInputs)
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
 
@@ -95,8 +97,8 @@ def _absent(executors: Sequence[Executor], format: str, results: Results) -> str
 class Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
-    def __init__(self, lanes: list[_Lane], subjects: Sequence[Subject], plan: Plan, steady: Steady, watch: Watch, jobs: int | None) -> None:
-        self._timeout = plan.timeout
+    def __init__(self, lanes: list[_Lane], prepared: Prepared, steady: Steady, watch: Watch, jobs: int | None) -> None:
+        self._timeout = prepared.plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready, self._counted = threading.Event(), threading.Event()
         self._stopped, self._ran, self._telling = False, 0, False
@@ -105,15 +107,14 @@ class Lanes:
         self._processes: list[Process] = []
         self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
         self._waiting: list[Future[None]] = []
-        self._subjects = subjects
-        self._alone = {subject.model for subject in subjects} == {"A"}
-        self._seed = plan.seed
+        self._subjects, self._alone = prepared.subjects, prepared.alone
+        self._seed = prepared.plan.seed
         self._recordings: dict[str, Recording] = {}
         self._unrecorded: dict[str, list[str]] = {}
         self._recorded_now: set[str] = set()
         self._weights_alone: set[str] = set()
         self._models: dict[str, RunningModel] = {}
-        self._user_inputs = models_inputs(plan)
+        self._user_inputs = prepared.inputs.of_models
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Lanes:

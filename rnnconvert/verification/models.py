@@ -7,31 +7,26 @@ move when every weight is about one unit in the last place off, in the model of 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Output, Tolerance
 from rnnconvert.judging.whole import SHAKES, WholeJudge
-from rnnconvert.running.inputs import in_order
-from rnnconvert.running.models import ModelProcess, NamedArrays, RefusedInputsError
+from rnnconvert.running.inputs import exchanged, in_order, orders
+from rnnconvert.running.models import ModelAnswer, ModelProcess, NamedArrays, RefusedInputsError
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.judgements import IMMENSE
 from rnnconvert.verification.recording import ModelsInputs, Recording, is_input, record
 from rnnconvert.verification.results import ModelsCompared
 from rnnconvert.verification.running import Subject, own_file
-
-_ORDERS = 6
-"""How many orders of inputs without common names are tried."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +46,8 @@ class RunningModel:
     ) -> RunningModel:
         """Run the model of some layers whole (rnnconvert.verification.recording.record). Raises ExecutorError if it does not run."""
         model = ModelProcess(process, own_file(process.executor, subjects[0], folder))
-        coarsest = max((subject.stack.dtype for subject in subjects), key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
+        coarsest = max((subject.stack.dtype for subject in subjects), key=epsilon)
         return cls(model, record(model, subjects, seed, inputs, alone), coarsest)
-
-    def run(self, calls: Sequence[NamedArrays], shakes: int) -> _OutputsOfCalls:
-        """Return what the model gives for the inputs of one call after another, and as often with other weights.
-
-        Raises RefusedInputsError for inputs that it does not take, or does not run on.
-        """
-        answer = self.model.run(calls, shakes=shakes)
-        return _OutputsOfCalls(answer.run.outputs, [shaken.outputs for shaken in answer.shaken])
-
-
-@dataclass(frozen=True)
-class _OutputsOfCalls:
-    """The outputs of each call by their names, and those of each run with other weights."""
-
-    outputs: Sequence[Mapping[str, Array]]
-    shaken: Sequence[Sequence[Mapping[str, Array]]]
 
 
 def _inputs_for(inputs: ModelsInputs | None, model: RunningModel) -> NamedArrays:
@@ -84,7 +63,7 @@ def _inputs_for(inputs: ModelsInputs | None, model: RunningModel) -> NamedArrays
         if len(arrays) != len(names):
             raise RefusedInputsError(f"it takes {len(names)} inputs ({listed(names)}), got {len(arrays)}")
         call = list(zip(names, arrays, strict=True))
-        model.run([call], 0)
+        model.model.run([call])
     except (RefusedInputsError, UsageError) as error:
         if not inputs.required:
             return ()
@@ -106,7 +85,7 @@ class _Handing:
     def of(self, inputs: NamedArrays) -> list[tuple[str, Array]]:
         """Return inputs as the model takes them."""
         chosen = inputs if self.order is None else [("", inputs[place][1]) for place in self.order]
-        return [(name, _exchanged(array) if self.turned and array.ndim > 2 else array) for name, array in chosen]
+        return [(name, exchanged(array) if self.turned and array.ndim > 2 else array) for name, array in chosen]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -135,7 +114,7 @@ def compare_models(
     if bare[0] != bare[1]:
         inner, outer = ("A", "B") if bare[0] else ("B", "A")
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
-    coarser = max((a, b), key=lambda model: float(ml_dtypes.finfo(model.dtype).eps))
+    coarser = max((a, b), key=lambda model: epsilon(model.dtype))
     chosen: ModelsCompared | None = None
     for handing, outcome in _runs(a, b, coarser, inputs):
         if isinstance(outcome, str):
@@ -153,7 +132,7 @@ def compare_models(
 
 def _runs(
     a: RunningModel, b: RunningModel, coarser: RunningModel, inputs: ModelsInputs | None
-) -> Iterator[tuple[_Handing, tuple[_OutputsOfCalls, _OutputsOfCalls] | str]]:
+) -> Iterator[tuple[_Handing, tuple[ModelAnswer, ModelAnswer] | str]]:
     """Yield what both gave, A's first, for each way to hand the inputs of one to the other, or why they did not run."""
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
@@ -175,11 +154,11 @@ def _runs(
 
 def _both(
     giver: RunningModel, taker: RunningModel, calls: Sequence[NamedArrays], by_taker: Sequence[NamedArrays], coarser: RunningModel
-) -> tuple[_OutputsOfCalls, _OutputsOfCalls]:
+) -> tuple[ModelAnswer, ModelAnswer]:
     """Run both models, one of them with other weights, too: the coarser, unless its weights are constants that cannot be moved."""
-    theirs = taker.run(by_taker, SHAKES if taker is coarser else 0)
-    ours = giver.run(calls, 0 if theirs.shaken else SHAKES)
-    return ours, theirs if ours.shaken or theirs.shaken else taker.run(by_taker, SHAKES)
+    theirs = taker.model.run(by_taker, shakes=SHAKES if taker is coarser else 0)
+    ours = giver.model.run(calls, shakes=0 if theirs.shaken else SHAKES)
+    return ours, theirs if ours.shaken or theirs.shaken else taker.model.run(by_taker, shakes=SHAKES)
 
 
 def _handings(giver: Recording, taker: Recording) -> Iterator[_Handing]:
@@ -187,8 +166,7 @@ def _handings(giver: Recording, taker: Recording) -> Iterator[_Handing]:
     places = range(len(giver.inputs))
     names = {name for name, _ in giver.inputs}
     named = len(places) < 2 or ("" not in names and names == {name for name, _ in taker.stated})
-    orders = [None] if named else itertools.islice(itertools.permutations(places), _ORDERS)
-    for order in list(orders):
+    for order in [None] if named else orders(len(places)):
         for turned in (False, True) if any(array.ndim > 2 for _, array in giver.inputs) else (False,):
             yield _Handing(order, turned)
 
@@ -202,8 +180,8 @@ class _Judge:
     turned      whether B has the first two axes of sequences exchanged
     """
 
-    a: _OutputsOfCalls
-    b: _OutputsOfCalls
+    a: ModelAnswer
+    b: ModelAnswer
     by_b: bool
     dtype: np.dtype[Any]
     bare: bool
@@ -214,7 +192,7 @@ class _Judge:
         """Return what the outputs show, paired so that they agree, if they do."""
         if not self.a.shaken and not self.b.shaken:
             return ModelsCompared("not compared", "the weights of neither can be moved, so the effect of rounding is unknown")
-        ours, theirs = self.a.outputs[0], self.b.outputs[0]
+        ours, theirs = self.a.run.outputs[0], self.b.run.outputs[0]
         results = [self._of(pairs) for pairs in self._pairings(ours, theirs)]
         results[1:] = [replace(result, notes=("its outputs stand in another order",)) for result in results[1:]]
         if results:
@@ -244,14 +222,14 @@ class _Judge:
             yield pairs
 
     def _of(self, pairs: Sequence[tuple[str, str]]) -> ModelsCompared:
-        comparisons = [self._compared(call, name, other) for call in range(len(self.a.outputs)) for name, other in pairs]
+        comparisons = [self._compared(call, name, other) for call in range(len(self.a.run.outputs)) for name, other in pairs]
         # Where values are about to overflow, the order in which a kernel adds decides what comes of them.
         explode = [comparison for comparison in comparisons if comparison.swamped or not max(_values(comparison)) < IMMENSE]
         wrong = [comparison for comparison in comparisons if not comparison.passed and comparison not in explode]
         worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
-        alone = [f"output {quoted(name)}, only in A" for name in self.a.outputs[0] if name not in dict(pairs)]
+        alone = [f"output {quoted(name)}, only in A" for name in self.a.run.outputs[0] if name not in dict(pairs)]
         paired = {other for _, other in pairs}
-        alone += [f"output {quoted(name)}, only in B" for name in self.b.outputs[0] if name not in paired and not self.bare]
+        alone += [f"output {quoted(name)}, only in B" for name in self.b.run.outputs[0] if name not in paired and not self.bare]
         result = ModelsCompared("equal", "", worst.error, worst.allowed, tuple(dict(pairs)), tuple(alone))
         if wrong:
             words = f"{worst.output} is off by {worst.error:.2g}, where rounding explains {worst.allowed:.1g}"
@@ -264,7 +242,7 @@ class _Judge:
         """Return an output of B in the shape of one of A, None for one that has another."""
         forms = [theirs]
         if self.turned and theirs.ndim > 2:
-            forms.insert(0, _exchanged(theirs))
+            forms.insert(0, exchanged(theirs))
         if self.bare:
             forms += [form.reshape([length for length in form.shape if length != 1]) for form in forms]
         squeezed = [length for length in ours.shape if length != 1]
@@ -276,13 +254,17 @@ class _Judge:
         return None
 
     def _compared(self, call: int, name: str, other: str) -> OutputComparison:
-        truth = self.a.outputs[call][name]
-        value = self._as_ours(self.b.outputs[call][other], truth)
-        label = "the output" if len(self.a.outputs[0]) == 1 else f"output {quoted(name)}"
+        truth = self.a.run.outputs[call][name]
+        value = self._as_ours(self.b.run.outputs[call][other], truth)
+        label = "the output" if len(self.a.run.outputs[0]) == 1 else f"output {quoted(name)}"
         if value is None:
             value = np.full_like(truth, np.nan, np.float64)
         by_b = (self.by_b and bool(self.b.shaken)) or not self.a.shaken
-        shaken = [self._as_ours(run[call][other], truth) for run in self.b.shaken] if by_b else [run[call][name] for run in self.a.shaken]
+        shaken = (
+            [self._as_ours(run.outputs[call][other], truth) for run in self.b.shaken]
+            if by_b
+            else [run.outputs[call][name] for run in self.a.shaken]
+        )
         moved = [array for array in shaken if array is not None]
         output = Output("whole", label, tuple(f"axis {axis}" for axis in range(truth.ndim)))
         return WholeJudge(self.dtype, self.tolerances).compare(output, value, truth, **{"moved" if by_b else "truth_moved": moved})
@@ -291,10 +273,6 @@ class _Judge:
 def _values(comparison: OutputComparison) -> tuple[float, float, float]:
     worst = comparison.worst
     return comparison.allowed, *((0.0, 0.0) if worst is None else (abs(worst.found), abs(worst.expected)))
-
-
-def _exchanged(array: Array) -> Array:
-    return np.ascontiguousarray(array.swapaxes(0, 1))
 
 
 def _distance(array: Array, other: Array) -> float:

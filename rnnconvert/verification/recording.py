@@ -111,7 +111,7 @@ def wanted(subject: Subject, alone: bool) -> bool:
 def record(
     model: ModelProcess, subjects: Sequence[Subject], seed: int, inputs: ModelsInputs | None = None, alone: bool = False
 ) -> Recording:
-    """Run the model of these layers whole, on drawn inputs; where it runs on none, or there is no other model, on the user's own.
+    """Run the model of these layers whole on drawn inputs, or on the user's own if it runs on no drawn ones or is the only model.
 
     Raises ExecutorError if the executor does not run it.
     """

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Source
+from rnnconvert.core.arrays import FLOATS, Source, epsilon
 from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.reference import Outputs
@@ -67,7 +66,7 @@ class Subject:
     def computed_in(self) -> str:
         """The coarsest element type that its framework computes in when it runs the file: that of its weights, or what the file states."""
         kinds = {str(self.stack.dtype), *self._kinds()} & FLOATS.keys()
-        return max(kinds, key=lambda kind: float(ml_dtypes.finfo(FLOATS[kind]).eps))
+        return max(kinds, key=lambda kind: epsilon(FLOATS[kind]))
 
     def _kinds(self) -> set[str]:
         """Return of which kinds the file's notes of this layer are."""

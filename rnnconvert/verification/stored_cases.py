@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rnnconvert.core import sample_names
 from rnnconvert.core.arrays import Array
@@ -20,13 +21,16 @@ from rnnconvert.verification.running import Subject
 from rnnconvert.verification.stated import outlined
 
 
-def with_cases(subject: Subject, plan: Plan) -> LayerResults:
-    """Return a layer with its cases."""
+def with_cases(subject: Subject, plan: Plan, sample: Mapping[str, Array] | None) -> LayerResults:
+    """Return a layer with its cases.
+
+    sample  the user's own inputs of the layers
+    """
     stack = subject.stack
     skipped: list[Skipped] = []
     if plan.given is not None:
         cases = _stored_cases(plan, stack)
-    elif (sample := layers_sample(plan)) is None:
+    elif sample is None:
         draw = Draw(plan.cases, plan.seed, plan.batch, plan.time, plan.lengths)
         cases, skipped = given_cases.cases(stack, draw, plan.gradients)
     else:
@@ -57,29 +61,28 @@ OF_LAYERS = "Inputs of the layers are x (time, batch, in), optionally h_0, c_0 a
 """What a file holds that is for layers, and not for whole models."""
 
 
-def layers_sample(plan: Plan) -> dict[str, Array] | None:
-    """Return the user's own inputs of the layers, by our names; None where there are none, or they are those of whole models.
+@dataclass(frozen=True)
+class UserInputs:
+    """The user's own inputs, which a file holds.
 
-    Raises UnreadableError for a file that holds no arrays.
+    of_layers  those of the layers, by our names; None where there are none, or they are those of whole models
+    of_models  those of the whole models; what may be that of their layers alone is theirs if they take it
     """
-    if plan.inputs is None:
-        return None
-    try:
-        return sample_names.canonical(dict(read_inputs(plan.inputs)), plan.inputs)
-    except UsageError:  # names that no layer has are those of a model
-        return None
 
+    of_layers: dict[str, Array] | None = None
+    of_models: ModelsInputs | None = None
 
-def models_inputs(plan: Plan) -> ModelsInputs | None:
-    """Return the user's own inputs of the whole models; what may be that of their layers alone is theirs if they take it."""
-    if plan.inputs is None:
-        return None
-    arrays = read_inputs(plan.inputs)
-    try:
-        sample = sample_names.canonical(dict(arrays), "it")
-    except UsageError as error:
-        return ModelsInputs(plan.inputs, arrays, f"{OF_LAYERS}; {error}")
-    return ModelsInputs(plan.inputs, [("", sample["x"])]) if "x" in sample else None
+    @classmethod
+    def of(cls, plan: Plan) -> UserInputs:
+        """Read those of a plan. Raises UnreadableError for a file that holds no arrays."""
+        if plan.inputs is None:
+            return cls()
+        arrays = read_inputs(plan.inputs)
+        try:
+            sample = sample_names.canonical(dict(arrays), "it")
+        except UsageError as error:  # names that no layer has are those of a model
+            return cls(None, ModelsInputs(plan.inputs, arrays, f"{OF_LAYERS}; {error}"))
+        return cls(sample, ModelsInputs(plan.inputs, [("", sample["x"])]) if "x" in sample else None)
 
 
 def _sample_case(plan: Plan, arrays: Mapping[str, Array], subject: Subject) -> Case:

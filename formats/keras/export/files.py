@@ -40,7 +40,7 @@ from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
-from rnnconvert.models.verify import ModelCalls, WholeModels, compared
+from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, compared
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.verification.beyond import beyond
 
@@ -145,7 +145,7 @@ def _compared(source: Path, exported: Path, user_inputs: Mapping[str, Array] | N
     loaded, written = whole_run.open_file(source), runners()["onnx"].open_file(exported)
     proof = compared(written, loaded, [], ModelCalls(loaded.drawn(), label="inputs drawn"))
     if user_inputs is not None:
-        proof = proof.joined(compared(written, loaded, [], ModelCalls(user_inputs, label="your inputs")))
+        proof = proof.joined(compared(written, loaded, [], ModelCalls(user_inputs, label=YOURS)))
     return replace(proof, limits=tuple(beyond(exported, "onnxruntime-cpu")))
 
 

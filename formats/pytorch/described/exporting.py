@@ -74,7 +74,9 @@ class LiveProgram:
             _state_quotients(program.graph)
             try:
                 save(program, path)
-            except Exception as error:  # torch raises what it likes
+            except OSError:  # a full disk says nothing of the module
+                raise
+            except Exception as error:  # torch has no public class for what it cannot write
                 raise self._not_followed(error) from None
             return single
         finally:
