@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +71,8 @@ def compared(a: Path, b: Path, processes: dict[str, Process], folder: Path) -> M
 
 @pytest.mark.parametrize("endings", ENDINGS, ids="-".join)
 def test_a_pair_is_equal_exactly_where_its_outputs_are(endings: tuple[str, str], processes: dict[str, Process], tmp_path: Path) -> None:
-    seeds = range(40 if drawing.LONG else 1000)
+    # With --long 8 models in each of the 7 pairs of forms: 2,240 pairs.
+    seeds = random.Random(f"{drawing.SEED} {endings}").sample(range(1000), 8) if drawing.LONG else range(1000)
 
     def check(case: tuple[int, str]) -> None:
         seed, change = case
