@@ -244,12 +244,11 @@ def _export_as_whole(asked: ConvertOptions) -> None:
     if any(others) or len(asked.paths) != 2 or STREAM in asked.paths:
         raise UsageError("--whole is now a command of its own: rnnconvert export MODEL TARGET.onnx")
     say(f"warning: --whole is now a command of its own: rnnconvert export {shlex.join(asked.paths)}", asked.quiet)
-    from rnnconvert.cli.room_commands import offered, run
+    from rnnconvert.cli.export import ExportOptions, run
 
     source, target = asked.paths
-    switches = {"force": asked.force, "dry_run": asked.dry_run, "verify": asked.verified}
     with _synced(asked.sync):
-        run(offered()["export"], source, target, asked.as_json, asked.quiet, **switches)
+        run(ExportOptions(source, target, None, None, asked.verified, asked.force, asked.dry_run, asked.as_json, asked.quiet))
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, put_lines, say
-from rnnconvert.cli.values import ProvingCommand, in_one, proving
+from rnnconvert.cli.values import ProvingCommand, counts, in_one, proving
 
 _EPILOG = """\b
 Examples:
@@ -65,7 +65,7 @@ def scaffold(asked: ScaffoldOptions) -> None:
             asked.to,
             asked.output,
             config=asked.config,
-            axes=_numbers(asked.axes),
+            axes=counts(asked.axes, "--axes"),
             weights=asked.weights,
             verify=asked.verify,
             partial=asked.partial,
@@ -80,12 +80,3 @@ def scaffold(asked: ScaffoldOptions) -> None:
         say(f"wrote {file}", asked.quiet)
     for line in done.lines():
         say(line, asked.quiet)
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    """Return how many axes inputs have. Raises BadParameter for other than numbers."""
-    if text is None:
-        return None
-    if not all(word.strip().isdecimal() for word in text.split(",")):
-        raise click.BadParameter(f"{text!r} is not one number, or several with commas between, as in 3 or 3,2", param_hint="--axes")
-    return [int(word) for word in text.split(",")]

@@ -56,3 +56,12 @@ def proving(text: str) -> dict[str, Any]:
         return value or value is not None
 
     return {"metavar": "[INPUTS.npz]", "callback": chosen, "help": f"{text} With a file: on these inputs, too."}
+
+
+def counts(text: str | None, option: str) -> list[int] | None:
+    """Return numbers with commas between. Raises BadParameter for anything else."""
+    if text is None:
+        return None
+    if not all(word.strip().isdecimal() for word in text.split(",")):
+        raise click.BadParameter(f"{text!r} is not one number, or several with commas between, as in 3 or 3,2", param_hint=option)
+    return [int(word) for word in text.split(",")]

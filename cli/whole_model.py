@@ -19,7 +19,8 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
     framework = _AS_CODE.get(target_format, "pytorch" if isinstance(error, UnreadLayersError) else "")
     if not framework or isinstance(error, UndecidedError) or not Path(source).exists():
         return ()
-    from rnnconvert.scaffolding.scaffold import described, targets
+    from rnnconvert.scaffolding.scaffold import targets
+    from rnnconvert.scaffolding.sources import described
 
     title = targets()[framework].TITLE
     try:

@@ -31,8 +31,6 @@ from rnnconvert.files.load import load as load
 from rnnconvert.files.summary import Summary as Summary
 from rnnconvert.formats.jax.live import from_jax as from_jax
 from rnnconvert.formats.jax.live import to_jax as to_jax
-from rnnconvert.formats.keras.export.files import Exported as Exported
-from rnnconvert.formats.keras.export.files import export_model as export_model
 from rnnconvert.formats.keras.live import from_keras as from_keras
 from rnnconvert.formats.keras.live import to_keras as to_keras
 from rnnconvert.formats.keras.upgrade.files import Upgraded as Upgraded
@@ -56,6 +54,8 @@ from rnnconvert.models.report import Transplant as Transplant
 from rnnconvert.rewrites import join_stack as join_stack
 from rnnconvert.rewrites import split_directions as split_directions
 from rnnconvert.rewrites import split_stack as split_stack
+from rnnconvert.scaffolding.export import Exported as Exported
+from rnnconvert.scaffolding.export import export_model as export_model
 from rnnconvert.scaffolding.scaffold import Scaffolded as Scaffolded
 from rnnconvert.scaffolding.scaffold import scaffold as scaffold
 from rnnconvert.training.load import load_optimizer_into as load_optimizer_into

@@ -20,7 +20,7 @@ from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.judging.measure import Measure
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.rewrites import each
-from rnnconvert.scaffolding.scaffold import _telling
+from rnnconvert.scaffolding.proof import _telling
 from rnnconvert.verification.verify import verify
 from tests.requirements import needed
 from tests.sources import checkpoint, stack

@@ -15,12 +15,12 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, CANDIDATE, GATES, Activat
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Key, Recurrent
-from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.judging.case_kinds import OVERFLOWING, Case
 from rnnconvert.judging.cases import solved
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each as each_direction
 from rnnconvert.running.registry import built_in
+from rnnconvert.scaffolding.export import export_model
 from rnnconvert.verification.beyond import beyond
 from rnnconvert.verification.running import Subject, run
 from tests import frameworks

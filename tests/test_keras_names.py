@@ -19,8 +19,8 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.load import load
 from rnnconvert.formats.keras import groups, run_model
-from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.scaffolding.export import export_model
 from rnnconvert.scaffolding.scaffold import scaffold
 from tests.drawn import each
 from tests.frameworks import KERAS_WARNS

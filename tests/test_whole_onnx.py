@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.formats.keras.export.files import export_model
+from rnnconvert.scaffolding.export import export_model
 from tests.requirements import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -183,7 +183,7 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
 
     assert call(target, "--dry-run").exit_code == 0 and not target.exists()
     done = call(target, "--json")
-    assert done.exit_code == 0 and len(json.loads(done.stdout)["layers"]) == 3
+    assert done.exit_code == 0 and len(json.loads(done.stdout)["layers"]) == 2
     assert call(target).exit_code == 2 and call(target, "--force").exit_code == 0
     assert call(target, "--force", "--stateful").exit_code == 2
     old = CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--force"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert.formats.keras.export.files import export_model
+from rnnconvert.scaffolding.export import export_model
 from tests.frameworks import by_keras_2
 from tests.test_whole_onnx import run
 

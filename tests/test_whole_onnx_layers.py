@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert.formats.keras.export.files import export_model
+from rnnconvert.scaffolding.export import export_model
 from tests.requirements import needed
 from tests.test_whole_onnx import run
 

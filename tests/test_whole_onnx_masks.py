@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.export.files import export_model
+from rnnconvert.scaffolding.export import export_model
 from tests.requirements import needed
 from tests.test_whole_onnx_layers import agrees
 

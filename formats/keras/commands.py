@@ -6,24 +6,6 @@ from rnnconvert.core.room_command import RoomCommand
 
 COMMANDS = (
     RoomCommand(
-        name="export",
-        what="Write a whole Keras model as ONNX",
-        summary="Write a whole Keras model, not only its recurrent layers, as one ONNX graph.",
-        examples=(
-            "rnnconvert export model.keras model.onnx",
-            "rnnconvert export model.h5 model.onnx --verify",
-            "rnnconvert export model.keras model.onnx --verify val.npz",
-            "rnnconvert export model.keras model.onnx --dry-run --json",
-        ),
-        notes="Each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an "
-        "equivalent is refused by name, and nothing is written.",
-        function="rnnconvert.formats.keras.export.files.export_model",
-        source="MODEL",
-        target="TARGET.onnx",
-        options={"verify": "Run MODEL in Keras, TARGET in onnxruntime; keep TARGET only if they agree."},
-        proving=True,
-    ),
-    RoomCommand(
         name="upgrade",
         what="Rewrite an old Keras model for Keras 3",
         summary="Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW.",

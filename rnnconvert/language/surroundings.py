@@ -87,10 +87,14 @@ class Surrounding:
         canonical = tensor.as_ or KINDS[self.kind][tensor.part]
         return tensor.axes or canonical, canonical
 
-    def fits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Return whether arrays of these names and shapes may be this layer's: all of them, and its first."""
+    def fits(self, shapes: Mapping[str, Shape], stated: bool = False) -> bool:
+        """Return whether arrays of these names and shapes may be this layer's: all of them, and its first.
+
+        stated  whether a class says that they are this layer, of which a norm's scale may then be missing
+        """
         by_name = {tensor.name: tensor for tensor in self.tensors}
-        if not shapes or not set(self._needed) <= set(shapes) <= set(by_name):
+        needed = {name for name in self._needed if not stated or by_name[name].part != "scale"}
+        if not shapes or not needed <= set(shapes) <= set(by_name):
             return False
         try:
             parts = {by_name[name].part: self.shape(by_name[name], shape) for name, shape in shapes.items()}
@@ -207,9 +211,12 @@ def _expand(axes: str, sizes: Mapping[str, int]) -> list[list[str]]:
     return groups
 
 
-def readings(layouts: Sequence[Surrounding], shapes: Mapping[str, Shape]) -> list[Surrounding]:
-    """Return the layers that arrays of these names and shapes may be."""
-    return [layout for layout in layouts if layout.fits(shapes)]
+def readings(layouts: Sequence[Surrounding], shapes: Mapping[str, Shape], stated: bool = False) -> list[Surrounding]:
+    """Return the layers that arrays of these names and shapes may be.
+
+    stated  whether a class says that they are such a layer: see Surrounding.fits
+    """
+    return [layout for layout in layouts if layout.fits(shapes, stated)]
 
 
 def equal(first: Array, other: Array) -> bool:

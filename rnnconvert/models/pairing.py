@@ -16,7 +16,7 @@ from rnnconvert.models.model import Model, Unit, joined
 from rnnconvert.models.names import NAMES, components_of, crossed, listing, matching, numbers, spelling, trusted_matches
 from rnnconvert.models.pairs import Choice, FilledPair, Pairing
 
-_FIRST = ("weight", "scale", "slope", "mean")
+_FIRST = ("weight", "scale", "slope", "mean", "shift")
 
 
 def pair(

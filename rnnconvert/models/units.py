@@ -36,7 +36,7 @@ def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Source]) -> l
     name, class_name, names, facts, title = owner
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
     layouts = by_class(framework, class_name) if class_name else [x for x in surroundings(framework) if not x.path]
-    complete = readings([layout for layout in layouts if not layout.path], shapes)
+    complete = readings([layout for layout in layouts if not layout.path], shapes, bool(class_name))
     if complete:
         known_facts = facts_of(complete[0], facts) if class_name else {}
         defaults = {word: value for layout in complete for word, value in layout.defaults.items() if word not in known_facts}

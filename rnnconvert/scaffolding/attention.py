@@ -15,6 +15,8 @@ def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
            steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays;
            "weight", the constructor of a parameter of {sizes}, and "weighed", its numbers from {part}
     """
+    if node["scale"]:
+        raise m.refused(node, "a scale of both the sums and the scores", "only one of them is written as code")
     query, value, key = (m(tensor) for tensor in node.inputs)
     asked, seen = (node.named.get(word) for word in ("asked", "seen"))
     visible = [words["wide"].format(mask=m(seen[0]))] if seen else []

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.channels import channels_last
-from rnnconvert.scaffolding.description import Description, Value
+from rnnconvert.scaffolding.description import DescribedModel, Description, Value
 from rnnconvert.scaffolding.directions import apart
 from rnnconvert.scaffolding.names import Names, class_name, comment
 from rnnconvert.scaffolding.writer import File, Module, Rule
@@ -55,6 +56,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         channels_last(description.scope, description.partial)
     if not style.unlike:
         apart(description.scope)
+    _check_once(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
     file.words, file.partial, file.checks = description.words, description.partial, description.checks
     word = class_name(top.name)
@@ -95,6 +97,15 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
     head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
     return "\n".join(["\n".join(head), *body]), tuple(dict.fromkeys(file.missing))
+
+
+def _check_once(top: DescribedModel) -> None:
+    """Raise RefusedError for a model that is called on tensors of several kinds: its layers are written once, for one kind."""
+    paths = [scope.path for scope in top.inner()]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        feature = "a model called on tensors of several shapes, or with a mask and without"
+        raise RefusedError(feature, "a model written as code", "it is written once, for one kind of input", "", twice)
 
 
 def _sizes(value: Value, lengths: dict[str, int]) -> str:

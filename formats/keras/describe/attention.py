@@ -27,8 +27,6 @@ def _attention(kind: str, scaled: bool) -> Tell:
         facts.need("score_mode", "dot", "concat")
         concat = facts.get("score_mode") == "concat"
         scale = bool(facts.get("use_scale", scaled))
-        if concat and scale:
-            raise refuse(facts.name, "a scale of both the sums and the scores", "only one of them is known here")
         facts.get("dropout"), facts.get("seed")
         asked, seen, *_ = masks_on(w, facts, values)
         if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
@@ -37,16 +35,19 @@ def _attention(kind: str, scaled: bool) -> Tell:
         if facts.flag("return_attention_scores"):
             ends.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
         named = {"asked": [asked] if asked else [], "seen": [seen] if seen else []}
-        layer = f"{facts.name}/{'concat_score_weight' if concat else 'scale'}" if scale or concat else ""
+        factor = w.noted(facts, f"{facts.name}/scale", f"{facts.name}/0") if scale else ""
+        concatenated = w.noted(facts, f"{facts.name}/concat_score_weight", f"{facts.name}/{int(scale)}") if concat else ""
+        layer = concatenated or factor
         settings = {
             "mode": "additive" if concat else kind,
             "causal": facts.flag("use_causal_mask"),
             "sizes": (query.shape[2],) if kind == "additive" else (),
             "concat": concat,
+            "scale": factor if concat else "",
         }
         if layer and settings["sizes"] == (None,):
             raise refuse(facts.name, "a scale of an open length", "it has a number for each feature")
-        w.scope.add("attention", layer and w.noted(facts, layer), [query, value, key], ends, named, **settings)
+        w.scope.add("attention", layer, [query, value, key], ends, named, **settings)
         return ends
 
     return tell

@@ -12,6 +12,7 @@ from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.layers import one_input
+from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
 
 _FUNCTIONS = {
@@ -26,10 +27,15 @@ def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") 
     name = function.name
     if name == "linear":
         return x
+    more: dict[str, float] = {}
     if name not in _FUNCTIONS:
         raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
+    if name == "hard_sigmoid" and facts.get(OLD_HARD_SIGMOID):
+        x = w.add("rescale", facts, [x], x.shape, scale=0.2, shift=0.5)
+        name, more = "bounded_relu", {"highest": 1.0, "threshold": 0.0}
     output = w.value(facts.name, x.shape)
-    w.scope.add("activation", layer, [x], [output], name=name, alpha=function.alpha, axis=-1)
+    settings = {"name": name, "alpha": 0.0 if more else function.alpha, "axis": -1, **more}
+    w.scope.add("activation", layer, [x], [output], None, **settings)
     return output
 
 
@@ -89,7 +95,9 @@ def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
     sizes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
     if None in sizes:
         raise refuse(facts.name, "a PReLU over an open axis", "it has a slope for each place")
-    return [w.add("prelu", facts, [x], x.shape, slopes=tuple(sizes))]
+    output = w.value(facts.name, x.shape)
+    w.scope.add("prelu", w.noted(facts, "", f"{facts.name}/alpha", f"{facts.name}/0"), [x], [output], slopes=tuple(sizes))
+    return [output]
 
 
 FUNCTIONS: Mapping[str, Tell] = {

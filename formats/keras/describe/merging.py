@@ -12,7 +12,7 @@ from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import either
 from rnnconvert.formats.keras.settings import dot_axes, joined, wider
-from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.description import Shape, Value
 
 
 def _merge(operation: str) -> Tell:
@@ -20,26 +20,39 @@ def _merge(operation: str) -> Tell:
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         rank = max(len(value.shape) for value in values)
-        shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
-        shape = shapes[0]
-        for other in shapes[1:]:
-            shape = tuple(wider(n, m) for n, m in zip(shape, other, strict=True))
+        shape = _spread([(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values])
         masks = [w.masks.get(value.name) for value in values]
         if operation in ("multiply", "maximum", "minimum") and any(masks):
-            alike = len({value.shape for value in values}) == 1
-            if not alike or any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-                raise refuse(
-                    w.called(facts.name), f"a {facts.old.kind} of tensors with masks and of several shapes", "Keras spreads the masks"
-                )
+            if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+                raise refuse(w.called(facts.name), "a mask of other axes than its tensor's", "Keras spreads it over the wrong ones")
+            values = [_widened(w, value, rank) for value in values]
             return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
 
     return tell
 
 
-def _where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | float) -> Value:
+def _spread(shapes: Sequence[Shape]) -> Shape:
+    """Return the axes of tensors of as many axes, spread over one another."""
+    shape = shapes[0]
+    for other in shapes[1:]:
+        shape = tuple(wider(n, m) for n, m in zip(shape, other, strict=True))
+    return shape
+
+
+def _widened(w: Writer, value: Value, rank: int) -> Value:
+    """Return a tensor with as many axes: Keras puts new ones behind the batch."""
+    for _ in range(rank - len(value.shape)):
+        wide = w.value(value.name, (value.shape[0], 1, *value.shape[1:]), value.dtype)
+        w.scope.add("unsqueeze", "", [value], [wide], axis=1)
+        value = wide
+    return value
+
+
+def where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | float) -> Value:
     """Add a tensor's numbers at the steps that count, and others at those that do not."""
-    output = w.value(facts.name, x.shape)
+    others = [(*mask.shape, 1), *([other.shape] if isinstance(other, Value) else [])]
+    output = w.value(facts.name, _spread([x.shape, *others]))
     inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
     w.scope.add("where", "", inputs, [output], {"mask": [mask]}, value=number)
     return output
@@ -47,21 +60,21 @@ def _where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | f
 
 def _product(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
-    factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
-    output = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
+    factors = [value if mask is None else where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
+    output = w.add("arithmetic", facts, factors, _spread([value.shape for value in values]), operation="multiply")
     counts: Any = either(w, facts, masks)
-    return output if counts is None else _where(w, facts, counts, output, 0.0)
+    return output if counts is None else where(w, facts, counts, output, 0.0)
 
 
 def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return the largest or smallest of tensors, step by step of those that count there: Keras folds them from the first on."""
     output, counts = values[0], masks[0]
     for value, mask in zip(values[1:], masks[1:], strict=True):
-        x = value if mask is None else _where(w, facts, mask, value, output)
-        before = output if counts is None else _where(w, facts, counts, output, x)
+        x = value if mask is None else where(w, facts, mask, value, output)
+        before = output if counts is None else where(w, facts, counts, output, x)
         joined: Any = either(w, facts, [counts, mask])
         counts = joined
-        output = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
+        output = w.add("arithmetic", facts, [before, x], _spread([before.shape, x.shape]), operation=facts.old.kind.lower())
     return output
 
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
@@ -47,11 +49,22 @@ def _norm(kind: str) -> Tell:
         x = one_input(facts, values)
         axes, rank = axes_of(facts, x), len(x.shape)
         facts.need("rms_scaling", False)
-        if axes != list(range(axes[0], rank)):
-            raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only the last axes are known here")
-        return _normal(kind, w, facts, x, sizes=_sizes_of(facts, x, axes))
+        sizes = _sizes_of(facts, x, axes)
+        if axes == list(range(axes[0], rank)):
+            return _normal(kind, w, facts, x, sizes=sizes)
+        if kind == "rms_norm":
+            raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "Keras spreads its scale over the last axes, whichever it names")
+        order = [*(axis for axis in range(rank) if axis not in axes), *axes]
+        (output,) = _normal(kind, w, facts, _transposed(w, x, order), sizes=sizes)
+        return [_transposed(w, output, [order.index(axis) for axis in range(rank)])]
 
     return tell
+
+
+def _transposed(w: Writer, x: Value, order: Sequence[int]) -> Value:
+    output = w.value(x.name, tuple(x.shape[axis] for axis in order))
+    w.scope.add("transpose", "", [x], [output], order=tuple(order))
+    return output
 
 
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -68,9 +81,67 @@ def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Va
 def _rescaling(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     scale, shift = facts.get("scale"), facts.get("offset")
-    if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
-        raise refuse(facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here")
-    return [w.add("rescale", facts, [x], x.shape, scale=float(scale), shift=float(shift))]
+    if all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
+        return [w.add("rescale", facts, [x], x.shape, scale=float(scale), shift=float(shift))]
+    for operation, numbers in (("multiply", scale), ("add", shift)):
+        x = _paired(w, facts, operation, x, _stated(w, facts, numbers, x))
+    return [x]
+
+
+def _stated(w: Writer, facts: LayerFacts, numbers: Any, x: Value) -> Value:
+    """Return numbers of the configuration that spread over a tensor."""
+    array = np.asarray(numbers)
+    fits = array.dtype.kind in "if" and array.ndim <= len(x.shape) and array.size <= _MOST_STATED and bool(np.isfinite(array).all())
+    if not fits or any(n not in (1, size) for n, size in zip(array.shape[::-1], x.shape[::-1], strict=False)):
+        raise refuse(facts.name, f"the numbers {str(numbers)[:40]}", "only such as spread over its input are known here")
+    value = w.value(facts.name, array.shape)
+    w.scope.add("constant", "", [], [value], numbers=array.astype(np.float32))
+    return value
+
+
+_MOST_STATED = 4096
+"""The most numbers that are written into code."""
+
+
+def _paired(w: Writer, facts: LayerFacts, operation: str, x: Value, other: Value) -> Value:
+    """Add a sum or the like of two tensors, the second of which spreads over the first as numpy's do."""
+    output = w.value(facts.name, x.shape)
+    operands = (("input", 0), ("input", 1))
+    w.scope.add("elementwise", "", [x, other], [output], operation=operation, operands=operands)
+    return output
+
+
+def _normalization(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    """Tell a Normalization, with its moments from its weights or its configuration."""
+    x, moments = one_input(facts, values), [facts.get("mean"), facts.get("variance")]
+    axes = axes_of(facts, x) if facts.get("axis") not in (None, [], ()) else []
+    sizes = _sizes_of(facts, x, axes)
+    spread = [sizes[axes.index(axis)] if axis in axes else 1 for axis in range(min(axes, default=len(x.shape)), len(x.shape))]
+    if moments == [None, None]:
+        mean, variance = (_learned(w, facts, word, number, sizes, spread) for number, word in enumerate(("mean", "variance")))
+    else:
+        arrays = [np.asarray(moment, np.float64) for moment in moments]
+        if any(array.ndim and array.size != math.prod(sizes) for array in arrays):
+            raise refuse(facts.name, f"moments of {arrays[0].size} numbers", f"its axes have {math.prod(sizes)}")
+        mean, variance = (_stated(w, facts, array.reshape(spread) if array.ndim else array, x) for array in arrays)
+    root = w.value(f"{facts.name}_spread", variance.shape)
+    w.scope.add("elementwise", "", [variance], [root], operation="sqrt", operands=(("input", 0),))
+    safe = w.value(f"{facts.name}_spread", variance.shape)
+    w.scope.add("elementwise", "", [root], [safe], operation="maximum", operands=(("input", 0), ("number", 1e-7)))
+    if facts.get("invert", False):
+        return [_paired(w, facts, "add", _paired(w, facts, "multiply", x, safe), mean)]
+    return [_paired(w, facts, "divide", _paired(w, facts, "subtract", x, mean), safe)]
+
+
+def _learned(w: Writer, facts: LayerFacts, word: str, number: int, sizes: Sequence[int], spread: Sequence[int]) -> Value:
+    """Return an array of a layer, spread over its input."""
+    value = w.value(f"{facts.name}_{word}", tuple(sizes))
+    w.scope.add("parameter", w.noted(facts, f"{facts.name}/{word}", f"{facts.name}/{number}"), [], [value], sizes=tuple(sizes))
+    if len(spread) == len(sizes):
+        return value
+    wide = w.value(f"{facts.name}_{word}", tuple(spread))
+    w.scope.add("reshape all", "", [value], [wide], sizes=tuple(spread))
+    return wide
 
 
 NORMS: Mapping[str, Tell] = {
@@ -80,5 +151,6 @@ NORMS: Mapping[str, Tell] = {
     "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
     "Rescaling": _rescaling,
+    "Normalization": _normalization,
 }
 """The norms, by their classes."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
+from rnnconvert.formats.keras.describe.merging import where
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
@@ -40,6 +41,17 @@ def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Valu
     return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
 
 
+def _check_unrolled(facts: LayerFacts) -> None:
+    """Raise RefusedError for an unrolled layer that reads a masked sequence from the end, with zeros at masked steps."""
+    if facts.get("unroll", False):
+        raise refuse(
+            facts.name,
+            "unroll = True on a masked sequence read from the end, with zeros at masked steps",
+            "Keras zeroes the mirrored steps on TensorFlow, none on JAX, and stops on PyTorch (keras/src/backend/*/rnn.py)",
+            "Build the layer with unroll=False, which zeroes the masked steps everywhere, and check what the model gives then.",
+        )
+
+
 def _run(
     w: Writer, facts: LayerFacts, values: Sequence[Value], inner: LayerFacts | None = None, layer: str = "", last: bool = True
 ) -> list[Value]:
@@ -56,14 +68,12 @@ def _run(
         bool(facts.get("return_sequences", False)) or not last,
         bool(facts.get("zero_output_for_mask", False)) and bool(mask),
     )
-    if zero and not sequences:
-        raise refuse(facts.name, "zero_output_for_mask without return_sequences", "the last output depends on the last step's mask")
     backwards, stateful = bool(facts.get("go_backwards", False)), bool(facts.get("stateful", False))
+    if backwards and zero and sequences:
+        _check_unrolled(facts)
     count = 2 if cell.kind == "lstm" else 1
     if states and (len(states) != count or any(state.shape[1:] != (units,) for state in states)):
         raise refuse(facts.name, f"{len(states)} initial states", f"its cell has {count} of {units} numbers for each sequence")
-    if backwards and zero:
-        raise refuse(facts.name, "a masked sequence read from the end, with zeros at masked steps", "Keras's backends differ there")
     out = w.value(facts.name, (*x.shape[:2], units) if sequences else (x.shape[0], units))
     with_states = bool(facts.get("return_state", False))
     finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
@@ -77,11 +87,15 @@ def _run(
         units=units,
         biases=bool(inner.config.get("use_bias", True)),
         sequences=sequences,
-        zero=zero,
+        zero=zero and sequences,
         backwards=backwards,
         merge="concat",
         stateful=stateful,
     )
+    if zero and not sequences:  # nothing where the step that is read last does not count
+        counts = w.value("mask", mask[0].shape[:1], "bool")
+        w.scope.add("select", "", mask, [counts], axis=1, index=0 if backwards else -1)
+        out = where(w, facts, counts, out, 0.0)
     return [out, *finals]
 
 
@@ -135,6 +149,8 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if settings not in ({}, stated):
             raise refuse(facts.name, "two directions that give different things", "they are written as one layer")
         settings = stated
+        if number and mask and stated["return_sequences"]:
+            _check_unrolled(inner)
         inner.finish()
     sequences = settings["return_sequences"]
     sizes = [size for cell, size in zip(cells, units, strict=True) for _ in range(2 if cell.kind == "lstm" else 1)]

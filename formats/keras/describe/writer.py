@@ -49,7 +49,7 @@ class Writer(Walk[Value]):
         self.names: dict[str, tuple[str, ...]] = {}
         self._names = Names()
         self.unread: dict[str, RefusedError] = {}
-        self._models: dict[tuple[str, ...], _Inner] = {}
+        self._models: dict[tuple[Any, ...], _Inner] = {}
 
     def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
         """Return a new tensor."""
@@ -67,11 +67,14 @@ class Writer(Walk[Value]):
         self.scope.add(kind, self.noted(facts), inputs, [output], **settings)
         return output
 
-    def noted(self, facts: LayerFacts, layer: str = "") -> str:
-        """Note what a file may call a layer, and return its name in the model: its own, or that of a layer in it."""
+    def noted(self, facts: LayerFacts, layer: str = "", *others: str) -> str:
+        """Note what a file may call a layer, and return its name in the model: its own, or that of a layer in it.
+
+        others  what the file may call it besides
+        """
         layer = layer or facts.name
-        inner = layer.replace(facts.name, facts.old.name, 1)
-        self.names[self.called(layer)] = tuple(dict.fromkeys((self.called(layer), self.called(inner), layer, inner)))
+        words = [word for name in (layer, *others) for word in (name, name.replace(facts.name, facts.old.name, 1))]
+        self.names[self.called(layer)] = tuple(dict.fromkeys((*map(self.called, words), *words)))
         return layer
 
     def called(self, name: str) -> str:
@@ -89,7 +92,7 @@ class Writer(Walk[Value]):
     def start(self, old: SourceLayer) -> Value:
         """Return an input of the model."""
         config = old.entry.config
-        shape = config.get("batch_shape", config.get("batchinput_shape"))
+        shape = config.get("batch_shape", config.get("batch_input_shape"))
         dtype = config.get("dtype", "float32")
         if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
             raise refuse(
@@ -188,9 +191,10 @@ class Writer(Walk[Value]):
         flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]
-        if mask is not None:
-            if len(mask.shape) > 2:
-                raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
+        if mask is not None and len(mask.shape) > 2:  # of what is within the steps
+            self.masks[flat.name] = self.value("mask", (None, *mask.shape[2:]), "bool")
+            self.scope.add("steps to batch", "", [mask], [self.masks[flat.name]])
+        elif mask is not None:
             self.masks[x.name] = mask
         outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], ExportCall())
         if len(outputs) != 1:
@@ -200,20 +204,14 @@ class Writer(Walk[Value]):
         return [out]
 
     def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
+        """Return what a model in the model gives; its calls on tensors of one kind share one scope."""
         masks = masks_on(self, facts, values)
         facts.finish_call()
         path = (*self.path, facts.name)
         kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
-        inner = self._models.get(path)
+        inner = self._models.get((path, kind))
         if inner is None:
-            inner = self._models[path] = self._described(facts.old, path, values, masks, kind)
-        elif inner.kind != kind:
-            raise refuse(
-                self.called(facts.name),
-                "a model called on tensors of several shapes, or with a mask and without",
-                "it is written once, for one kind of input",
-            )
+            inner = self._models[path, kind] = self._described(facts.old, path, values, masks)
         arguments = [*values, *(mask for mask in masks if mask is not None)]
         outputs = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
         self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)
@@ -222,9 +220,7 @@ class Writer(Walk[Value]):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(
-        self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
-    ) -> _Inner:
+    def _described(self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any]) -> _Inner:
         outer, before = self.scope, self.path
         self.scope, self.path = DescribedModel(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -240,14 +236,14 @@ class Writer(Walk[Value]):
         end_masks = [self.masks.get(end.name) for end in ends]
         self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in end_masks if mask is not None))
         scope, self.scope, self.path = self.scope, outer, before
-        return _Inner(scope, kind, len(ends), tuple(end_masks))
+        return _Inner(scope, len(ends), tuple(end_masks))
 
 
 class _Inner:
     """A model in the model, and the masks that its outputs have."""
 
-    def __init__(self, scope: DescribedModel, kind: tuple[Any, ...], count: int, masks: tuple[Value | None, ...]) -> None:
-        self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
+    def __init__(self, scope: DescribedModel, count: int, masks: tuple[Value | None, ...]) -> None:
+        self.scope, self.count, self.masks = scope, count, masks
 
 
 class _Renamed(LayerFacts):

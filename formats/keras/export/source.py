@@ -36,7 +36,7 @@ def read(
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:
-        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file, altered)
+        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file, altered, keeps_weights=True)
         arrays = {name: np.asarray(array) for name, array in model.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(

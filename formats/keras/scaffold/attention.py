@@ -9,6 +9,8 @@ from rnnconvert.scaffolding.description import Node
 
 
 def attention(m: Any, node: Node) -> str:
+    if node["scale"]:
+        raise m.refused(node, "a scale of both the sums and the scores", "Keras has it as two weights, of which one is filled")
     concat = node.settings.get("concat")
     settings = 'score_mode="concat"' if concat else "" if node["mode"] == "dot" and not node.layer else f"use_scale={bool(node.layer)}"
     layer = f"layers.{'Attention' if node['mode'] == 'dot' or concat else 'AdditiveAttention'}({settings})"

@@ -128,11 +128,12 @@ def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
 
 
 def as_keras_3(
-    source: Path, target: str, config_file: Path | None, altered: Callable[[Any], Any] = lambda config: config
+    source: Path, target: str, config_file: Path | None, altered: Callable[[Any], Any] = lambda config: config, keeps_weights: bool = False
 ) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
     """Return the new model's configuration and weights, and what became of the old one.
 
     altered  returns the configuration to read in place of the stated one
+    keeps_weights  see rnnconvert.formats.keras.upgrade.layers.Layers
     """
     stored = read(source)
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
@@ -147,7 +148,7 @@ def as_keras_3(
     notes = Notes()
     _give_arrays(source, stored, attributes, top, notes)
     translator = Translator(era, _usual_dtype(stored), notes)
-    model = Models(Layers(translator, backend), notes).model(top)
+    model = Models(Layers(translator, backend, keeps_weights), notes).model(top)
     document = model.serialised()
     training = (stored.metadata_as(KerasMetadata).get("config") or {}).get("compile_config") or _json(source, attributes, "training_config")
     if training:

@@ -24,6 +24,8 @@ from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
 from rnnconvert.rewrites.sum_biases import SUM_BIASES
 
+OLD_HARD_SIGMOID = "old_hard_sigmoid"
+"""Stands in the settings of a layer whose hard_sigmoid is Keras 2's, 0.2 x + 0.5."""
 _SCALED = "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
 
 
@@ -53,10 +55,12 @@ class Layers:
     """The layers of one file.
 
     backend  the backend that wrote it, "" where the file does not state it
+    keeps_weights  whether a layer with the old hard_sigmoid behind it keeps its weights, and says so by OLD_HARD_SIGMOID: for what
+             writes that function
     """
 
-    def __init__(self, translator: Translator, backend: str) -> None:
-        self.translator, self.backend = translator, backend
+    def __init__(self, translator: Translator, backend: str, keeps_weights: bool = False) -> None:
+        self.translator, self.backend, self.keeps_weights = translator, backend, keeps_weights
         self.notes = translator.notes
 
     def new(self, old: SourceLayer, name: str, batch: int | None = None) -> New:
@@ -106,7 +110,9 @@ class Layers:
         if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "cntk":
             raise refuse(old.name, f"a {old.kind} of CNTK", "where CNTK pads is unknown")
         arrays = {word: self._turned(old, new, word, array) for word, array in old.arrays.items()}
-        if softened and rule.scaled:
+        if softened and rule.scaled and self.keeps_weights:
+            new.config[OLD_HARD_SIGMOID] = True
+        elif softened and rule.scaled:
             for word in set(rule.scaled.split()) & set(arrays):
                 arrays[word] = arrays[word] * arrays[word].dtype.type(1.2)
             self.notes.change(new.name, _SCALED)

@@ -1,0 +1,78 @@
+"""rnnconvert export: a whole model, not only its recurrent layers, as one file of another framework."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from rnnconvert.cli.muted import libraries_muted
+from rnnconvert.cli.terminal import FilePath, emit, say
+from rnnconvert.cli.values import ProvingCommand, counts, in_one, proving
+
+_EPILOG = """\b
+Examples:
+  rnnconvert export model.keras model.onnx
+  rnnconvert export model.h5 model.onnx --verify
+  rnnconvert export script.pt model.onnx --verify val.npz
+  rnnconvert export weights.h5 model.onnx --config model.json
+  rnnconvert export model.keras model.onnx --dry-run --json
+
+Each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an equivalent is
+refused by name, and nothing is written.
+"""
+
+
+class ExportOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    source: str
+    target: str
+    config: str | None
+    axes: str | None
+    verify: bool | str
+    force: bool
+    dry_run: bool
+    as_json: bool
+    quiet: bool
+
+
+@click.command(epilog=_EPILOG, cls=ProvingCommand)
+@click.argument("source", metavar="MODEL", type=FilePath())
+@click.argument("target", metavar="TARGET.onnx", type=FilePath())
+@click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
+@click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
+@click.option("--verify", **proving("Run MODEL in its framework, TARGET in onnxruntime; keep TARGET only if they agree."))
+@click.option("--force", is_flag=True, help="Replace TARGET.onnx if it exists.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@in_one(ExportOptions)
+def export(asked: ExportOptions) -> None:
+    """Write a whole model of Keras, ONNX or PyTorch, not only its recurrent layers, as one ONNX graph."""
+    run(asked)
+
+
+def run(asked: ExportOptions) -> None:
+    """Do the work, and print what was done. Raises UsageError for a proof of what is not written."""
+    from rnnconvert.core.errors import UsageError
+    from rnnconvert.scaffolding.export import export_model
+
+    if asked.verify and asked.dry_run:
+        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+    with libraries_muted():
+        done = export_model(
+            asked.source,
+            asked.target,
+            config=asked.config,
+            axes=counts(asked.axes, "--axes"),
+            force=asked.force,
+            dry_run=asked.dry_run,
+            verify=asked.verify,
+        )
+    if asked.as_json:
+        emit(done.as_dict())
+        return
+    say(f"{'would write' if asked.dry_run else 'wrote'} {asked.target}", asked.quiet)
+    for line in done.lines():
+        say(line, asked.quiet)

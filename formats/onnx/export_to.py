@@ -1,0 +1,28 @@
+"""A described model with its weights as an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnnconvert.core.verdict import Limit
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.export import ExportedGraph
+from rnnconvert.scaffolding.weights import LayerWeights
+
+NAME = "onnx"
+SUFFIXES = (".onnx",)
+
+
+def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+    """Return a model as an ONNX graph: see formats/onnx/target/model.py."""
+    from rnnconvert.formats.onnx.target.model import exported
+
+    return exported(description, weights)
+
+
+def limits(path: Path) -> Sequence[Limit]:
+    """Return the layers for which onnxruntime gives infinity although their value is finite: drawn inputs do not reach so far."""
+    from rnnconvert.verification.beyond import beyond
+
+    return tuple(beyond(path, "onnxruntime-cpu"))

@@ -1,0 +1,1 @@
+"""Described models as ONNX graphs."""

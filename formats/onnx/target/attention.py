@@ -1,0 +1,98 @@
+"""Attention as ONNX nodes. What each form computes: keras 3.15 keras/src/layers/attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.layers import product
+from rnnconvert.scaffolding.description import Node, Value
+
+_FAR = 1e9
+"""What scores of steps that are not seen are lowered by."""
+
+
+def _earlier(g: Graph, label: str, query: Value, key: Value) -> str:
+    """Add whether a step of the query (rows) may see a step of the key (columns): those up to its own."""
+    bounds = [g.shared(f"index_{n}", np.array(n, np.int64)) for n in (0, 1)]
+    counts = [g.add("Squeeze", [g.size(value, 1)], f"{label}/steps") for value in (query, key)]
+    rows, columns = (g.add("Range", [bounds[0], count, bounds[1]], f"{label}/range") for count in counts)
+    return g.add("GreaterOrEqual", [g.add("Unsqueeze", [rows, g.integers(1)], f"{label}/rows"), columns], f"{label}/earlier")
+
+
+def _wide(g: Graph, label: str, masks: Sequence[Value], axis: int) -> list[str]:
+    """Add masks over the steps of the query (axis 2) or of the key (axis 1) as such over both."""
+    return [g.add("Unsqueeze", [g(mask), g.integers(axis)], f"{label}/wide") for mask in masks]
+
+
+def _attention(g: Graph, node: Node) -> None:
+    query, value, key = node.inputs
+    label, scale = g.label(node), [g.constant(f"{g.label(node)}/scale", g.weights.numbers(g.path(node)))] if node.layer else []
+    if node["mode"] == "dot":
+        scores = g.add("MatMul", [g(query), g.transposed(g(key), [0, 2, 1], f"{label}/key")], f"{label}/scores")
+    else:
+        rows = g.add("Unsqueeze", [g(query), g.integers(2)], f"{label}/rows")
+        columns = g.add("Unsqueeze", [g(key), g.integers(1)], f"{label}/columns")
+        pairs = g.add("Add", [rows, columns], f"{label}/pairs")
+        if node["scale"]:
+            pairs = g.add("Mul", [pairs, g.constant(f"{label}/factor", g.weights.numbers(g.inside(node["scale"])))], f"{label}/factored")
+        bent = g.add("Tanh", [pairs], f"{label}/tanh")
+        if scale and not node["concat"]:
+            bent = g.add("Mul", [bent, *scale], f"{label}/scaled")
+        scores = g.add("ReduceSum", [bent, g.integers(-1)], f"{label}/scores", keepdims=0)
+    if scale and (node["concat"] or node["mode"] == "dot"):
+        scores = g.add("Mul", [scores, *scale], f"{label}/weighed")
+    visible = _wide(g, label, node.named.get("seen", ()), 1)
+    visible += [_earlier(g, label, query, key)] if node["causal"] else []
+    if visible:  # a step that may see none sees all in the same way
+        hidden = g.add("Sub", [scores, g.number(_FAR)], f"{label}/hidden")
+        scores = g.add("Where", [g.folded("And", visible, f"{label}/visible"), scores, hidden], f"{label}/masked")
+    weights = g.add("Softmax", [scores], f"{label}/weights", axis=-1)
+    output = g.add("MatMul", [weights, g(value)], f"{label}/attended")
+    for asked in _wide(g, label, node.named.get("asked", ()), 2):
+        output = g.add("Where", [asked, output, g.zero()], f"{label}/asked")
+    for given, name in zip(node.outputs, (output, weights), strict=False):
+        g.give(given, name)
+
+
+def _heads(g: Graph, node: Node, x: Value, word: str, size: int, order: Sequence[int]) -> str:
+    """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
+    label = f"{g.label(node)}/{word}"
+    output = product(g, label, g(x), g.parts(node, "dense", word))
+    output = g.add("Reshape", [output, g.integers(0, 0, node["heads"], size)], f"{label}/heads")
+    return g.transposed(output, order, label)
+
+
+def _multi_head(g: Graph, node: Node) -> None:
+    query, value, key = node.inputs
+    label, size, value_size = g.label(node), node["size"], node["value_size"]
+    rows = _heads(g, node, query, "query", size, [0, 2, 1, 3])
+    rows = g.add("Mul", [rows, g.number(1 / math.sqrt(size))], f"{label}/scaled")
+    scores = g.add("MatMul", [rows, _heads(g, node, key, "key", size, [0, 2, 3, 1])], f"{label}/scores")
+    visible = _wide(g, label, node.named.get("query", ()), 2)
+    for word in ("value", "key"):
+        visible += _wide(g, label, node.named.get(word, ()), 1)
+    visible += [g(mask) for mask in node.named.get("pairs", ())]
+    visible += [_earlier(g, label, query, key)] if node["causal"] else []
+    shown = ""
+    if visible:
+        shown = g.folded("And", visible, f"{label}/visible")
+        # Without batch or heads, truths over pairs of steps spread over both.
+        shown = g.add("Unsqueeze", [shown, g.integers(-3)], f"{label}/shown")
+        scores = g.add("Where", [shown, scores, g.number(-_FAR if node["zeros"] else -0.7 * 3.38953e38)], f"{label}/masked")
+    weights = g.add("Softmax", [scores], f"{label}/weights", axis=-1)
+    if shown and node["zeros"]:
+        weights = g.add("Where", [shown, weights, g.zero()], f"{label}/kept")
+    output = g.add("MatMul", [weights, _heads(g, node, value, "value", value_size, [0, 2, 1, 3])], f"{label}/attended")
+    output = g.add("Transpose", [output], f"{label}/by_step", perm=[0, 2, 1, 3])
+    output = g.add("Reshape", [output, g.integers(0, 0, node["heads"] * value_size)], f"{label}/joined")
+    output = product(g, f"{label}/output", output, g.parts(node, "dense", "attention_output"))
+    for given, name in zip(node.outputs, (output, weights), strict=False):
+        g.give(given, name)
+
+
+ATTENTION: Mapping[str, Rule] = {"attention": _attention, "multi_head": _multi_head}
+"""The kinds that are known."""

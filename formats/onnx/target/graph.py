@@ -1,0 +1,244 @@
+"""A described model on its way into an ONNX graph: its tensors, its weights, and lengths that a run decides.
+
+A tensor keeps the axes that it has in the description; what ONNX wants otherwise is transposed around the node.
+Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
+from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
+from rnnconvert.scaffolding.operators import axis_of
+from rnnconvert.scaffolding.weights import LayerWeights
+
+OPSET = 17
+"""With LayerNormalization; a runtime from 2022 on takes it."""
+Rule = Callable[["Graph", Node], None]
+"""Adds the ONNX nodes that a node of a description is."""
+
+
+class Graph(ProtoNodes):
+    """An ONNX graph under construction.
+
+    recurrent  its recurrent nodes, in words
+    notes      what a reader of the graph should know
+    weights    the weights of the layers
+    scope      the model whose nodes are being added: the outermost, or one in it
+    """
+
+    TITLE = "ONNX"
+
+    def __init__(self, weights: LayerWeights) -> None:
+        super().__init__()
+        self.weights = weights
+        self.recurrent: list[str] = []
+        self.notes: list[str] = []
+        self.scope = DescribedModel("")
+        self._prefix = ""
+        self._names: dict[int, str] = {}
+        self._uses: dict[int, int] = {}
+        self._joined: set[int] = set()
+        self._reserved: set[str] = set()
+        self._steps: dict[str, CountedSteps] = {}
+        self._shared: dict[object, str] = {}
+
+    # Names
+
+    def name(self, wanted: str) -> str:
+        """Return a name that no value has."""
+        name, number = wanted, 2
+        while name in self._reserved:
+            name, number = f"{wanted}_{number}", number + 1
+        self._reserved.add(name)
+        return name
+
+    def shared(self, wanted: str, array: Array) -> str:
+        """Return the name of numbers that are stored once."""
+        self._reserved.add(wanted)
+        return super().shared(wanted, array)
+
+    def __call__(self, value: Value) -> str:
+        """Return what the graph calls a tensor."""
+        return self._names[id(value)]
+
+    def give(self, value: Value, name: str) -> None:
+        """Let a tensor of the description be a value of the graph."""
+        self._names[id(value)] = name
+
+    def label(self, node: Node) -> str:
+        """Return what the names of a node's values begin with: its layer's path, or what it gives."""
+        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+
+    # Scopes
+
+    def run(self, scope: DescribedModel, rules: Mapping[str, Rule], prefix: str = "") -> None:
+        """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
+        outer, before, uses = self.scope, self._prefix, self._uses
+        self.scope, self._prefix, self._uses = scope, prefix, {}
+        for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
+            self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        for number, node in enumerate(scope.nodes):
+            if id(node) in self._joined:
+                continue
+            if node.kind == "left out":
+                raise node["error"]
+            rule = rules.get(node.kind)
+            if rule is None:
+                raise self.refused(node, f"a layer of kind {node.kind!r}", "no ONNX operator is known for it")
+            self._number = number
+            rule(self, node)
+        self.scope, self._prefix, self._uses = outer, before, uses
+
+    def joins(self, node: Node, kind: str) -> Node | None:
+        """Return the next node, where it is of a kind and alone reads this one's first output."""
+        following = self.scope.nodes[self._number + 1] if self._number + 1 < len(self.scope.nodes) else None
+        if following is None or following.kind != kind or following.inputs != (node.y,) or self._uses.get(id(node.y)) != 1:
+            return None
+        return following
+
+    def join(self, following: Node) -> None:
+        """Let the nodes that were just added do the work of another node, too."""
+        self._joined.add(id(following))
+
+    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+        """Return the refusal of a layer."""
+        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        return RefusedError(feature, self.TITLE, reason, remedy, layer)
+
+    def inside(self, layer: str) -> str:
+        """Return the path of a layer of this model in the outermost one."""
+        return f"{self.scope.path}/{layer}".lstrip("/")
+
+    def path(self, node: Node) -> str:
+        """Return the path in the source of a node's layer."""
+        return self.inside(node.settings.get("of", node.layer))
+
+    def parts(self, node: Node, kind: str, inner: str = "") -> dict[str, Array]:
+        """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
+        return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
+
+    # Nodes
+
+    def put(self, node: Node, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """Add the ONNX node that gives what a node of the description gives."""
+        self.give(node.y, self.add(operator, inputs, self.label(node), **attributes))
+
+    def transposed(self, value: str, order: Sequence[int], wanted: str) -> str:
+        """Add a Transpose, unless nothing moves."""
+        if list(order) == list(range(len(order))):
+            return value
+        return self.add("Transpose", [value], f"{wanted}/transposed", perm=list(order))
+
+    def number(self, value: float, dtype: str = "float32") -> str:
+        """Return a number of a type, stored once."""
+        array = np.array(value, dtype)
+        key = (array.tobytes(), dtype)
+        if key not in self._shared:
+            self._shared[key] = self.constant(f"number_{value:g}".replace("-", "m"), array)
+        return self._shared[key]
+
+    def cast(self, name: str, dtype: str, wanted: str) -> str:
+        """Add a Cast to an element type."""
+        return self.add("Cast", [name], f"{wanted}/{dtype}", to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def typed(self, value: Value, dtype: str) -> str:
+        """Return a tensor in an element type."""
+        return self(value) if value.dtype == dtype else self.cast(self(value), dtype, self(value))
+
+    def counted(self, mask: Value) -> CountedSteps:
+        """Return what recurrent layers need of a mask, added once."""
+        name = self(mask)
+        if name not in self._steps:
+            self._steps[name] = steps(self, name, name)
+        return self._steps[name]
+
+    # Lengths
+
+    def length(self, node: Node, value: Length | int, wanted: str) -> str:
+        """Return a length as a list of one whole number: stored, or computed from axes of what a node reads."""
+        if isinstance(value, int):
+            return self.integers(value)
+        terms = []
+        for count, factors in value.terms:
+            names = [self._factor(node, factor, wanted) for factor in factors]
+            names += [self.integers(count)] if count != 1 or not names else []
+            terms.append(self.folded("Mul", names, wanted))
+        return self.folded("Add", terms, wanted)
+
+    def folded(self, operator: str, names: Sequence[str], wanted: str) -> str:
+        """Add an operator of two values over several, from the first on."""
+        result, *others = names
+        for other in others:
+            result = self.add(operator, [result, other], wanted)
+        return result
+
+    def _factor(self, node: Node, factor: tuple[int, int] | ComputedLength, wanted: str) -> str:
+        if isinstance(factor, tuple):
+            number, axis = factor
+            return self.size(node.inputs[number], axis)
+        first, second = (self.length(node, operand, wanted) for operand in factor.operands)
+        if factor.function in ("min", "max"):
+            return self.add(factor.function.capitalize(), [first, second], wanted)
+        if factor.function == "//":  # Div cuts off, and Mod has the divisor's sign
+            rest = self.add("Mod", [first, second], f"{wanted}/rest")
+            return self.add("Div", [self.add("Sub", [first, rest], f"{wanted}/even"), second], f"{wanted}/quotient")
+        doubles = [self.cast(name, "float64", wanted) for name in (first, second)]
+        rounded = self.add("Round", [self.add("Div", doubles, f"{wanted}/quotient")], f"{wanted}/rounded")
+        return self.cast(rounded, "int64", wanted)
+
+    def size(self, value: Value, axis: int) -> str:
+        """Return the length of an axis as a list of one whole number."""
+        length = value.shape[axis]
+        if length is not None:
+            return self.integers(length)
+        return self._once("Shape", self(value), f"axis_{axis}", start=axis, end=axis + 1)
+
+    def shape_of(self, value: Value) -> str:
+        """Return the lengths of a tensor's axes."""
+        return self._once("Shape", self(value), "shape")
+
+    def _once(self, operator: str, name: str, word: str, **attributes: Any) -> str:
+        key = (operator, name, word)
+        if key not in self._shared:
+            self._shared[key] = self.add(operator, [name], f"{name}/{word}", **attributes)
+        return self._shared[key]
+
+    def lengths(self, node: Node, values: Lengths, wanted: str) -> str:
+        """Return several lengths as a list of whole numbers."""
+        if all(isinstance(value, int) for value in values):
+            return self.integers(*values)  # type: ignore[arg-type]
+        return self.add("Concat", [self.length(node, value, wanted) for value in values], f"{wanted}/shape", axis=0)
+
+    def reshaped(self, node: Node, values: Lengths) -> None:
+        """Add a Reshape of a node's first input: an axis of the same place and length is copied, and one is left to the runtime."""
+        wanted = list(values)
+        for axis, value in enumerate(values):
+            if axis_of(value) == (0, axis):
+                wanted[axis] = 0  # copied
+        opened = [axis for axis, value in enumerate(wanted) if not isinstance(value, int)]
+        if len(opened) == 1 and -1 not in wanted:
+            wanted[opened[0]] = -1
+        label = self.label(node)
+        self.put(node, "Reshape", [self(node.x), self.lengths(node, tuple(wanted), label)])
+
+    def prune(self, outputs: Sequence[str]) -> None:
+        """Drop the nodes and numbers on which no output depends."""
+        read = set(outputs)
+        needed = []
+        for node in reversed(self.nodes):
+            if read.intersection(node.output):
+                needed.append(node)
+                read.update(node.input)
+        self.nodes = needed[::-1]
+        self.arrays = {name: array for name, array in self.arrays.items() if name in read}
+
+    _number = 0

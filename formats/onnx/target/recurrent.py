@@ -1,0 +1,185 @@
+"""Recurrent layers as ONNX nodes RNN, GRU and LSTM: one for each layer, or for each direction where both differ.
+
+Source: onnx/docs/Operators.md, RNN, GRU and LSTM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnconvert.core.remedies import Flag
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.formats.onnx.masked_steps import CountedSteps
+from rnnconvert.formats.onnx.target.graph import Graph
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.directions import WAYS, unlike
+
+_OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What one ONNX node gives.
+
+    every    its outputs (time, directions, batch, units)
+    ends     its last states (directions, batch, units)
+    """
+
+    every: str
+    ends: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What one direction gives: its outputs (batch, time, units) in the order of time, and its last states (batch, units)."""
+
+    every: str
+    last: str
+    finals: Sequence[str]
+
+
+def recurrent(g: Graph, node: Node) -> None:
+    """Add a recurrent layer."""
+    if node["stateful"]:
+        raise g.refused(
+            node,
+            "stateful = True",
+            "its states last from one call to the next, and the graph keeps none",
+            f"Convert the layer alone, with its states as inputs and outputs ({Flag('stateful')}), or build it without.",
+        )
+    directions = g.weights.stack(g.path(node)).layers[0].directions
+    ways, mask = len(directions), node.named.get("mask", ())
+    counting = g.counted(mask[0]) if mask else None
+    if ways == 1:
+        directions = (_bare(directions[0], node["backwards"]),)
+    else:
+        directions = tuple(_bare(direction, bool(way)) for way, direction in enumerate(directions))
+    per = 2 if directions[0].cell.kind == "lstm" else 1
+    states = [g(value) for value in node.named.get("states", ())]
+    if ways == 1 or unlike(node):
+        given = []
+        for way, direction in enumerate(directions):
+            own, label = states[:per], g.label(node) if ways == 1 else f"{g.label(node)}/{WAYS[way]}"
+            del states[:per]
+            ran = _run(g, node, label, [direction], counting, own)
+            given.append(_way(g, node, label, ran, 0, direction.reverse, counting, own))
+    else:
+        ran = _run(g, node, g.label(node), directions, counting, states)
+        if node["sequences"] and node["merge"] == "concat" and counting is None:
+            _side_by_side(g, node, ran)
+            return
+        given = [
+            _way(g, node, f"{g.label(node)}/{word}", ran, way, bool(way), counting, states[way * per : (way + 1) * per])
+            for way, word in enumerate(WAYS)
+        ]
+    _give(g, node, given, ways)
+
+
+def _bare(direction: Direction, reverse: bool) -> Direction:
+    """Return a direction without learned initial states, which are a tensor of the description."""
+    states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
+    return direction.with_arrays(states).replace(reverse=reverse)
+
+
+def _run(g: Graph, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]) -> _Ran:
+    """Add the ONNX node of some directions.
+
+    states  h, and c of an LSTM, for each direction; none for zeros
+    """
+    fitted = fit_to_layout(Recurrent(label, (Layer(tuple(directions)),)), registry.layouts_of("onnx"))
+    single, packed = fitted.stack, pack(fitted.layout, fitted.stack)
+    kind, x = single.cell.kind, g(node.x)
+    read = x if counting is None else counting.front(g, label, x)
+    inputs = [g.transposed(read, [1, 0, 2], f"{label}/in")]
+    inputs += [g.constant(f"{label}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
+    inputs.append("" if counting is None else counting.lengths(g, label))
+    per = 2 if kind == "lstm" else 1
+    for word in range(per):
+        own = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
+        inputs.append("" if not own else own[0] if len(own) == 1 else g.add("Concat", own, f"{label}/initials", axis=0))
+    if "P" in packed:
+        inputs += [*[""] * (7 - len(inputs)), g.constant(f"{label}/P", packed["P"])]
+    while inputs[-1] == "":
+        inputs.pop()
+    name = g.name(label)
+    outputs = [g.name(f"{name}/{word}") for word in ("Y", "Y_h", "Y_c")[: 1 + per]]
+    settings = attributes(single)
+    g.node(_OPERATORS[kind], inputs, outputs, name, **settings)
+    if "Softplus" in settings.get("activations", ()):
+        g.notes.append(
+            f"{name}: onnxruntime's {_OPERATORS[kind]} gives infinity for Softplus of numbers beyond 88, where the value is finite"
+        )
+    g.recurrent.append(f"{name} ({_OPERATORS[kind]} {single.input_size} -> {single.hidden_size})")
+    return _Ran(outputs[0], outputs[1:])
+
+
+def _way(
+    g: Graph, node: Node, label: str, ran: _Ran, way: int, backwards: bool, counting: CountedSteps | None, states: Sequence[str]
+) -> _Way:
+    """Return what one direction of a node gives."""
+    index = g.shared(f"index_{way}", np.array(way, np.int64))
+    ends = [g.add("Gather", [end, index], f"{label}/last", axis=0) for end in ran.ends]
+    zero = node["zero"]
+    if counting is None:
+        last, finals = ends[0], ends
+    else:
+        first = list(states) or [g.zero()] * len(ends)
+        finals = [counting.ended(g, label, *both) for both in zip(ends, first, strict=True)]
+        last = counting.last(g, label, ends[0], backwards, zero)
+    if not node["sequences"]:
+        return _Way("", last, finals)
+    every = g.transposed(g.add("Gather", [ran.every, index], f"{label}/states", axis=1), [1, 0, 2], f"{label}/out")
+    if counting is not None:
+        every = counting.spread(g, label, every, backwards, zero)
+    return _Way(every, last, finals)
+
+
+def _side_by_side(g: Graph, node: Node, ran: _Ran) -> None:
+    """Let a layer give the outputs of both directions side by side, and its last states."""
+    label = g.label(node)
+    every = g.add("Transpose", [ran.every], f"{label}/out", perm=[2, 0, 1, 3])
+    g.give(node.y, g.add("Reshape", [every, g.integers(0, 0, node.y.shape[-1] or -1)], f"{label}/joined"))
+    per = len(ran.ends)
+    for number, value in enumerate(node.outputs[1:]):
+        way, word = divmod(number, per)
+        index = g.shared(f"index_{way}", np.array(way, np.int64))
+        g.give(value, g.add("Gather", [ran.ends[word], index], f"{label}/last", axis=0))
+
+
+def _give(g: Graph, node: Node, given: Sequence[_Way], ways: int) -> None:
+    """Let a layer give what comes of its directions."""
+    merge, label = node["merge"], g.label(node)
+    outputs = [way.every if node["sequences"] else way.last for way in given]
+    count = 2 if ways == 2 and merge is None else 1
+    if ways == 1:
+        output = outputs[0]
+        if node["backwards"] and node["sequences"]:
+            following = g.joins(node, "flip")
+            if following is not None and following["axes"] == (1,):
+                g.join(following)
+                g.give(following.y, output)
+            else:
+                output = flipped(g, output, [1], f"{label}/in_processing_order")
+        outputs = [output]
+    elif merge == "concat":
+        outputs = [g.add("Concat", outputs, f"{label}/joined", axis=-1)]
+    elif merge is not None:
+        joined = g.add("Mul" if merge == "mul" else "Add", outputs, f"{label}/joined")
+        outputs = [g.add("Mul", [joined, g.number(0.5)], f"{label}/halved") if merge == "ave" else joined]
+    finals = [final for way in given for final in way.finals]
+    for value, name in zip(node.outputs, [*outputs[:count], *finals], strict=False):
+        g.give(value, name)
+
+
+def flipped(g: Graph, x: str, axes: Sequence[int], wanted: str) -> str:
+    """Add a tensor that runs the other way along some axes."""
+    ends = [np.iinfo(np.int64).min + 1] * len(axes)
+    bounds = [g.integers(*[-1] * len(axes)), g.integers(*ends), g.integers(*axes), g.integers(*[-1] * len(axes))]
+    return g.add("Slice", [x, *bounds], wanted)

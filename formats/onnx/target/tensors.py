@@ -1,0 +1,416 @@
+"""Operators on tensors as ONNX nodes: what moves, joins and counts, and what models have between their layers.
+
+Source: onnx/docs/Operators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from onnx import helper
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.layers import unit
+from rnnconvert.formats.onnx.target.recurrent import flipped
+from rnnconvert.scaffolding.description import Length, Node, Value
+from rnnconvert.scaffolding.operators import axis_of
+from rnnconvert.scaffolding.spelling import letters
+
+_END = np.iinfo(np.int64).max
+
+# Numbers at the same place
+
+_DIRECT = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "power": "Pow", "maximum": "Max", "minimum": "Min",
+    "and": "And", "or": "Or", "xor": "Xor", "not": "Not", "equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual",
+    "less": "Less", "less_equal": "LessOrEqual", "neg": "Neg", "abs": "Abs", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
+    "reciprocal": "Reciprocal", "erf": "Erf", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan",
+    "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil",
+    "round": "Round", "sign": "Sign", "isnan": "IsNaN", "isinf": "IsInf", "tanh": "Tanh", "sigmoid": "Sigmoid",
+}  # fmt: skip
+_TRUTHS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+
+
+def _operands(g: Graph, node: Node) -> tuple[list[str], str]:
+    """Return what an elementwise node reads, all of one element type, and that type."""
+    operation, operands = node["operation"], node["operands"]
+    read = [node.inputs[value] for kind, value in operands if kind == "input"]
+    if operation == "where":
+        read = [node.inputs[value] for kind, value in operands[1:] if kind == "input"]
+    dtype = node.y.dtype if operation not in _TRUTHS else ""
+    if not dtype:
+        numbers = [np.asarray(value) for kind, value in operands if kind == "number"]
+        floats = any(number.dtype.kind == "f" and float(number) != int(number) for number in numbers if np.isfinite(number).all())
+        dtype = np.result_type(*(value.dtype for value in read)).name
+        dtype = "float32" if floats and np.dtype(dtype).kind in "iub" else dtype
+    if operation in ("isnan", "isinf"):
+        dtype = read[0].dtype
+    names = []
+    for place, (kind, value) in enumerate(operands):
+        wanted = "bool" if operation == "where" and not place else dtype
+        names.append(g.number(value, wanted) if kind == "number" else g.typed(node.inputs[value], wanted))
+    return names, dtype
+
+
+def _elementwise(g: Graph, node: Node) -> None:
+    operation, label = node["operation"], g.label(node)
+    names, dtype = _operands(g, node)
+    if operation == "where":
+        g.put(node, "Where", names)
+    elif operation in _DIRECT:
+        g.put(node, _DIRECT[operation], names)
+    elif operation in _COMPOSED:
+        g.give(node.y, _COMPOSED[operation](g, label, names, np.dtype(dtype).kind in "iu"))
+    else:
+        raise g.refused(node, f"the operator {operation!r}", "no ONNX operator is known for it")
+
+
+def _one(g: Graph, label: str, names: Sequence[str]) -> str:
+    """Add the number 1 for each number of a tensor."""
+    shape = g.add("Shape", [names[0]], f"{label}/size")
+    return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 1, [1], [1.0]))
+
+
+def _remainder(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
+    """Add a remainder of the divisor's sign."""
+    if whole:
+        return g.add("Mod", names, label)
+    quotient = g.add("Floor", [g.add("Div", names, f"{label}/quotient")], f"{label}/whole")
+    return g.add("Sub", [names[0], g.add("Mul", [quotient, names[1]], f"{label}/product")], label)
+
+
+def _cut_off(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
+    """Add a quotient without its fraction."""
+    quotient = g.add("Div", names, label if whole else f"{label}/quotient")
+    if whole:
+        return quotient
+    size = g.add("Floor", [g.add("Abs", [quotient], f"{label}/size")], f"{label}/whole")
+    return g.add("Mul", [g.add("Sign", [quotient], f"{label}/sign"), size], label)
+
+
+def _floor_divided(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
+    if not whole:
+        return g.add("Floor", [g.add("Div", names, f"{label}/quotient")], label)
+    even = g.add("Sub", [names[0], g.add("Mod", names, f"{label}/rest")], f"{label}/even")
+    return g.add("Div", [even, names[1]], label)
+
+
+_COMPOSED: Mapping[str, Callable[[Graph, str, Sequence[str], bool], str]] = {
+    "square": lambda g, label, names, whole: g.add("Mul", [names[0], names[0]], label),
+    "rsqrt": lambda g, label, names, whole: g.add("Reciprocal", [g.add("Sqrt", names, f"{label}/root")], label),
+    "not_equal": lambda g, label, names, whole: g.add("Not", [g.add("Equal", names, f"{label}/equal")], label),
+    "ones_like": lambda g, label, names, whole: _one(g, label, names),
+    "remainder": _remainder,
+    "remainder towards zero": lambda g, label, names, whole: g.add("Mod", names, label, fmod=1),
+    "divide towards zero": _cut_off,
+    "floor_divide": _floor_divided,
+}
+"""The operators that are several nodes; each with whether it works on whole numbers."""
+
+
+def _arithmetic(g: Graph, node: Node) -> None:
+    """Add sums and the like: a tensor of fewer axes gets new ones behind the batch."""
+    rank, label, operation = len(node.y.shape), g.label(node), node["operation"]
+    names = []
+    for value in node.inputs:
+        missing = rank - len(value.shape)
+        new = g.integers(*range(1, missing + 1))
+        name = g.typed(value, node.y.dtype)
+        names.append(name if not missing else g.add("Unsqueeze", [name, new], f"{label}/widened"))
+    output = g.folded(_DIRECT["add" if operation == "average" else operation], names, label)
+    g.give(node.y, g.add("Div", [output, g.number(len(names))], f"{label}/mean") if operation == "average" else output)
+
+
+def _clip(g: Graph, node: Node) -> None:
+    bounds = ["" if node[key] is None else g.number(node[key], node.x.dtype) for key in ("min", "max")]
+    g.put(node, "Clip", [g(node.x), *bounds] if bounds[1] else [g(node.x), bounds[0]])
+
+
+# Truths
+
+
+def _numbers(g: Graph, label: str, x: str) -> str:
+    return g.cast(x, "float32", f"{label}/numbers")
+
+
+def _some(g: Graph, label: str, x: str, axis: int, keep: bool, operator: str = "ReduceMax") -> str:
+    """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
+    most = g.add(operator, [_numbers(g, label, x)], f"{label}/most", axes=[axis], keepdims=int(keep))
+    return g.cast(most, "bool", label)
+
+
+def _filled(g: Graph, label: str, shape: str, truth: bool) -> str:
+    return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 9, [1], [truth]))
+
+
+def _mask(g: Graph, node: Node) -> None:
+    g.give(node.y, _truth(g, node, node["operation"], g.label(node)))
+
+
+def _truth(g: Graph, node: Node, operation: str, label: str) -> str:
+    x, stated = g(node.x), node.settings
+    if operation in _TRUTHS:
+        number = g.number(stated["value"], node.x.dtype)
+        same = g.add(_DIRECT.get(operation, "Equal"), [x, number], label if operation != "not_equal" else f"{label}/equal")
+        return g.add("Not", [same], label) if operation == "not_equal" else same
+    if operation == "any differs":
+        same = g.add("Equal", [x, g.number(stated["value"], node.x.dtype)], f"{label}/equal")
+        return _some(g, label, g.add("Not", [same], f"{label}/differs"), -1, False)
+    if operation in ("any", "all"):
+        return _some(g, label, x, stated.get("axis", -1), bool(stated.get("keep")), "ReduceMax" if operation == "any" else "ReduceMin")
+    if operation in ("and", "or", "not"):
+        return g.add(_DIRECT[operation], [g(value) for value in node.inputs], label)
+    if operation == "widened":
+        return g.add("Unsqueeze", [x, g.integers(-1)], label)
+    if operation in ("ones", "zeros"):
+        return _filled(g, label, g.shape_of(node.x), operation == "ones")
+    if operation == "all true":
+        shape = g.add("Slice", [g.shape_of(node.x), g.integers(0), g.integers(-1)], f"{label}/steps")
+        return _filled(g, label, shape, True)
+    if operation == "lengths":
+        bounds = [g.shared(f"index_{n}", np.array(n, np.int64)) for n in (0, 1)]
+        count = g.add("Squeeze", [g.size(node.inputs[1], 1)], f"{label}/count")
+        steps = g.add("Range", [bounds[0], count, bounds[1]], f"{label}/range")
+        wide = g.add("Unsqueeze", [g.typed(node.x, "int64"), g.integers(1)], f"{label}/wide")
+        return g.add("Less", [steps, wide], label)
+    raise g.refused(node, f"a mask by {operation!r}", "no ONNX operator is known for it")
+
+
+def _where(g: Graph, node: Node) -> None:
+    """Add a tensor's numbers at the steps that count, and others elsewhere."""
+    wide = g.add("Unsqueeze", [g(node.named["mask"][0]), g.integers(-1)], f"{g.label(node)}/wide")
+    other = g(node.inputs[1]) if len(node.inputs) > 1 else g.number(float(node.settings.get("value", 0)))
+    g.put(node, "Where", [wide, g(node.x), other])
+
+
+# Axes
+
+
+def _permute(g: Graph, node: Node) -> None:
+    g.put(node, "Transpose", [g(node.x)], perm=list(node["order"]))
+
+
+def _reshape(g: Graph, node: Node) -> None:
+    g.put(node, "Reshape", [g(node.x), g.integers(0, *node["sizes"])])
+
+
+def _merge_axes(g: Graph, node: Node) -> None:
+    start, stop, shape = node["start"], node["stop"], node.x.shape
+    if stop == len(shape) - 1:
+        g.put(node, "Reshape", [g(node.x), g.integers(*[0] * start, -1)])
+        return
+    behind = [Length(((1, ((0, axis),)),)) if shape[axis] is None else shape[axis] or 0 for axis in range(stop + 1, len(shape))]
+    g.put(node, "Reshape", [g(node.x), g.lengths(node, (*[0] * start, -1, *behind), g.label(node))])
+
+
+def _split_axis(g: Graph, node: Node) -> None:
+    axis, shape = node["axis"], node.x.shape
+    behind = [Length(((1, ((0, place),)),)) if shape[place] is None else shape[place] or 0 for place in range(axis + 1, len(shape))]
+    g.reshaped(node, (*(Length(((1, ((0, place),)),)) for place in range(axis)), *node["lengths"], *behind))
+
+
+def _squeezed(node: Node) -> list[int]:
+    axis = node["axis"]
+    return [axis] if isinstance(axis, int) else list(axis)
+
+
+def _select(g: Graph, node: Node) -> None:
+    index = g.shared(f"index_{node['index']}".replace("-", "m"), np.array(node["index"], np.int64))
+    g.put(node, "Gather", [g(node.x), index], axis=node["axis"])
+
+
+def _select_between(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    index = g.add("Squeeze", [g.length(node, node["index"], label)], f"{label}/index")
+    g.put(node, "Gather", [g(node.x), index], axis=node["axis"])
+
+
+def _slice(g: Graph, node: Node) -> None:
+    start, end = (0 if node["start"] is None else node["start"]), (_END if node["end"] is None else node["end"])
+    g.put(node, "Slice", [g(node.x), g.integers(start), g.integers(end), g.integers(node["axis"]), g.integers(node["step"])])
+
+
+def _slice_between(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    start, end = (default if node[key] is None else node[key] for key, default in (("start", 0), ("end", _END)))
+    bounds = [g.length(node, bound, label) for bound in (start, end)]
+    g.put(node, "Slice", [g(node.x), *bounds, g.integers(node["axis"]), g.integers(node["step"])])
+
+
+def _expand(g: Graph, node: Node) -> None:
+    """Add a tensor spread over lengths; where a length is the tensor's own, 1 leaves it."""
+    shape, values = node.x.shape, node["lengths"]
+    lead = len(values) - len(shape)
+    wanted = [1 if axis >= lead and axis_of(value) == (0, axis - lead) else value for axis, value in enumerate(values)]
+    g.put(node, "Expand", [g(node.x), g.lengths(node, tuple(wanted), g.label(node))])
+
+
+def _repeat(g: Graph, node: Node) -> None:
+    wide = g.add("Unsqueeze", [g(node.x), g.integers(1)], f"{g.label(node)}/wide")
+    g.put(node, "Expand", [wide, g.integers(1, node["count"], 1)])
+
+
+def _concatenate(g: Graph, node: Node) -> None:
+    g.put(node, "Concat", [g.typed(value, node.y.dtype) for value in node.inputs], axis=node["axis"])
+
+
+def _stack(g: Graph, node: Node) -> None:
+    wide = [g.add("Unsqueeze", [g(value), g.integers(node["axis"])], f"{g.label(node)}/wide") for value in node.inputs]
+    g.put(node, "Concat", wide, axis=node["axis"])
+
+
+def _split(g: Graph, node: Node) -> None:
+    names = [g.name(f"{g.label(node)}/{number}") for number in range(len(node.outputs))]
+    g.node("Split", [g(node.x), g.integers(*node["sizes"])], names, names[0], axis=node["axis"])
+    for value, name in zip(node.outputs, names, strict=True):
+        g.give(value, name)
+
+
+def _steps_to_batch(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    below = g.add("Slice", [g.shape_of(node.x), g.integers(2), g.integers(_END)], f"{label}/below")
+    g.put(node, "Reshape", [g(node.x), g.add("Concat", [g.integers(-1), below], f"{label}/steps_shape", axis=0)])
+
+
+def _batch_to_steps(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    start = g.add("Slice", [g.shape_of(node.inputs[1]), g.integers(0), g.integers(2)], f"{label}/batch_and_time")
+    inside = g.add("Slice", [g.shape_of(node.x), g.integers(1), g.integers(_END)], f"{label}/inside")
+    g.put(node, "Reshape", [g(node.x), g.add("Concat", [start, inside], f"{label}/size", axis=0)])
+
+
+# Reductions, places and products
+
+_REDUCED = {"max": "ReduceMax", "min": "ReduceMin", "mean": "ReduceMean", "prod": "ReduceProd", "sum": "ReduceSum"}
+
+
+def _reduce(g: Graph, node: Node) -> None:
+    label, keep, operation, axes = g.label(node), int(node["keep"]), node["operation"], list(node["axes"])
+    if node.named.get("mask"):  # the mean over the steps that count; not a number where none does
+        wide = g.add("Unsqueeze", [g(node.named["mask"][0]), g.integers(2)], f"{label}/mask")
+        summands = [g.add("Where", [wide, g(node.x), g.zero()], f"{label}/kept"), _numbers(g, label, wide)]
+        g.put(node, "Div", [g.add("ReduceSum", [summand, g.integers(1)], f"{label}/sum", keepdims=keep) for summand in summands])
+    elif operation in ("any", "all"):
+        numbers = _numbers(g, label, g(node.x))
+        most = g.add("ReduceMax" if operation == "any" else "ReduceMin", [numbers], f"{label}/most", axes=axes, keepdims=keep)
+        g.give(node.y, g.cast(most, "bool", label))
+    elif operation == "sum":
+        g.put(node, "ReduceSum", [g.typed(node.x, node.y.dtype), g.integers(*axes)], keepdims=keep)
+    elif operation in _REDUCED:
+        g.put(node, _REDUCED[operation], [g.typed(node.x, node.y.dtype)], axes=axes, keepdims=keep)
+    else:
+        raise g.refused(node, f"a reduction by {operation!r}", "no ONNX operator is known for it")
+
+
+def _arg(g: Graph, node: Node) -> None:
+    operator = {"argmax": "ArgMax", "argmin": "ArgMin"}[node["operation"]]
+    g.put(node, operator, [g(node.x)], axis=node["axis"], keepdims=int(node["keep"]))
+
+
+def _top(g: Graph, node: Node) -> None:
+    names = [g.name(f"{g.label(node)}/{word}") for word in ("values", "indices")]
+    g.node("TopK", [g(node.x), g.integers(node["count"])], names, names[0], axis=node["axis"], largest=int(node["largest"]))
+    for value, name in zip(node.outputs, names, strict=True):
+        g.give(value, name)
+
+
+def _cumulative(g: Graph, node: Node) -> None:
+    axis = g.shared(f"index_{node['axis']}".replace("-", "m"), np.array(node["axis"], np.int64))
+    g.put(node, "CumSum", [g(node.x), axis])
+
+
+def _triangle(g: Graph, node: Node) -> None:
+    diagonal = g.shared(f"index_{node['diagonal']}".replace("-", "m"), np.array(node["diagonal"], np.int64))
+    typed = g(node.x) if node.x.dtype != "bool" else g.cast(g(node.x), "int64", g.label(node))
+    output = g.add("Trilu", [typed, diagonal], g.label(node), upper=int(node["upper"]))
+    g.give(node.y, g.cast(output, "bool", output) if node.x.dtype == "bool" else output)
+
+
+def _one_hot(g: Graph, node: Node) -> None:
+    dtype = np.dtype(node.y.dtype)
+    depth = g.shared(f"index_{node['count']}", np.array(node["count"], np.int64))
+    ends = g.shared(f"off_and_on_{dtype.name}", np.array([0, 1], dtype))
+    g.put(node, "OneHot", [g.typed(node.x, "int64"), depth, ends])
+
+
+def _matmul(g: Graph, node: Node) -> None:
+    g.put(node, "MatMul", [g(value) for value in node.inputs])
+
+
+def _dot(g: Graph, node: Node) -> None:
+    """Add Keras's Dot: products of two tensors, summed over one axis of each."""
+    label, names = g.label(node), [g(value) for value in node.inputs]
+    if node["normalize"]:
+        names = [unit(g, f"{label}/{n}", name, [axis], 1e-7) for n, (name, axis) in enumerate(zip(names, node["axes"], strict=True))]
+    equation = letters(node)
+    output = g.add("Einsum", names, label, equation=equation)
+    g.give(node.y, g.add("Unsqueeze", [output, g.integers(-1)], f"{label}/wide") if equation.endswith(">b") else output)
+
+
+# Stored numbers
+
+
+def _constant(g: Graph, node: Node) -> None:
+    g.give(node.y, g.constant(g.label(node), np.asarray(node["numbers"])))
+
+
+def _full(g: Graph, node: Node) -> None:
+    dtype, label = np.dtype(node.y.dtype), g.label(node)
+    number = helper.make_tensor("", helper.np_dtype_to_tensor_dtype(dtype), [1], np.array([node["number"]], dtype))
+    g.put(node, "ConstantOfShape", [g.lengths(node, node["lengths"], label)], value=number)
+
+
+def _sizes(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    output = g.lengths(node, node["lengths"], label)
+    output = output if node.y.shape else g.add("Squeeze", [output], label)
+    g.give(node.y, output if node.y.dtype == "int64" else g.cast(output, node.y.dtype, label))
+
+
+def _range(g: Graph, node: Node) -> None:
+    label = g.label(node)
+    bounds = [g.add("Squeeze", [g.length(node, node[key], label)], f"{label}/{key}") for key in ("start", "stop")]
+    step = g.shared(f"index_{node['step']}", np.array(node["step"], np.int64))
+    output = g.add("Range", [*bounds, step], label)
+    g.give(node.y, output if node.y.dtype == "int64" else g.cast(output, node.y.dtype, label))
+
+
+def _parameter(g: Graph, node: Node) -> None:
+    g.give(node.y, g.constant(g.label(node), g.weights.numbers(g.path(node)).reshape(node["sizes"])))
+
+
+def _weight(g: Graph, node: Node) -> None:
+    """Add a layer's weight, as a tensor that the model reads otherwise."""
+    part: Array = g.parts(node, node["of"])[node["array"]]
+    g.give(node.y, g.constant(f"{g.label(node)}/{node['array']}", part))
+
+
+def _gather(g: Graph, node: Node) -> None:
+    index: Value = node.inputs[1]
+    g.put(node, "Gather", [g(node.x), g.typed(index, "int64")], axis=node["axis"])
+
+
+def _gather_elements(g: Graph, node: Node) -> None:
+    g.put(node, "GatherElements", [g(node.x), g.typed(node.inputs[1], "int64")], axis=node["axis"])
+
+
+TENSORS: Mapping[str, Rule] = {
+    "elementwise": _elementwise, "arithmetic": _arithmetic, "clip": _clip, "mask": _mask, "zero masked": _where, "where": _where,
+    "transpose": _permute, "flatten": lambda g, node: g.put(node, "Reshape", [g(node.x), g.integers(0, -1)]), "reshape": _reshape,
+    "reshape all": lambda g, node: g.put(node, "Reshape", [g(node.x), g.integers(*node["sizes"])]),
+    "view": lambda g, node: g.reshaped(node, node["lengths"]), "merge axes": _merge_axes, "split axis": _split_axis,
+    "squeeze": lambda g, node: g.put(node, "Squeeze", [g(node.x), g.integers(*_squeezed(node))]),
+    "unsqueeze": lambda g, node: g.put(node, "Unsqueeze", [g(node.x), g.integers(node["axis"])]),
+    "select": _select, "select between": _select_between, "slice": _slice, "slice between": _slice_between, "expand": _expand,
+    "repeat": _repeat, "tile": lambda g, node: g.put(node, "Tile", [g(node.x), g.integers(*node["by"])]), "stack": _stack,
+    "concatenate": _concatenate, "split": _split, "steps to batch": _steps_to_batch, "batch to steps": _batch_to_steps,
+    "flip": lambda g, node: g.give(node.y, flipped(g, g(node.x), node["axes"], g.label(node))),
+    "cast": lambda g, node: g.give(node.y, g.cast(g(node.x), node["dtype"], g.label(node))),
+    "reduce": _reduce, "arg": _arg, "top": _top, "cumulative": _cumulative, "triangle": _triangle, "one hot": _one_hot,
+    "matmul": _matmul, "dot": _dot, "constant": _constant, "full": _full, "sizes": _sizes, "range": _range, "parameter": _parameter,
+    "einsum": lambda g, node: g.put(node, "Einsum", [g(value) for value in node.inputs], equation=node["equation"]),
+    "layer's weight": _weight, "gather": _gather, "gather elements": _gather_elements,
+}  # fmt: skip
+"""The kinds that are known."""

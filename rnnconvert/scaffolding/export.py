@@ -1,0 +1,202 @@
+"""A whole model as one file of another framework, from file to file: the graph of its layers with their weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rnnconvert.containers.addresses import local
+from rnnconvert.containers.files import only_replace
+from rnnconvert.core.arguments import checked
+from rnnconvert.core.errors import NotEqualError, UsageError
+from rnnconvert.core.verdict import Limit
+from rnnconvert.language import registry
+from rnnconvert.models.runners import runners
+from rnnconvert.models.verified import kept_if_equal
+from rnnconvert.models.verify import WholeModels
+from rnnconvert.running.inputs import read_inputs
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.proof import proof_in_lines, proofs
+from rnnconvert.scaffolding.sources import DescribedSource, described_source
+from rnnconvert.scaffolding.weights import LayerWeights
+
+PathLike = str | os.PathLike[str]
+
+
+class ExportedGraph(Protocol):
+    """A model in the form of a target, with its weights, before it is written.
+
+    inputs     what it reads, with its axes, in words
+    outputs    what it gives, likewise
+    nodes      how many nodes it has
+    recurrent  the recurrent ones among them, in words
+    notes      what a reader of it should know
+    size       how many bytes its numbers have
+    """
+
+    @property
+    def inputs(self) -> Sequence[str]: ...
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def recurrent(self) -> Sequence[str]: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def write(self, path: Path) -> None:
+        """Write a new file."""
+        ...
+
+
+class ExportTarget(Protocol):
+    """A room's module `export_to`: descriptions with their weights as files."""
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+
+    def graph(self, description: Description, weights: LayerWeights) -> ExportedGraph:
+        """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
+        ...
+
+    def limits(self, path: Path) -> Sequence[Limit]:
+        """Return what runs on drawn inputs do not show of a written file."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What became of a whole model.
+
+    source   the file that was read
+    target   the file that was written, or would be
+    inputs   the model's inputs, with their axes
+    outputs  its outputs, likewise
+    nodes    how many nodes it has
+    layers   the recurrent nodes among them, by name
+    size     how many bytes its numbers have
+    proof    what both models gave, each time on other inputs
+    notes    what a reader of the graph should know
+    """
+
+    source: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: int
+    layers: tuple[str, ...]
+    size: int
+    proof: tuple[WholeModels, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        return {**plain, "proof": "\n".join(proof_in_lines(self.proof))}
+
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
+        return [
+            f"inputs: {', '.join(self.inputs)}",
+            f"outputs: {', '.join(self.outputs)}",
+            f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
+            *(f"note: {note}" for note in self.notes),
+            *proof_in_lines(self.proof),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def _target(out: Path) -> ExportTarget:
+    """Return what writes a file. Raises UsageError for an ending that no whole model is written to."""
+    targets: dict[str, ExportTarget] = registry.named("export_to")
+    target = next((target for target in targets.values() if out.suffix.lower() in target.SUFFIXES), None)
+    if target is None:
+        written = " or ".join(suffix for target in targets.values() for suffix in target.SUFFIXES)
+        raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {written}")
+    return target
+
+
+@checked
+def export_model(
+    source: Any,
+    target: PathLike,
+    *,
+    example: Any = None,
+    config: PathLike | None = None,
+    axes: int | Sequence[int] | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    verify: bool | PathLike = False,
+) -> Exported:
+    """Write a whole model, not only its recurrent layers, as one file: an ONNX graph for any batch and length.
+
+    source   a whole model: a file of Keras, ONNX, TorchScript or torch.export, weights alone with `config`, or a live torch.nn.Module
+    target   the .onnx file to write
+    example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
+    config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
+             fits is read
+    axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    force    replace the target if it exists
+    dry_run  write nothing
+    verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
+             or .npz file of inputs, by their names or in the model's order: on these, too
+
+    Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
+    file without a model, NotEqualError where the proof fails. Nothing is written then.
+    """
+    out = Path(target)
+    writer = _target(out)
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"{out}: name a file to write, in a folder that exists")
+    if not dry_run:
+        only_replace(out, force)
+    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    model = described_source(source, example, None if config is None else local(config), axes=stated)
+    graph = writer.graph(model.description, LayerWeights(model.model, model.description.names))
+    done = Exported(
+        model.title,
+        str(out),
+        tuple(graph.inputs),
+        tuple(graph.outputs),
+        graph.nodes,
+        tuple(graph.recurrent),
+        graph.size,
+        notes=(*model.description.notes, *graph.notes),
+    )
+    if dry_run:
+        return done
+    if not verify:
+        graph.write(out)
+        return done
+    return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+
+
+def _proved(
+    out: Path, writer: ExportTarget, graph: ExportedGraph, model: DescribedSource, verify: bool | PathLike, force: bool
+) -> tuple[WholeModels, ...]:
+    """Write a file, and keep it only if it gives what its source gives."""
+    user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
+    shown: list[WholeModels] = []
+
+    def prove(written: Path) -> None:
+        limits = tuple(writer.limits(written))
+        for proof in proofs(model.description, runners()[writer.NAME].open_file(written), model.open(), [], user_inputs):
+            shown.append(replace(proof, limits=limits))
+            if shown[-1].exit_code:
+                raise NotEqualError(out, shown[-1])
+
+    kept_if_equal(out, force, graph.write, prove)
+    return tuple(shown)

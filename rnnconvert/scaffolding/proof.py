@@ -1,0 +1,84 @@
+"""Both models on inputs drawn for them: what is written, and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.judging.comparison import OutputComparison
+from rnnconvert.models.runners import FileModel
+from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, compared
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.inputs import drawn
+
+
+def proofs(
+    description: Description, target: Any, source: Any, pairs: Sequence[tuple[str, str]], user_inputs: Mapping[str, Array] | None
+) -> Iterator[WholeModels]:
+    """Yield what both models give: on random inputs of several sizes, each after a call before it, and on a user's own.
+
+    target  what was written, as it runs
+    source  what was described, likewise
+    pairs   recurrent layers of both that belong together, which are compared where their outputs show alike
+    """
+    seen = _seen(description)
+    pairs = [(ours, theirs) for ours, theirs in pairs if theirs in seen]
+    shapes = source.shapes if isinstance(source, FileModel) else ()
+
+    def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
+        return compared(target, source, pairs, ModelCalls(inputs, before=before, label=label))
+
+    for inputs, earlier in zip(drawn(description, shapes=shapes), drawn(description, 100, shapes), strict=True):
+        # The second call: states would show in it.
+        yield _telling(run, inputs, earlier)
+    if user_inputs is not None:
+        yield run(user_inputs, label=YOURS)
+
+
+def _seen(description: Description) -> set[str]:
+    """Return the recurrent layers whose outputs both frameworks show alike: others are turned, masked or joined around the layer."""
+    calls: dict[str, list[bool]] = {}
+    for scope in (*description.scope.inner(), description.scope):
+        for node in scope.nodes:
+            if node.kind == "recurrent":
+                plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
+                path = f"{scope.path}/{node.layer}".lstrip("/")
+                calls.setdefault(description.names.get(path, ("",))[0], []).append(plain)
+    return {name for name, plain in calls.items() if plain == [True]}
+
+
+_SMALLER = (0.1, 0.01)
+"""By what inputs are multiplied, in turn, where the values that the usual ones lead to explode."""
+
+
+def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: list[Array]) -> WholeModels:
+    """Return what two models show on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
+    at_full_size = run(*calls)
+    if at_full_size.telling:
+        return at_full_size
+    for factor in _SMALLER:
+        smaller = [[(x * factor).astype(x.dtype) if x.dtype.kind == "f" else x for x in arrays] for arrays in calls]
+        proof = run(*smaller)
+        if proof.telling:
+            note = f"inputs are {factor:g} times the usual ones, on which the values grow until rounding is as large as they are"
+            return replace(proof, notes=(*proof.notes, note))
+    return at_full_size
+
+
+def proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
+    """Return one verdict for all runs, and of each output the run that came nearest to what is allowed."""
+    if not proof:
+        return []
+    worst: dict[str, OutputComparison] = {}
+    for comparison in (comparison for entry in proof for comparison in entry.comparisons):
+        nearest = worst.setdefault(comparison.output, comparison)
+        worst[comparison.output] = max(nearest, comparison, key=lambda each: each.ratio)
+    headline, *_ = str(min(proof, key=lambda entry: entry.equal)).splitlines()
+    unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
+    notes = dict.fromkeys(note for entry in proof for note in entry.notes)
+    _, *lines = str(WholeModels(tuple(worst.values()), tuple(unseen), tuple(notes))).splitlines()
+    on_yours = " and on yours" if any(comparison.case == YOURS for entry in proof for comparison in entry.comparisons) else ""
+    runs = f"{len(proof)} runs of both models, on random inputs of several sizes{on_yours}"
+    return [f"{headline}: {runs}; of each output the worst run:", *lines]

@@ -1,0 +1,149 @@
+"""Whole models as descriptions: of files, of weights and the file that states their model, and of live modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rnnconvert.containers.addresses import local
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Flag
+from rnnconvert.files.load import model_path
+from rnnconvert.language import registry
+from rnnconvert.models.model import Model
+from rnnconvert.models.readers import model_of
+from rnnconvert.models.runners import runners
+from rnnconvert.scaffolding.composed import recompose
+from rnnconvert.scaffolding.description import Description, prune
+from rnnconvert.scaffolding.simplify import simplify
+
+
+class Source(Protocol):
+    """A room's module `scaffold_from`: whole models as descriptions.
+
+    With ASKS_AXES some of its files do not state how many axes their inputs have, and `describe` takes the numbers, too.
+    """
+
+    NAME: str
+
+    def describe(self, path: Path, config: Path | None = None, partial: bool = False, *axes: Sequence[int]) -> Description:
+        """Return the model of a file, or of weights and the file that states their model; `partial` leaves out what is not known."""
+        ...
+
+
+class LiveSource(Source, Protocol):
+    """A source whose live models can be described, too."""
+
+    def takes(self, value: Any) -> bool:
+        """Return whether a live object is this framework's, without importing it."""
+        ...
+
+    def describe_live(self, value: Any, example: Sequence[Any], partial: bool = False) -> Description:
+        """Return the model of a live object, as it runs on an example's inputs; `partial` leaves out what is not known."""
+        ...
+
+
+@dataclass(frozen=True)
+class DescribedSource:
+    """A model that is described: a file or a live one.
+
+    value        the path or the object
+    label        what messages and what is written call it
+    description  its model
+    model        what holds its weights
+    open         returns the model as it runs: the object, or the file in its executor
+    """
+
+    value: Any
+    label: str
+    description: Description
+    model: Model
+    open: Callable[[], Any]
+
+    @property
+    def title(self) -> str:
+        """The path, or what the object is called."""
+        return str(self.value) if isinstance(self.value, Path) else self.label
+
+
+def described_source(
+    source: Any, example: Any = None, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()
+) -> DescribedSource:
+    """Return a model with its description.
+
+    source   a file, or a live model
+    example  for a live model the inputs to follow it on, one for each argument
+    config   for weights alone the file that states the model
+    partial  leave out what is not known
+    axes     how many axes each input has, where the file does not state it
+
+    Raises UsageError for a format that states no model, RefusedError for a layer that is not known.
+    """
+    live = next((room for room in sources().values() if hasattr(room, "takes") and room.takes(source)), None)
+    if live is not None:
+        if example is None:
+            raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
+        if axes:
+            raise UsageError("axes= decides nothing: a live module's example has them. Leave it out")
+        inputs = example if isinstance(example, (list, tuple)) else (example,)
+        model = model_of(source)
+        description = _named(live.describe_live(source, inputs, partial), model, partial)  # type: ignore[attr-defined]
+        return DescribedSource(source, type(source).__name__, description, model, lambda: source)
+    if example is not None:
+        raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
+    path = local(source)
+    model, description = described(path, config, partial, axes)
+    options = {key: Path(file) for key, file in description.options.items()}
+    return DescribedSource(path, path.name, description, model, lambda: runners()[model.framework].open_file(model_path(path), **options))
+
+
+def sources() -> dict[str, Source]:
+    """Return the frameworks whose models are written, by name."""
+    return registry.named("scaffold_from")
+
+
+def described(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> tuple[Model, Description]:
+    """Return what holds the weights of a file and its model, each layer called as `load_into` calls it.
+
+    config   for weights alone the file that states the model
+    partial  leave out what is not known
+    axes     how many axes each input has, where the file does not state it
+
+    Raises UsageError for a format that states no model.
+    """
+    model = model_of(path, settings=() if config is None else (f"config={config}",))
+    source = sources().get(model.framework)
+    if source is None:
+        raise UsageError(
+            f"{path}: format {model.framework!r} is not written as a model. "
+            f"Models come from files that state their layers: {', '.join(sources())}"
+        )
+    if axes and not getattr(source, "ASKS_AXES", False):
+        raise UsageError(f"{Flag('axes')} decides nothing: {path} states the axes of its inputs. Leave it out")
+    description = source.describe(model_path(path), config, partial, *([axes] if axes else []))
+    return model, _named(description, model, partial)
+
+
+def _named(description: Description, model: Model, partial: bool) -> Description:
+    """Return a description whose layers have the names that `load_into` calls them by."""
+    recompose(description.scope)
+    simplify(description.scope)
+    prune(description.scope)
+    units = {unit.name: unit.name for unit in model.units} | _arrays(model)
+    names = {
+        layer: tuple(units[word] for word in listed[:1])
+        for layer, words in description.names.items()
+        if (listed := [word for word in words if word in units])
+    }
+    return replace(description, names=names, partial=partial)
+
+
+def _arrays(model: Model) -> dict[str, str]:
+    """Return the arrays of layers that are not known otherwise, by the layers' names and what the file calls the arrays."""
+    names = {}
+    for unit in model.units:
+        if unit.kinds == ("array",) and (owner := model.classes.get(unit.name)):
+            names[f"{owner[0]}/{unit.name.rpartition('/')[2].partition(':')[0]}"] = unit.name
+    return names

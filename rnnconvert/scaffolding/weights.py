@@ -1,0 +1,58 @@
+"""The weights of a described model's layers, as its file or the live model holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.models.model import Model, Unit
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The weights of layers, by their paths in the description.
+
+    model  what holds them
+    names  what it calls the layers, by their paths
+    """
+
+    model: Model
+    names: Mapping[str, Sequence[str]]
+
+    def unit(self, path: str) -> Unit:
+        """Return a layer. Raises RefusedError where the source holds no such layer."""
+        unit = self.model.unit(self.names[path][0]) if self.names.get(path) else None
+        if unit is None:
+            raise RefusedError("a layer without weights", "a model with weights", f"{self.model.title} holds none for it", "", path)
+        while unit.alias and (other := self.model.unit(unit.alias)) is not None:
+            unit = other
+        return unit
+
+    def parts(self, path: str, kind: str) -> dict[str, Array]:
+        """Return the canonical arrays of a layer without recurrence, by part. Raises RefusedError for a layer of another kind."""
+        unit = self.unit(path)
+        if kind not in unit.kinds:
+            words = " or ".join(unit.kinds)
+            raise RefusedError("its weights", "a model with weights", f"they are those of a layer of kind {words}, not {kind}", "", path)
+        return self.model.parts(unit, kind)
+
+    def numbers(self, path: str) -> Array:
+        """Return the only array of a layer, as the source holds it. Raises RefusedError where it has several."""
+        unit = self.unit(path)
+        if len(unit.arrays) != 1:
+            raise RefusedError(
+                "its weights", "a model with weights", f"they are {len(unit.arrays)} arrays, where one is asked for", "", path
+            )
+        return np.asarray(self.model.arrays[unit.arrays[0]])
+
+    def stack(self, path: str) -> Recurrent:
+        """Return a recurrent layer. Raises RefusedError for a layer of another kind."""
+        unit = self.unit(path)
+        if unit.stack is None:
+            raise RefusedError("its weights", "a model with weights", "they are not those of a recurrent layer", "", path)
+        return unit.stack
