@@ -39,10 +39,7 @@ FILES = [path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rn
 DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnnconvert.core.cells.")
 """What layouts may import: they are data."""
 NEIGHBOURS = {
-    **dict.fromkeys(  # whole Keras models, and our torch modules, are written as ONNX files
-        ("formats.keras.export.files", "formats.keras.export.layers", "formats.keras.export.recurrent", "formats.pytorch.module_onnx"),
-        "rnnconvert.formats.onnx",
-    ),
+    "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are written as ONNX files
     "formats.tfjs.files": "rnnconvert.formats.keras.model",  # its models are those of Keras, stored otherwise
 }
 """The rooms that write, or read, another framework's files."""

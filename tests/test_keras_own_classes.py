@@ -21,7 +21,6 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.formats.keras import flow
 from rnnconvert.formats.keras.describe.layers import LAYERS
-from rnnconvert.formats.keras.export.files import _SUPPORTED
 from rnnconvert.formats.keras.model import operators
 from rnnconvert.formats.keras.model.entries import RECURRENT, entry, every
 from rnnconvert.formats.keras.upgrade import tables
@@ -35,7 +34,6 @@ CLASSES = sorted(
     {
         *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT),
         *LAYERS,
-        *_SUPPORTED,
         *tables.LAYERS,
         *tables.MODELS,
         *operators.PASS_MASKS,

@@ -161,16 +161,17 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     result = call("export", tmp_path / "a.keras", tmp_path / "a.onnx", "--verify", "--force", "--json")
     assert json.loads(result.stdout)["proof"].startswith("equal")
     assert call("export", tmp_path / "a.keras", tmp_path / "b.onnx", "--verify", "--dry-run").exit_code == 2
-    from rnnconvert.formats.keras.export import files as whole_onnx
+    from rnnconvert.formats.onnx.target import model as whole_onnx
 
-    written = whole_onnx.onnx_write.write
+    written = whole_onnx.write
 
     def wrong(path: Any, model: Any, arrays: Any) -> str:
-        return written(path, model, {name: np.asarray(data) * (0.99 if data.dtype == np.float32 else 1) for name, data in arrays.items()})
+        changed = {name: np.asarray(np.asarray(data) * (0.99 if data.dtype == np.float32 else 1)) for name, data in arrays.items()}
+        return written(path, model, changed)
 
-    monkeypatch.setattr(whole_onnx.onnx_write, "write", wrong)
+    monkeypatch.setattr(whole_onnx, "write", wrong)
     with pytest.raises(NotEqualError, match="not equal"):
-        whole_onnx.export_model(tmp_path / "a.keras", tmp_path / "b.onnx", verify=True)
+        rc.export_model(tmp_path / "a.keras", tmp_path / "b.onnx", verify=True)
     assert not (tmp_path / "b.onnx").exists()
 
 

@@ -11,6 +11,7 @@ from rnnconvert.scaffolding.export import ExportedGraph
 from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "onnx"
+TITLE = "ONNX"
 SUFFIXES = (".onnx",)
 
 

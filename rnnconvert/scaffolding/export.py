@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import NotEqualError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.core.verdict import Limit
 from rnnconvert.language import registry
+from rnnconvert.models.names import listing
 from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
@@ -64,6 +65,7 @@ class ExportTarget(Protocol):
     """A room's module `export_to`: descriptions with their weights as files."""
 
     NAME: str
+    TITLE: str
     SUFFIXES: tuple[str, ...]
 
     def graph(self, description: Description, weights: LayerWeights) -> ExportedGraph:
@@ -164,8 +166,12 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
-    model = described_source(source, example, None if config is None else local(config), axes=stated)
-    graph = writer.graph(model.description, LayerWeights(model.model, model.description.names))
+    try:
+        model = described_source(source, example, None if config is None else local(config), axes=stated)
+        weights = LayerWeights(model.model, model.description.names)
+        graph = writer.graph(model.description, weights)
+    except RefusedError as error:
+        raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     done = Exported(
         model.title,
         str(out),
@@ -174,7 +180,7 @@ def export_model(
         graph.nodes,
         tuple(graph.recurrent),
         graph.size,
-        notes=(*model.description.notes, *graph.notes),
+        notes=(*model.description.notes, *graph.notes, *_left_out(weights)),
     )
     if dry_run:
         return done
@@ -184,19 +190,25 @@ def export_model(
     return replace(done, proof=_proved(out, writer, graph, model, verify, force))
 
 
+def _left_out(weights: LayerWeights) -> list[str]:
+    """Return a note on arrays of the source that are not in the graph."""
+    unread = weights.unread()
+    return [f"not in the graph, as no output of the model depends on them: {listing(unread)}"] if unread else []
+
+
 def _proved(
     out: Path, writer: ExportTarget, graph: ExportedGraph, model: DescribedSource, verify: bool | PathLike, force: bool
 ) -> tuple[WholeModels, ...]:
     """Write a file, and keep it only if it gives what its source gives."""
     user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
-    shown: list[WholeModels] = []
+    comparisons: list[WholeModels] = []
 
     def prove(written: Path) -> None:
         limits = tuple(writer.limits(written))
         for proof in proofs(model.description, runners()[writer.NAME].open_file(written), model.open(), [], user_inputs):
-            shown.append(replace(proof, limits=limits))
-            if shown[-1].exit_code:
-                raise NotEqualError(out, shown[-1])
+            comparisons.append(replace(proof, limits=limits))
+            if comparisons[-1].exit_code:
+                raise NotEqualError(out, comparisons[-1])
 
     kept_if_equal(out, force, graph.write, prove)
-    return tuple(shown)
+    return tuple(comparisons)

@@ -206,10 +206,10 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
                     save(filled, Path(done.weights))
 
     def compare(filled: FilledModel, source: Any) -> None:
-        for shown in proofs(model.description, filled.value, source, filled.pairs, user_inputs):
-            done_proofs.append(shown)
-            if not shown:
-                raise NotEqualError(done.output or done.source, shown)
+        for comparison in proofs(model.description, filled.value, source, filled.pairs, user_inputs):
+            done_proofs.append(comparison)
+            if not comparison:
+                raise NotEqualError(done.output or done.source, comparison)
 
     def save(filled: FilledModel, weights: Path) -> None:
         try:

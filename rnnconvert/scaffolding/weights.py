@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class LayerWeights:
 
     model: Model
     names: Mapping[str, Sequence[str]]
+    _read: set[str] = field(default_factory=set)
 
     def unit(self, path: str) -> Unit:
         """Return a layer. Raises RefusedError where the source holds no such layer."""
@@ -31,7 +32,13 @@ class LayerWeights:
             raise RefusedError("a layer without weights", "a model with weights", f"{self.model.title} holds none for it", "", path)
         while unit.alias and (other := self.model.unit(unit.alias)) is not None:
             unit = other
+        self._read.add(unit.name)
         return unit
+
+    def unread(self) -> list[str]:
+        """Return the layers and arrays of the source that nobody asked for; whole numbers are counters."""
+        units = (unit for unit in self.model.units if unit.name not in self._read and not unit.alias)
+        return [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in unit.arrays)]
 
     def parts(self, path: str, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part. Raises RefusedError for a layer of another kind."""

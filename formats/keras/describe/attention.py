@@ -1,7 +1,6 @@
 """Attention of Keras 3 in the words of rnnconvert.scaffolding.description.
 
-Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py; formats/keras/export/attention.py
-says what each setting does.
+Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras import heads
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.masks import attention_masks, masks_on
+from rnnconvert.formats.keras.describe.settings import attended, query_value_key
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import attention_masks, masks_on
-from rnnconvert.formats.keras.settings import attended, query_value_key
 from rnnconvert.scaffolding.description import Value
 
 

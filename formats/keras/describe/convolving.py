@@ -10,12 +10,12 @@ from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.masks import masks_on
+from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import masks_on
 from rnnconvert.formats.keras.model.entries import Entry
-from rnnconvert.formats.keras.settings import each_rank
 from rnnconvert.scaffolding.description import Value
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.config import Era, activation
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
 

@@ -1,6 +1,6 @@
 """What each layer of Keras 3 computes, in the words of rnnconvert.scaffolding.description.
 
-Sources: keras 3.15 keras/src/layers; what a setting changes is what formats/keras/export says it does.
+Sources: keras 3.15 keras/src/layers.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from rnnconvert.formats.keras.describe.attention import ATTENTION
 from rnnconvert.formats.keras.describe.convolving import CONVOLVING
 from rnnconvert.formats.keras.describe.functions import FUNCTIONS, applied
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.merging import MERGING
 from rnnconvert.formats.keras.describe.norms import NORMS
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
+from rnnconvert.formats.keras.describe.settings import count_of, reshaped
 from rnnconvert.formats.keras.describe.space import SPACE
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.layers import one_input
-from rnnconvert.formats.keras.settings import count_of, reshaped
 from rnnconvert.scaffolding.description import Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")

@@ -1,6 +1,6 @@
 """Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.description.
 
-Sources: keras 3.15 keras/src/layers/merging; formats/keras/export/masks.py says what each does with masks.
+Sources: keras 3.15 keras/src/layers/merging; formats/keras/describe/masks.py says which masks they hand on.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.masks import either
+from rnnconvert.formats.keras.describe.settings import dot_axes, joined, wider
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import either
-from rnnconvert.formats.keras.settings import dot_axes, joined, wider
 from rnnconvert.scaffolding.description import Shape, Value
 
 

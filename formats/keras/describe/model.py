@@ -1,4 +1,4 @@
-"""A whole Keras model, of any age, as a description: every layer that formats/keras/export knows, its masks as tensors of their own.
+"""A whole Keras model, of any age, as a description: every layer that is known, its masks as tensors of their own.
 
 What a layer's settings mean is Keras's (keras 3.15 keras/src/layers); files of Keras 1 and 2 become a Keras 3 model first.
 """
@@ -11,10 +11,10 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
+from rnnconvert.formats.keras.describe.layer_facts import refuse
+from rnnconvert.formats.keras.describe.source import read
 from rnnconvert.formats.keras.describe.stand_ins import read_in_part
 from rnnconvert.formats.keras.describe.writer import Writer
-from rnnconvert.formats.keras.export.layer_facts import refuse
-from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.files import is_architecture, stored_in
 from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.policy import in_half_precision

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.keras.defaults import UNIT_LENGTH
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.describe.masks import mask_on
+from rnnconvert.formats.keras.describe.settings import axes_of, groups_of, only_axis
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.layers import one_input
-from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 from rnnconvert.scaffolding.description import Value
 
 

@@ -1,6 +1,7 @@
 """Operations on tensors of Keras 3 as rnnconvert.scaffolding describes them: a graph lists those that make the masks of its calls.
 
-Sources: as formats/keras/export/operations.py.
+Sources: keras 3.15 keras/src/ops/numpy.py; keras/src/layers/layer.py (Layer.__call__), which writes the mask of a call's only tensor
+among the arguments of the call.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.describe.writer import Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.settings import joined
 from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]

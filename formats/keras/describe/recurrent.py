@@ -7,10 +7,10 @@ from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.masks import mask_on
 from rnnconvert.formats.keras.describe.merging import where
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.scaffolding.description import Value
 
@@ -38,7 +38,7 @@ def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Valu
     if len(x.shape) != 3 or x.shape[-1] is None:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", "it takes (batch, time, features)")
     mask: Any = mask_on(w, facts, x) if not states or "mask" in facts.named else None
-    return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
+    return x, states, [] if mask is None else [mask]
 
 
 def _check_unrolled(facts: LayerFacts) -> None:

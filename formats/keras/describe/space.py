@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.layers import one_input
-from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.settings import (
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.describe.masks import mask_on
+from rnnconvert.formats.keras.describe.settings import (
     Lengths,
     Shaped,
     each_rank,
@@ -25,6 +23,7 @@ from rnnconvert.formats.keras.settings import (
     pool_of,
     sizes,
 )
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.scaffolding.description import Value
 
 # Over space and time

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.export.source import read
+from rnnconvert.formats.keras.describe.source import read
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 _MOST = 500

@@ -7,16 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.describe.masks import behind_one_another
+from rnnconvert.formats.keras.describe.calls import KerasCall
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.describe.masks import hand_on, masks_on
 from rnnconvert.formats.keras.describe.stated import input_shape, output_shape
-from rnnconvert.formats.keras.export.calls import ExportCall
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.layers import one_input
-from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.describe.walk import Walk
 from rnnconvert.formats.keras.model.calls import calls_of
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
-from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
@@ -24,7 +22,7 @@ Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
 """Adds what a layer computes, and returns what it gives."""
 
 
-class Writer(Walk[Value]):
+class Writer(Walk):
     """A model on its way into a description.
 
     scope   the model whose nodes are being added
@@ -82,7 +80,7 @@ class Writer(Walk[Value]):
         return "/".join((*self.path, name))
 
     def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> Value:
-        """Add what joins masks, as formats/keras/export/masks.py asks for it."""
+        """Add what joins masks, as formats/keras/describe/masks.py asks for it."""
         mask = self.value("mask", shape, "bool")
         self.scope.add("mask", "", [self.values[name] for name in inputs], [mask], operation=operator.lower())
         return mask
@@ -104,7 +102,7 @@ class Writer(Walk[Value]):
         self.scope.inputs += (value,)
         return value
 
-    def layer(self, facts: LayerFacts, values: Sequence[Value], call: ExportCall) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
         """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
         readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
         try:
@@ -118,7 +116,7 @@ class Writer(Walk[Value]):
             del scope.nodes[count:]
             return self._left_out(facts, values, error, readers())
 
-    def calls(self, old: SourceLayer) -> list[ExportCall]:
+    def calls(self, old: SourceLayer) -> list[KerasCall]:
         """Return the calls of a layer: of one that may be left out all that it reads."""
         try:
             return super().calls(old)
@@ -126,7 +124,7 @@ class Writer(Walk[Value]):
             if not self.partial:
                 raise
             self.unread[old.name] = error
-            return [ExportCall(call.sources()) for call in calls_of(old.entry, "the configuration")] or [ExportCall()]
+            return [KerasCall(call.sources()) for call in calls_of(old.entry, "the configuration")] or [KerasCall()]
 
     def _left_out(
         self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
@@ -140,7 +138,7 @@ class Writer(Walk[Value]):
         self.scope.add("left out", facts.name, values, outputs, error=error)
         return outputs
 
-    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: ExportCall) -> list[Value]:
+    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
@@ -173,7 +171,7 @@ class Writer(Walk[Value]):
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
             outputs = tell(self, facts, values)
         facts.finish()
-        hand_on(self, facts, values, outputs, behind_one_another)
+        hand_on(self, facts, values, outputs)
         return outputs
 
     def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -187,7 +185,7 @@ class Writer(Walk[Value]):
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:
                 self.masks[x.name] = mask
-            return self._layer(_Renamed(inside, facts.name), [x], ExportCall())  # they work on the last axis alone
+            return self._layer(_Renamed(inside, facts.name), [x], KerasCall())  # they work on the last axis alone
         flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]
@@ -196,7 +194,7 @@ class Writer(Walk[Value]):
             self.scope.add("steps to batch", "", [mask], [self.masks[flat.name]])
         elif mask is not None:
             self.masks[x.name] = mask
-        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], ExportCall())
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], KerasCall())
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import product
 from rnnconvert.scaffolding.description import Node, Value
 
@@ -15,7 +15,7 @@ _FAR = 1e9
 """What scores of steps that are not seen are lowered by."""
 
 
-def _earlier(g: Graph, label: str, query: Value, key: Value) -> str:
+def _earlier(g: GraphWriter, label: str, query: Value, key: Value) -> str:
     """Add whether a step of the query (rows) may see a step of the key (columns): those up to its own."""
     bounds = [g.shared(f"index_{n}", np.array(n, np.int64)) for n in (0, 1)]
     counts = [g.add("Squeeze", [g.size(value, 1)], f"{label}/steps") for value in (query, key)]
@@ -23,12 +23,12 @@ def _earlier(g: Graph, label: str, query: Value, key: Value) -> str:
     return g.add("GreaterOrEqual", [g.add("Unsqueeze", [rows, g.integers(1)], f"{label}/rows"), columns], f"{label}/earlier")
 
 
-def _wide(g: Graph, label: str, masks: Sequence[Value], axis: int) -> list[str]:
+def _wide(g: GraphWriter, label: str, masks: Sequence[Value], axis: int) -> list[str]:
     """Add masks over the steps of the query (axis 2) or of the key (axis 1) as such over both."""
     return [g.add("Unsqueeze", [g(mask), g.integers(axis)], f"{label}/wide") for mask in masks]
 
 
-def _attention(g: Graph, node: Node) -> None:
+def _attention(g: GraphWriter, node: Node) -> None:
     query, value, key = node.inputs
     label, scale = g.label(node), [g.constant(f"{g.label(node)}/scale", g.weights.numbers(g.path(node)))] if node.layer else []
     if node["mode"] == "dot":
@@ -54,11 +54,11 @@ def _attention(g: Graph, node: Node) -> None:
     output = g.add("MatMul", [weights, g(value)], f"{label}/attended")
     for asked in _wide(g, label, node.named.get("asked", ()), 2):
         output = g.add("Where", [asked, output, g.zero()], f"{label}/asked")
-    for given, name in zip(node.outputs, (output, weights), strict=False):
-        g.give(given, name)
+    for output_value, name in zip(node.outputs, (output, weights), strict=False):
+        g.give(output_value, name)
 
 
-def _heads(g: Graph, node: Node, x: Value, word: str, size: int, order: Sequence[int]) -> str:
+def _heads(g: GraphWriter, node: Node, x: Value, word: str, size: int, order: Sequence[int]) -> str:
     """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
     label = f"{g.label(node)}/{word}"
     output = product(g, label, g(x), g.parts(node, "dense", word))
@@ -66,7 +66,7 @@ def _heads(g: Graph, node: Node, x: Value, word: str, size: int, order: Sequence
     return g.transposed(output, order, label)
 
 
-def _multi_head(g: Graph, node: Node) -> None:
+def _multi_head(g: GraphWriter, node: Node) -> None:
     query, value, key = node.inputs
     label, size, value_size = g.label(node), node["size"], node["value_size"]
     rows = _heads(g, node, query, "query", size, [0, 2, 1, 3])
@@ -77,21 +77,21 @@ def _multi_head(g: Graph, node: Node) -> None:
         visible += _wide(g, label, node.named.get(word, ()), 1)
     visible += [g(mask) for mask in node.named.get("pairs", ())]
     visible += [_earlier(g, label, query, key)] if node["causal"] else []
-    shown = ""
+    seen = ""
     if visible:
-        shown = g.folded("And", visible, f"{label}/visible")
+        seen = g.folded("And", visible, f"{label}/visible")
         # Without batch or heads, truths over pairs of steps spread over both.
-        shown = g.add("Unsqueeze", [shown, g.integers(-3)], f"{label}/shown")
-        scores = g.add("Where", [shown, scores, g.number(-_FAR if node["zeros"] else -0.7 * 3.38953e38)], f"{label}/masked")
+        seen = g.add("Unsqueeze", [seen, g.integers(-3)], f"{label}/seen")
+        scores = g.add("Where", [seen, scores, g.number(-_FAR if node["zeros"] else -0.7 * 3.38953e38)], f"{label}/masked")
     weights = g.add("Softmax", [scores], f"{label}/weights", axis=-1)
-    if shown and node["zeros"]:
-        weights = g.add("Where", [shown, weights, g.zero()], f"{label}/kept")
+    if seen and node["zeros"]:
+        weights = g.add("Where", [seen, weights, g.zero()], f"{label}/kept")
     output = g.add("MatMul", [weights, _heads(g, node, value, "value", value_size, [0, 2, 1, 3])], f"{label}/attended")
     output = g.add("Transpose", [output], f"{label}/by_step", perm=[0, 2, 1, 3])
     output = g.add("Reshape", [output, g.integers(0, 0, node["heads"] * value_size)], f"{label}/joined")
     output = product(g, f"{label}/output", output, g.parts(node, "dense", "attention_output"))
-    for given, name in zip(node.outputs, (output, weights), strict=False):
-        g.give(given, name)
+    for output_value, name in zip(node.outputs, (output, weights), strict=False):
+        g.give(output_value, name)
 
 
 ATTENTION: Mapping[str, Rule] = {"attention": _attention, "multi_head": _multi_head}

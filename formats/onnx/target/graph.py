@@ -22,11 +22,11 @@ from rnnconvert.scaffolding.weights import LayerWeights
 
 OPSET = 17
 """With LayerNormalization; a runtime from 2022 on takes it."""
-Rule = Callable[["Graph", Node], None]
+Rule = Callable[["GraphWriter", Node], None]
 """Adds the ONNX nodes that a node of a description is."""
 
 
-class Graph(ProtoNodes):
+class GraphWriter(ProtoNodes):
     """An ONNX graph under construction.
 
     recurrent  its recurrent nodes, in words

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.scaffolding.description import Node
 
 
-def _dense(g: Graph, node: Node) -> None:
+def _dense(g: GraphWriter, node: Node) -> None:
     g.give(node.y, product(g, g.label(node), g(node.x), g.parts(node, "dense")))
 
 
-def product(g: Graph, label: str, x: str, parts: Mapping[str, Array]) -> str:
+def product(g: GraphWriter, label: str, x: str, parts: Mapping[str, Array]) -> str:
     """Add what a dense layer gives."""
     output = g.add("MatMul", [x, g.constant(f"{label}/kernel", parts["weight"].T)], f"{label}/product" if "bias" in parts else label)
     if "bias" not in parts:
@@ -24,7 +24,7 @@ def product(g: Graph, label: str, x: str, parts: Mapping[str, Array]) -> str:
     return g.add("Add", [output, g.constant(f"{label}/bias", parts["bias"])], label)
 
 
-def _embedding(g: Graph, node: Node) -> None:
+def _embedding(g: GraphWriter, node: Node) -> None:
     table = g.constant(f"{g.label(node)}/table", g.parts(node, "embedding")["weight"])
     # A number that is no index is cut off, as frameworks do it.
     g.put(node, "Gather", [table, g(node.x) if node.x.dtype in ("int32", "int64") else g.cast(g(node.x), "int64", g.label(node))])
@@ -39,7 +39,7 @@ _PLAIN = {
 _ALPHA = {"elu": "Elu", "leaky_relu": "LeakyRelu", "celu": "Celu"}
 
 
-def _activation(g: Graph, node: Node) -> None:
+def _activation(g: GraphWriter, node: Node) -> None:
     name, x, label = node["name"], g(node.x), g.label(node)
     if name in _PLAIN:
         g.put(node, _PLAIN[name], [x])
@@ -55,13 +55,13 @@ def _activation(g: Graph, node: Node) -> None:
         raise g.refused(node, f"the activation {name!r}", "no ONNX operator is known for it")
 
 
-def _gelu(g: Graph, node: Node, x: str, label: str) -> str:
+def _gelu(g: GraphWriter, node: Node, x: str, label: str) -> str:
     error = g.add("Erf", [g.add("Div", [x, g.number(math.sqrt(2))], f"{label}/scaled")], f"{label}/erf")
     share = g.add("Mul", [g.add("Add", [error, g.number(1)], f"{label}/sum"), g.number(0.5)], f"{label}/share")
     return g.add("Mul", [x, share], label)
 
 
-def _gelu_tanh(g: Graph, node: Node, x: str, label: str) -> str:
+def _gelu_tanh(g: GraphWriter, node: Node, x: str, label: str) -> str:
     cube = g.add("Mul", [g.add("Mul", [x, x], f"{label}/square"), x], f"{label}/cube")
     inner = g.add("Add", [x, g.add("Mul", [cube, g.number(0.044715)], f"{label}/small")], f"{label}/inner")
     bent = g.add("Tanh", [g.add("Mul", [inner, g.number(math.sqrt(2 / math.pi))], f"{label}/scaled")], f"{label}/tanh")
@@ -69,12 +69,12 @@ def _gelu_tanh(g: Graph, node: Node, x: str, label: str) -> str:
     return g.add("Mul", [x, share], label)
 
 
-def _mish(g: Graph, node: Node, x: str, label: str) -> str:
+def _mish(g: GraphWriter, node: Node, x: str, label: str) -> str:
     bent = g.add("Tanh", [g.add("Softplus", [x], f"{label}/softplus")], f"{label}/tanh")
     return g.add("Mul", [x, bent], label)
 
 
-def _bounded_relu(g: Graph, node: Node, x: str, label: str) -> str:
+def _bounded_relu(g: GraphWriter, node: Node, x: str, label: str) -> str:
     """Add Keras's ReLU: zero or sloped below a threshold, bounded above."""
     slope, threshold, highest = (node[key] for key in ("alpha", "threshold", "highest"))
     above = x if highest is None else g.add("Min", [x, g.number(highest)], f"{label}/bounded")
@@ -86,13 +86,11 @@ def _bounded_relu(g: Graph, node: Node, x: str, label: str) -> str:
     return g.add("Where", [reaches, above, below], label)
 
 
-_COMPOSED: Mapping[str, Callable[[Graph, Node, str, str], str]] = {
+_COMPOSED: Mapping[str, Callable[[GraphWriter, Node, str, str], str]] = {
     "silu": lambda g, node, x, label: g.add("Mul", [x, g.add("Sigmoid", [x], f"{label}/sigmoid")], label),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
-    "mish": lambda g, node, x, label: g.add(
-        "Mul", [x, g.add("Tanh", [g.add("Softplus", [x], f"{label}/softplus")], f"{label}/tanh")], label
-    ),
+    "mish": _mish,
     "relu6": lambda g, node, x, label: g.add("Clip", [x, g.number(0), g.number(6)], label),
     "square": lambda g, node, x, label: g.add("Mul", [x, x], label),
     "bounded_relu": _bounded_relu,
@@ -100,13 +98,13 @@ _COMPOSED: Mapping[str, Callable[[Graph, Node, str, str], str]] = {
 """The functions that are several operators."""
 
 
-def _prelu(g: Graph, node: Node) -> None:
+def _prelu(g: GraphWriter, node: Node) -> None:
     """Add slopes for the axes behind the batch, those of a file's own shape where they are not one a channel."""
     slopes = g.weights.numbers(g.path(node))
     g.put(node, "PRelu", [g(node.x), g.constant(f"{g.label(node)}/slopes", slopes.reshape(node["slopes"]))])
 
 
-def _prelu_first(g: Graph, node: Node) -> None:
+def _prelu_first(g: GraphWriter, node: Node) -> None:
     slopes, rank = g.parts(node, "prelu")["slope"], len(node.x.shape)
     shape = [-1 if axis == node["axis"] and node["size"] > 1 else 1 for axis in range(1, rank)]
     g.put(node, "PRelu", [g(node.x), g.constant(f"{g.label(node)}/slopes", slopes.reshape(shape))])
@@ -115,7 +113,7 @@ def _prelu_first(g: Graph, node: Node) -> None:
 # Norms
 
 
-def _scaled(g: Graph, label: str, x: str, parts: Mapping[str, Array], shape: Sequence[int]) -> str:
+def _scaled(g: GraphWriter, label: str, x: str, parts: Mapping[str, Array], shape: Sequence[int]) -> str:
     """Add a scale and a shift, spread over a shape, where there are such."""
     for operator, word in (("Mul", "scale"), ("Add", "shift")):
         if word in parts:
@@ -128,7 +126,7 @@ def _spread(node: Node, axis: int) -> list[int]:
     return [-1, *[1] * (len(node.x.shape) - 1 - axis)]
 
 
-def _batch_norm(g: Graph, node: Node) -> None:
+def _batch_norm(g: GraphWriter, node: Node) -> None:
     parts = g.parts(node, "batch_norm")
     mean, variance = (parts[word].astype(np.float64) for word in ("mean", "variance"))
     scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node["epsilon"])
@@ -137,7 +135,7 @@ def _batch_norm(g: Graph, node: Node) -> None:
     g.give(node.y, _scaled(g, g.label(node), g(node.x), rounded, _spread(node, node["axis"])))
 
 
-def _layer_norm(g: Graph, node: Node) -> None:
+def _layer_norm(g: GraphWriter, node: Node) -> None:
     label, parts = g.label(node), g.parts(node, "layer_norm") if node["scale"] or node["shift"] else {}
     scale = parts.get("scale", np.ones(node["sizes"], np.float32))
     inputs = [g(node.x), g.constant(f"{label}/scale", scale)]
@@ -145,14 +143,14 @@ def _layer_norm(g: Graph, node: Node) -> None:
     g.put(node, "LayerNormalization", inputs, axis=-len(node["sizes"]), epsilon=float(node["epsilon"]))
 
 
-def _inverse_root(g: Graph, label: str, square: str, epsilon: float) -> str:
+def _inverse_root(g: GraphWriter, label: str, square: str, epsilon: float) -> str:
     """Add one over the root of a variance."""
     return g.add(
         "Reciprocal", [g.add("Sqrt", [g.add("Add", [square, g.number(epsilon)], f"{label}/safe")], f"{label}/root")], f"{label}/inverse"
     )
 
 
-def _rms_norm(g: Graph, node: Node) -> None:
+def _rms_norm(g: GraphWriter, node: Node) -> None:
     label, x, axes = g.label(node), g(node.x), list(range(-len(node["sizes"]), 0))
     mean = g.add("ReduceMean", [g.add("Mul", [x, x], f"{label}/square")], f"{label}/mean", axes=axes, keepdims=1)
     output = g.add("Mul", [x, _inverse_root(g, label, mean, node["epsilon"])], f"{label}/normal")
@@ -160,7 +158,7 @@ def _rms_norm(g: Graph, node: Node) -> None:
     g.give(node.y, _scaled(g, label, output, parts, node["sizes"]))
 
 
-def normal(g: Graph, label: str, x: str, axes: Sequence[int], epsilon: float) -> str:
+def normal(g: GraphWriter, label: str, x: str, axes: Sequence[int], epsilon: float) -> str:
     """Add a tensor with the mean zero and the variance one over some axes."""
     centred = g.add("Sub", [x, g.add("ReduceMean", [x], f"{label}/mean", axes=list(axes), keepdims=1)], f"{label}/centred")
     square = g.add("Mul", [centred, centred], f"{label}/square")
@@ -168,7 +166,7 @@ def normal(g: Graph, label: str, x: str, axes: Sequence[int], epsilon: float) ->
     return g.add("Mul", [centred, _inverse_root(g, label, variance, epsilon)], f"{label}/normal")
 
 
-def _group_norm(g: Graph, node: Node) -> None:
+def _group_norm(g: GraphWriter, node: Node) -> None:
     """Add a norm over groups of channels, which are at the end."""
     label, groups, size = g.label(node), node["groups"], node["size"]
     parted = g.add("Reshape", [g(node.x), g.integers(0, -1, groups, size // groups)], f"{label}/groups")
@@ -178,7 +176,7 @@ def _group_norm(g: Graph, node: Node) -> None:
     g.give(node.y, _scaled(g, label, output, parts, [-1]))
 
 
-def _group_norm_first(g: Graph, node: Node) -> None:
+def _group_norm_first(g: GraphWriter, node: Node) -> None:
     """Add a norm over groups of channels, which are behind the batch."""
     label, groups = g.label(node), node["groups"]
     parted = g.add("Reshape", [g(node.x), g.integers(0, groups, -1)], f"{label}/groups")
@@ -186,7 +184,7 @@ def _group_norm_first(g: Graph, node: Node) -> None:
     g.give(node.y, _scaled(g, label, output, g.parts(node, "group_norm"), _spread(node, 1)))
 
 
-def _instance_norm(g: Graph, node: Node) -> None:
+def _instance_norm(g: GraphWriter, node: Node) -> None:
     label, parts = g.label(node), g.parts(node, "instance_norm")
     numbers = {
         word: parts.get(word, default(node["size"], dtype=np.float32)) for word, default in (("scale", np.ones), ("shift", np.zeros))
@@ -195,17 +193,17 @@ def _instance_norm(g: Graph, node: Node) -> None:
     g.put(node, "InstanceNormalization", inputs, epsilon=float(node["epsilon"]))
 
 
-def unit(g: Graph, label: str, x: str, axes: Sequence[int], epsilon: float) -> str:
+def unit(g: GraphWriter, label: str, x: str, axes: Sequence[int], epsilon: float) -> str:
     """Add what gives vectors the length one; a length below the epsilon counts as that."""
     length = g.add("ReduceL2", [x], f"{label}/length", axes=list(axes), keepdims=1)
     return g.add("Div", [x, g.add("Max", [length, g.number(epsilon)], f"{label}/safe")], f"{label}/unit")
 
 
-def _unit_norm(g: Graph, node: Node) -> None:
+def _unit_norm(g: GraphWriter, node: Node) -> None:
     g.give(node.y, unit(g, g.label(node), g(node.x), node["axes"], node["epsilon"]))
 
 
-def _rescale(g: Graph, node: Node) -> None:
+def _rescale(g: GraphWriter, node: Node) -> None:
     label, x = g.label(node), g.typed(node.x, "float32")
     x = g.add("Mul", [x, g.number(node["scale"])], f"{label}/scaled")
     g.give(node.y, g.add("Add", [x, g.number(node["shift"])], label) if node["shift"] else x)

@@ -15,7 +15,7 @@ from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.onnx.proto.write import write
 from rnnconvert.formats.onnx.target.attention import ATTENTION
-from rnnconvert.formats.onnx.target.graph import OPSET, Graph, Rule
+from rnnconvert.formats.onnx.target.graph import OPSET, GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import LAYERS
 from rnnconvert.formats.onnx.target.recurrent import recurrent
 from rnnconvert.formats.onnx.target.space import SPACE
@@ -25,7 +25,7 @@ from rnnconvert.scaffolding.weights import LayerWeights
 
 
 @dataclass(frozen=True)
-class OnnxGraph:
+class OnnxExport:
     """An ONNX model without its numbers, and these by name; what it reads and gives, its recurrent nodes, and notes, in words."""
 
     proto: onnx.ModelProto
@@ -46,11 +46,11 @@ class OnnxGraph:
         return sum(map(nbytes, self.arrays.values()))
 
     def write(self, path: Path) -> None:
-        """Write a new file; large numbers stream into a file beside it."""
+        """Write a new file; large numbers stream into a file next to it."""
         write(path, self.proto, self.arrays)
 
 
-def _model(g: Graph, node: Node) -> None:
+def _model(g: GraphWriter, node: Node) -> None:
     """Add what a model in the model gives: its nodes stand among those of the model around it."""
     scope = node["scope"]
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
@@ -64,12 +64,12 @@ RULES: Mapping[str, Rule] = {**LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurre
 """The kinds that are known."""
 
 
-def exported(description: Description, weights: LayerWeights) -> OnnxGraph:
+def exported(description: Description, weights: LayerWeights) -> OnnxExport:
     """Return a described model as an ONNX model.
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    graph, top = Graph(weights), description.scope
+    graph, top = GraphWriter(weights), description.scope
     inputs = []
     for value in top.inputs:
         name = graph.name(value.name)
@@ -88,7 +88,7 @@ def exported(description: Description, weights: LayerWeights) -> OnnxGraph:
         ir_version=8,
         producer_name="rnnconvert",
     )
-    return OnnxGraph(proto, graph.arrays, [*map(_described, inputs)], [*map(_described, outputs)], graph.recurrent, graph.notes)
+    return OnnxExport(proto, graph.arrays, [*map(_described, inputs)], [*map(_described, outputs)], graph.recurrent, graph.notes)
 
 
 def _tensor(name: str, value: Value, words: Mapping[str, str], word: str) -> onnx.ValueInfoProto:

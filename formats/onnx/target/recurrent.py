@@ -14,7 +14,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import CountedSteps
-from rnnconvert.formats.onnx.target.graph import Graph
+from rnnconvert.formats.onnx.target.graph import GraphWriter
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -25,7 +25,7 @@ _OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 
 
 @dataclass(frozen=True)
-class _Ran:
+class _NodeOutputs:
     """What one ONNX node gives.
 
     every    its outputs (time, directions, batch, units)
@@ -37,7 +37,7 @@ class _Ran:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _DirectionOutputs:
     """What one direction gives: its outputs (batch, time, units) in the order of time, and its last states (batch, units)."""
 
     every: str
@@ -45,7 +45,7 @@ class _Way:
     finals: Sequence[str]
 
 
-def recurrent(g: Graph, node: Node) -> None:
+def recurrent(g: GraphWriter, node: Node) -> None:
     """Add a recurrent layer."""
     if node["stateful"]:
         raise g.refused(
@@ -64,22 +64,22 @@ def recurrent(g: Graph, node: Node) -> None:
     per = 2 if directions[0].cell.kind == "lstm" else 1
     states = [g(value) for value in node.named.get("states", ())]
     if ways == 1 or unlike(node):
-        given = []
+        outputs_by_way = []
         for way, direction in enumerate(directions):
-            own, label = states[:per], g.label(node) if ways == 1 else f"{g.label(node)}/{WAYS[way]}"
+            initial, label = states[:per], g.label(node) if ways == 1 else f"{g.label(node)}/{WAYS[way]}"
             del states[:per]
-            ran = _run(g, node, label, [direction], counting, own)
-            given.append(_way(g, node, label, ran, 0, direction.reverse, counting, own))
+            ran = _run(g, node, label, [direction], counting, initial)
+            outputs_by_way.append(_way(g, node, label, ran, 0, direction.reverse, counting, initial))
     else:
         ran = _run(g, node, g.label(node), directions, counting, states)
         if node["sequences"] and node["merge"] == "concat" and counting is None:
             _side_by_side(g, node, ran)
             return
-        given = [
+        outputs_by_way = [
             _way(g, node, f"{g.label(node)}/{word}", ran, way, bool(way), counting, states[way * per : (way + 1) * per])
             for way, word in enumerate(WAYS)
         ]
-    _give(g, node, given, ways)
+    _give(g, node, outputs_by_way, ways)
 
 
 def _bare(direction: Direction, reverse: bool) -> Direction:
@@ -88,7 +88,9 @@ def _bare(direction: Direction, reverse: bool) -> Direction:
     return direction.with_arrays(states).replace(reverse=reverse)
 
 
-def _run(g: Graph, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]) -> _Ran:
+def _run(
+    g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]
+) -> _NodeOutputs:
     """Add the ONNX node of some directions.
 
     states  h, and c of an LSTM, for each direction; none for zeros
@@ -102,8 +104,8 @@ def _run(g: Graph, node: Node, label: str, directions: Sequence[Direction], coun
     inputs.append("" if counting is None else counting.lengths(g, label))
     per = 2 if kind == "lstm" else 1
     for word in range(per):
-        own = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
-        inputs.append("" if not own else own[0] if len(own) == 1 else g.add("Concat", own, f"{label}/initials", axis=0))
+        initial = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
+        inputs.append("" if not initial else initial[0] if len(initial) == 1 else g.add("Concat", initial, f"{label}/initials", axis=0))
     if "P" in packed:
         inputs += [*[""] * (7 - len(inputs)), g.constant(f"{label}/P", packed["P"])]
     while inputs[-1] == "":
@@ -117,12 +119,19 @@ def _run(g: Graph, node: Node, label: str, directions: Sequence[Direction], coun
             f"{name}: onnxruntime's {_OPERATORS[kind]} gives infinity for Softplus of numbers beyond 88, where the value is finite"
         )
     g.recurrent.append(f"{name} ({_OPERATORS[kind]} {single.input_size} -> {single.hidden_size})")
-    return _Ran(outputs[0], outputs[1:])
+    return _NodeOutputs(outputs[0], outputs[1:])
 
 
 def _way(
-    g: Graph, node: Node, label: str, ran: _Ran, way: int, backwards: bool, counting: CountedSteps | None, states: Sequence[str]
-) -> _Way:
+    g: GraphWriter,
+    node: Node,
+    label: str,
+    ran: _NodeOutputs,
+    way: int,
+    backwards: bool,
+    counting: CountedSteps | None,
+    states: Sequence[str],
+) -> _DirectionOutputs:
     """Return what one direction of a node gives."""
     index = g.shared(f"index_{way}", np.array(way, np.int64))
     ends = [g.add("Gather", [end, index], f"{label}/last", axis=0) for end in ran.ends]
@@ -134,14 +143,14 @@ def _way(
         finals = [counting.ended(g, label, *both) for both in zip(ends, first, strict=True)]
         last = counting.last(g, label, ends[0], backwards, zero)
     if not node["sequences"]:
-        return _Way("", last, finals)
+        return _DirectionOutputs("", last, finals)
     every = g.transposed(g.add("Gather", [ran.every, index], f"{label}/states", axis=1), [1, 0, 2], f"{label}/out")
     if counting is not None:
         every = counting.spread(g, label, every, backwards, zero)
-    return _Way(every, last, finals)
+    return _DirectionOutputs(every, last, finals)
 
 
-def _side_by_side(g: Graph, node: Node, ran: _Ran) -> None:
+def _side_by_side(g: GraphWriter, node: Node, ran: _NodeOutputs) -> None:
     """Let a layer give the outputs of both directions side by side, and its last states."""
     label = g.label(node)
     every = g.add("Transpose", [ran.every], f"{label}/out", perm=[2, 0, 1, 3])
@@ -153,10 +162,10 @@ def _side_by_side(g: Graph, node: Node, ran: _Ran) -> None:
         g.give(value, g.add("Gather", [ran.ends[word], index], f"{label}/last", axis=0))
 
 
-def _give(g: Graph, node: Node, given: Sequence[_Way], ways: int) -> None:
+def _give(g: GraphWriter, node: Node, outputs_by_way: Sequence[_DirectionOutputs], ways: int) -> None:
     """Let a layer give what comes of its directions."""
     merge, label = node["merge"], g.label(node)
-    outputs = [way.every if node["sequences"] else way.last for way in given]
+    outputs = [way.every if node["sequences"] else way.last for way in outputs_by_way]
     count = 2 if ways == 2 and merge is None else 1
     if ways == 1:
         output = outputs[0]
@@ -173,12 +182,12 @@ def _give(g: Graph, node: Node, given: Sequence[_Way], ways: int) -> None:
     elif merge is not None:
         joined = g.add("Mul" if merge == "mul" else "Add", outputs, f"{label}/joined")
         outputs = [g.add("Mul", [joined, g.number(0.5)], f"{label}/halved") if merge == "ave" else joined]
-    finals = [final for way in given for final in way.finals]
+    finals = [final for way in outputs_by_way for final in way.finals]
     for value, name in zip(node.outputs, [*outputs[:count], *finals], strict=False):
         g.give(value, name)
 
 
-def flipped(g: Graph, x: str, axes: Sequence[int], wanted: str) -> str:
+def flipped(g: GraphWriter, x: str, axes: Sequence[int], wanted: str) -> str:
     """Add a tensor that runs the other way along some axes."""
     ends = [np.iinfo(np.int64).min + 1] * len(axes)
     bounds = [g.integers(*[-1] * len(axes)), g.integers(*ends), g.integers(*axes), g.integers(*[-1] * len(axes))]

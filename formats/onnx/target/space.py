@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.scaffolding.channels import inverse, to_end
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.windows import reached
 
 
-def _front(g: Graph, node: Node) -> str:
+def _front(g: GraphWriter, node: Node) -> str:
     """Return what a layer with its channels at the end reads, with them behind the batch."""
     return g.transposed(g(node.x), inverse(to_end(len(node.x.shape))), f"{g.label(node)}/in")
 
 
-def _give_ended(g: Graph, node: Node, output: str) -> None:
+def _give_ended(g: GraphWriter, node: Node, output: str) -> None:
     """Let a layer give its output with its channels at the end."""
     g.give(node.y, g.transposed(output, to_end(len(node.y.shape)), g.label(node)))
 
@@ -40,7 +40,7 @@ def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [*(low for low, _ in pairs), *(high for _, high in pairs)]
 
 
-def _weights(g: Graph, node: Node, kind: str) -> list[str]:
+def _weights(g: GraphWriter, node: Node, kind: str) -> list[str]:
     return [g.constant(f"{g.label(node)}/{part}", array) for part, array in g.parts(node, kind).items()]
 
 
@@ -48,17 +48,17 @@ def _window(node: Node) -> dict[str, Any]:
     return {key: list(node[word]) for key, word in (("kernel_shape", "kernel"), ("strides", "strides"), ("dilations", "dilation"))}
 
 
-def _conv(g: Graph, node: Node) -> None:
+def _conv(g: GraphWriter, node: Node) -> None:
     pads = _pads(node, reached(node["kernel"], node["dilation"]))
     inputs = [_front(g, node), *_weights(g, node, "conv")]
     _give_ended(g, node, g.add("Conv", inputs, f"{g.label(node)}/convolved", group=node["groups"], **_window(node), **pads))
 
 
-def _conv_first(g: Graph, node: Node) -> None:
+def _conv_first(g: GraphWriter, node: Node) -> None:
     g.put(node, "Conv", [g(node.x), *_weights(g, node, "conv")], group=node["groups"], **_window(node), pads=_flat(node["pads"]))
 
 
-def _conv_transposed(g: Graph, node: Node) -> None:
+def _conv_transposed(g: GraphWriter, node: Node) -> None:
     over = [max(size, 0) for size in node["over"]]  # how far the last window reaches beyond its stride
     low = [size // 2 if node["padding"] == "same" else 0 for size in over]
     high = [size - first if node["padding"] == "same" else 0 for size, first in zip(over, low, strict=True)]
@@ -70,13 +70,13 @@ def _conv_transposed(g: Graph, node: Node) -> None:
     _give_ended(g, node, output)
 
 
-def _conv_transposed_first(g: Graph, node: Node) -> None:
+def _conv_transposed_first(g: GraphWriter, node: Node) -> None:
     inputs = [g(node.x), *_weights(g, node, "conv_transpose")]
     more = list(node["output_padding"])
     g.put(node, "ConvTranspose", inputs, **_window(node), pads=_flat(node["pads"]), output_padding=more, group=node["groups"])
 
 
-def _as_long(g: Graph, node: Node, before: str, after: str) -> str:
+def _as_long(g: GraphWriter, node: Node, before: str, after: str) -> str:
     """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and no framework does."""
     label, rank, size, strides = g.label(node), node["rank"], node["kernel"], node["strides"]
     shape = g.add("Shape", [before], f"{label}/size")
@@ -91,7 +91,7 @@ def _as_long(g: Graph, node: Node, before: str, after: str) -> str:
 _POOLS = {"max": "MaxPool", "average": "AveragePool"}
 
 
-def _pool(g: Graph, node: Node) -> None:
+def _pool(g: GraphWriter, node: Node) -> None:
     x, label, pads = _front(g, node), g.label(node), _pads(node, node["kernel"])
     window = {"kernel_shape": list(node["kernel"]), "strides": list(node["strides"])}
     output = g.add(_POOLS[node["operation"]], [x], f"{label}/pooled", **window, **pads)
@@ -100,7 +100,7 @@ def _pool(g: Graph, node: Node) -> None:
     _give_ended(g, node, output)
 
 
-def _pool_first(g: Graph, node: Node) -> None:
+def _pool_first(g: GraphWriter, node: Node) -> None:
     most, window = node["operation"] == "max", _window(node)
     if not most:
         del window["dilations"]  # since opset 19, and always ones
@@ -108,30 +108,30 @@ def _pool_first(g: Graph, node: Node) -> None:
     g.put(node, _POOLS[node["operation"]], [g(node.x)], **window, pads=_flat(node["pads"]), ceil_mode=int(node["ceil"]))
 
 
-def _whole(node: Node) -> list[tuple[int, int]]:
+def _pairs_of_all(node: Node) -> list[tuple[int, int]]:
     """Return pairs for all axes: those of space alone stand between the batch and the channels."""
     pairs = [tuple(pair) for pair in node["pairs"]]
     return pairs if len(pairs) == len(node.x.shape) else [(0, 0), *pairs, (0, 0)]
 
 
-def _pad(g: Graph, node: Node) -> None:
-    g.put(node, "Pad", [g(node.x), g.integers(*_flat(_whole(node)))])
+def _pad(g: GraphWriter, node: Node) -> None:
+    g.put(node, "Pad", [g(node.x), g.integers(*_flat(_pairs_of_all(node)))])
 
 
-def _pad_axes(g: Graph, node: Node) -> None:
-    inputs = [g(node.x), g.integers(*_flat(_whole(node)))]
+def _pad_axes(g: GraphWriter, node: Node) -> None:
+    inputs = [g(node.x), g.integers(*_flat(_pairs_of_all(node)))]
     inputs += [g.number(node["number"], node.x.dtype)] if node["mode"] == "constant" else []
     g.put(node, "Pad", inputs, mode=node["mode"])
 
 
-def _crop(g: Graph, node: Node) -> None:
+def _crop(g: GraphWriter, node: Node) -> None:
     axes = range(1, len(node["pairs"]) + 1)
     starts = g.integers(*(low for low, _ in node["pairs"]))
     ends = g.integers(*(-high if high else np.iinfo(np.int64).max for _, high in node["pairs"]))
     g.put(node, "Slice", [g(node.x), starts, ends, g.integers(*axes)])
 
 
-def _upsample(g: Graph, node: Node) -> None:
+def _upsample(g: GraphWriter, node: Node) -> None:
     label, by = g.label(node), node["by"]
     wide = g.add("Unsqueeze", [g(node.x), g.integers(*range(2, 2 * len(by) + 1, 2))], f"{label}/wide")
     many = g.add("Expand", [wide, g.integers(1, *(n for size in by for n in (1, size)), 1)], f"{label}/repeated")

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.target.graph import Graph, Rule
+from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import unit
 from rnnconvert.formats.onnx.target.recurrent import flipped
 from rnnconvert.scaffolding.description import Length, Node, Value
@@ -33,7 +33,7 @@ _DIRECT = {
 _TRUTHS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
 
-def _operands(g: Graph, node: Node) -> tuple[list[str], str]:
+def _operands(g: GraphWriter, node: Node) -> tuple[list[str], str]:
     """Return what an elementwise node reads, all of one element type, and that type."""
     operation, operands = node["operation"], node["operands"]
     read = [node.inputs[value] for kind, value in operands if kind == "input"]
@@ -54,7 +54,7 @@ def _operands(g: Graph, node: Node) -> tuple[list[str], str]:
     return names, dtype
 
 
-def _elementwise(g: Graph, node: Node) -> None:
+def _elementwise(g: GraphWriter, node: Node) -> None:
     operation, label = node["operation"], g.label(node)
     names, dtype = _operands(g, node)
     if operation == "where":
@@ -67,50 +67,50 @@ def _elementwise(g: Graph, node: Node) -> None:
         raise g.refused(node, f"the operator {operation!r}", "no ONNX operator is known for it")
 
 
-def _one(g: Graph, label: str, names: Sequence[str]) -> str:
+def _ones(g: GraphWriter, label: str, names: Sequence[str]) -> str:
     """Add the number 1 for each number of a tensor."""
     shape = g.add("Shape", [names[0]], f"{label}/size")
     return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 1, [1], [1.0]))
 
 
-def _remainder(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
+def _remainder(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -> str:
     """Add a remainder of the divisor's sign."""
-    if whole:
+    if integers:
         return g.add("Mod", names, label)
     quotient = g.add("Floor", [g.add("Div", names, f"{label}/quotient")], f"{label}/whole")
     return g.add("Sub", [names[0], g.add("Mul", [quotient, names[1]], f"{label}/product")], label)
 
 
-def _cut_off(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
+def _cut_off(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -> str:
     """Add a quotient without its fraction."""
-    quotient = g.add("Div", names, label if whole else f"{label}/quotient")
-    if whole:
+    quotient = g.add("Div", names, label if integers else f"{label}/quotient")
+    if integers:
         return quotient
     size = g.add("Floor", [g.add("Abs", [quotient], f"{label}/size")], f"{label}/whole")
     return g.add("Mul", [g.add("Sign", [quotient], f"{label}/sign"), size], label)
 
 
-def _floor_divided(g: Graph, label: str, names: Sequence[str], whole: bool) -> str:
-    if not whole:
+def _floor_divided(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -> str:
+    if not integers:
         return g.add("Floor", [g.add("Div", names, f"{label}/quotient")], label)
     even = g.add("Sub", [names[0], g.add("Mod", names, f"{label}/rest")], f"{label}/even")
     return g.add("Div", [even, names[1]], label)
 
 
-_COMPOSED: Mapping[str, Callable[[Graph, str, Sequence[str], bool], str]] = {
-    "square": lambda g, label, names, whole: g.add("Mul", [names[0], names[0]], label),
-    "rsqrt": lambda g, label, names, whole: g.add("Reciprocal", [g.add("Sqrt", names, f"{label}/root")], label),
-    "not_equal": lambda g, label, names, whole: g.add("Not", [g.add("Equal", names, f"{label}/equal")], label),
-    "ones_like": lambda g, label, names, whole: _one(g, label, names),
+_COMPOSED: Mapping[str, Callable[[GraphWriter, str, Sequence[str], bool], str]] = {
+    "square": lambda g, label, names, integers: g.add("Mul", [names[0], names[0]], label),
+    "rsqrt": lambda g, label, names, integers: g.add("Reciprocal", [g.add("Sqrt", names, f"{label}/root")], label),
+    "not_equal": lambda g, label, names, integers: g.add("Not", [g.add("Equal", names, f"{label}/equal")], label),
+    "ones_like": lambda g, label, names, integers: _ones(g, label, names),
     "remainder": _remainder,
-    "remainder towards zero": lambda g, label, names, whole: g.add("Mod", names, label, fmod=1),
+    "remainder towards zero": lambda g, label, names, integers: g.add("Mod", names, label, fmod=1),
     "divide towards zero": _cut_off,
     "floor_divide": _floor_divided,
 }
 """The operators that are several nodes; each with whether it works on whole numbers."""
 
 
-def _arithmetic(g: Graph, node: Node) -> None:
+def _arithmetic(g: GraphWriter, node: Node) -> None:
     """Add sums and the like: a tensor of fewer axes gets new ones behind the batch."""
     rank, label, operation = len(node.y.shape), g.label(node), node["operation"]
     names = []
@@ -123,7 +123,7 @@ def _arithmetic(g: Graph, node: Node) -> None:
     g.give(node.y, g.add("Div", [output, g.number(len(names))], f"{label}/mean") if operation == "average" else output)
 
 
-def _clip(g: Graph, node: Node) -> None:
+def _clip(g: GraphWriter, node: Node) -> None:
     bounds = ["" if node[key] is None else g.number(node[key], node.x.dtype) for key in ("min", "max")]
     g.put(node, "Clip", [g(node.x), *bounds] if bounds[1] else [g(node.x), bounds[0]])
 
@@ -131,25 +131,25 @@ def _clip(g: Graph, node: Node) -> None:
 # Truths
 
 
-def _numbers(g: Graph, label: str, x: str) -> str:
+def _numbers(g: GraphWriter, label: str, x: str) -> str:
     return g.cast(x, "float32", f"{label}/numbers")
 
 
-def _some(g: Graph, label: str, x: str, axis: int, keep: bool, operator: str = "ReduceMax") -> str:
+def _some(g: GraphWriter, label: str, x: str, axis: int, keep: bool, operator: str = "ReduceMax") -> str:
     """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
     most = g.add(operator, [_numbers(g, label, x)], f"{label}/most", axes=[axis], keepdims=int(keep))
     return g.cast(most, "bool", label)
 
 
-def _filled(g: Graph, label: str, shape: str, truth: bool) -> str:
+def _filled(g: GraphWriter, label: str, shape: str, truth: bool) -> str:
     return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 9, [1], [truth]))
 
 
-def _mask(g: Graph, node: Node) -> None:
+def _mask(g: GraphWriter, node: Node) -> None:
     g.give(node.y, _truth(g, node, node["operation"], g.label(node)))
 
 
-def _truth(g: Graph, node: Node, operation: str, label: str) -> str:
+def _truth(g: GraphWriter, node: Node, operation: str, label: str) -> str:
     x, stated = g(node.x), node.settings
     if operation in _TRUTHS:
         number = g.number(stated["value"], node.x.dtype)
@@ -178,7 +178,7 @@ def _truth(g: Graph, node: Node, operation: str, label: str) -> str:
     raise g.refused(node, f"a mask by {operation!r}", "no ONNX operator is known for it")
 
 
-def _where(g: Graph, node: Node) -> None:
+def _where(g: GraphWriter, node: Node) -> None:
     """Add a tensor's numbers at the steps that count, and others elsewhere."""
     wide = g.add("Unsqueeze", [g(node.named["mask"][0]), g.integers(-1)], f"{g.label(node)}/wide")
     other = g(node.inputs[1]) if len(node.inputs) > 1 else g.number(float(node.settings.get("value", 0)))
@@ -188,15 +188,15 @@ def _where(g: Graph, node: Node) -> None:
 # Axes
 
 
-def _permute(g: Graph, node: Node) -> None:
+def _permute(g: GraphWriter, node: Node) -> None:
     g.put(node, "Transpose", [g(node.x)], perm=list(node["order"]))
 
 
-def _reshape(g: Graph, node: Node) -> None:
+def _reshape(g: GraphWriter, node: Node) -> None:
     g.put(node, "Reshape", [g(node.x), g.integers(0, *node["sizes"])])
 
 
-def _merge_axes(g: Graph, node: Node) -> None:
+def _merge_axes(g: GraphWriter, node: Node) -> None:
     start, stop, shape = node["start"], node["stop"], node.x.shape
     if stop == len(shape) - 1:
         g.put(node, "Reshape", [g(node.x), g.integers(*[0] * start, -1)])
@@ -205,7 +205,7 @@ def _merge_axes(g: Graph, node: Node) -> None:
     g.put(node, "Reshape", [g(node.x), g.lengths(node, (*[0] * start, -1, *behind), g.label(node))])
 
 
-def _split_axis(g: Graph, node: Node) -> None:
+def _split_axis(g: GraphWriter, node: Node) -> None:
     axis, shape = node["axis"], node.x.shape
     behind = [Length(((1, ((0, place),)),)) if shape[place] is None else shape[place] or 0 for place in range(axis + 1, len(shape))]
     g.reshaped(node, (*(Length(((1, ((0, place),)),)) for place in range(axis)), *node["lengths"], *behind))
@@ -216,30 +216,30 @@ def _squeezed(node: Node) -> list[int]:
     return [axis] if isinstance(axis, int) else list(axis)
 
 
-def _select(g: Graph, node: Node) -> None:
+def _select(g: GraphWriter, node: Node) -> None:
     index = g.shared(f"index_{node['index']}".replace("-", "m"), np.array(node["index"], np.int64))
     g.put(node, "Gather", [g(node.x), index], axis=node["axis"])
 
 
-def _select_between(g: Graph, node: Node) -> None:
+def _select_between(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     index = g.add("Squeeze", [g.length(node, node["index"], label)], f"{label}/index")
     g.put(node, "Gather", [g(node.x), index], axis=node["axis"])
 
 
-def _slice(g: Graph, node: Node) -> None:
+def _slice(g: GraphWriter, node: Node) -> None:
     start, end = (0 if node["start"] is None else node["start"]), (_END if node["end"] is None else node["end"])
     g.put(node, "Slice", [g(node.x), g.integers(start), g.integers(end), g.integers(node["axis"]), g.integers(node["step"])])
 
 
-def _slice_between(g: Graph, node: Node) -> None:
+def _slice_between(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     start, end = (default if node[key] is None else node[key] for key, default in (("start", 0), ("end", _END)))
     bounds = [g.length(node, bound, label) for bound in (start, end)]
     g.put(node, "Slice", [g(node.x), *bounds, g.integers(node["axis"]), g.integers(node["step"])])
 
 
-def _expand(g: Graph, node: Node) -> None:
+def _expand(g: GraphWriter, node: Node) -> None:
     """Add a tensor spread over lengths; where a length is the tensor's own, 1 leaves it."""
     shape, values = node.x.shape, node["lengths"]
     lead = len(values) - len(shape)
@@ -247,34 +247,34 @@ def _expand(g: Graph, node: Node) -> None:
     g.put(node, "Expand", [g(node.x), g.lengths(node, tuple(wanted), g.label(node))])
 
 
-def _repeat(g: Graph, node: Node) -> None:
+def _repeat(g: GraphWriter, node: Node) -> None:
     wide = g.add("Unsqueeze", [g(node.x), g.integers(1)], f"{g.label(node)}/wide")
     g.put(node, "Expand", [wide, g.integers(1, node["count"], 1)])
 
 
-def _concatenate(g: Graph, node: Node) -> None:
+def _concatenate(g: GraphWriter, node: Node) -> None:
     g.put(node, "Concat", [g.typed(value, node.y.dtype) for value in node.inputs], axis=node["axis"])
 
 
-def _stack(g: Graph, node: Node) -> None:
+def _stack(g: GraphWriter, node: Node) -> None:
     wide = [g.add("Unsqueeze", [g(value), g.integers(node["axis"])], f"{g.label(node)}/wide") for value in node.inputs]
     g.put(node, "Concat", wide, axis=node["axis"])
 
 
-def _split(g: Graph, node: Node) -> None:
+def _split(g: GraphWriter, node: Node) -> None:
     names = [g.name(f"{g.label(node)}/{number}") for number in range(len(node.outputs))]
     g.node("Split", [g(node.x), g.integers(*node["sizes"])], names, names[0], axis=node["axis"])
     for value, name in zip(node.outputs, names, strict=True):
         g.give(value, name)
 
 
-def _steps_to_batch(g: Graph, node: Node) -> None:
+def _steps_to_batch(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     below = g.add("Slice", [g.shape_of(node.x), g.integers(2), g.integers(_END)], f"{label}/below")
     g.put(node, "Reshape", [g(node.x), g.add("Concat", [g.integers(-1), below], f"{label}/steps_shape", axis=0)])
 
 
-def _batch_to_steps(g: Graph, node: Node) -> None:
+def _batch_to_steps(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     start = g.add("Slice", [g.shape_of(node.inputs[1]), g.integers(0), g.integers(2)], f"{label}/batch_and_time")
     inside = g.add("Slice", [g.shape_of(node.x), g.integers(1), g.integers(_END)], f"{label}/inside")
@@ -286,7 +286,7 @@ def _batch_to_steps(g: Graph, node: Node) -> None:
 _REDUCED = {"max": "ReduceMax", "min": "ReduceMin", "mean": "ReduceMean", "prod": "ReduceProd", "sum": "ReduceSum"}
 
 
-def _reduce(g: Graph, node: Node) -> None:
+def _reduce(g: GraphWriter, node: Node) -> None:
     label, keep, operation, axes = g.label(node), int(node["keep"]), node["operation"], list(node["axes"])
     if node.named.get("mask"):  # the mean over the steps that count; not a number where none does
         wide = g.add("Unsqueeze", [g(node.named["mask"][0]), g.integers(2)], f"{label}/mask")
@@ -304,42 +304,42 @@ def _reduce(g: Graph, node: Node) -> None:
         raise g.refused(node, f"a reduction by {operation!r}", "no ONNX operator is known for it")
 
 
-def _arg(g: Graph, node: Node) -> None:
+def _arg(g: GraphWriter, node: Node) -> None:
     operator = {"argmax": "ArgMax", "argmin": "ArgMin"}[node["operation"]]
     g.put(node, operator, [g(node.x)], axis=node["axis"], keepdims=int(node["keep"]))
 
 
-def _top(g: Graph, node: Node) -> None:
+def _top(g: GraphWriter, node: Node) -> None:
     names = [g.name(f"{g.label(node)}/{word}") for word in ("values", "indices")]
     g.node("TopK", [g(node.x), g.integers(node["count"])], names, names[0], axis=node["axis"], largest=int(node["largest"]))
     for value, name in zip(node.outputs, names, strict=True):
         g.give(value, name)
 
 
-def _cumulative(g: Graph, node: Node) -> None:
+def _cumulative(g: GraphWriter, node: Node) -> None:
     axis = g.shared(f"index_{node['axis']}".replace("-", "m"), np.array(node["axis"], np.int64))
     g.put(node, "CumSum", [g(node.x), axis])
 
 
-def _triangle(g: Graph, node: Node) -> None:
+def _triangle(g: GraphWriter, node: Node) -> None:
     diagonal = g.shared(f"index_{node['diagonal']}".replace("-", "m"), np.array(node["diagonal"], np.int64))
     typed = g(node.x) if node.x.dtype != "bool" else g.cast(g(node.x), "int64", g.label(node))
     output = g.add("Trilu", [typed, diagonal], g.label(node), upper=int(node["upper"]))
     g.give(node.y, g.cast(output, "bool", output) if node.x.dtype == "bool" else output)
 
 
-def _one_hot(g: Graph, node: Node) -> None:
+def _one_hot(g: GraphWriter, node: Node) -> None:
     dtype = np.dtype(node.y.dtype)
     depth = g.shared(f"index_{node['count']}", np.array(node["count"], np.int64))
     ends = g.shared(f"off_and_on_{dtype.name}", np.array([0, 1], dtype))
     g.put(node, "OneHot", [g.typed(node.x, "int64"), depth, ends])
 
 
-def _matmul(g: Graph, node: Node) -> None:
+def _matmul(g: GraphWriter, node: Node) -> None:
     g.put(node, "MatMul", [g(value) for value in node.inputs])
 
 
-def _dot(g: Graph, node: Node) -> None:
+def _dot(g: GraphWriter, node: Node) -> None:
     """Add Keras's Dot: products of two tensors, summed over one axis of each."""
     label, names = g.label(node), [g(value) for value in node.inputs]
     if node["normalize"]:
@@ -352,24 +352,24 @@ def _dot(g: Graph, node: Node) -> None:
 # Stored numbers
 
 
-def _constant(g: Graph, node: Node) -> None:
+def _constant(g: GraphWriter, node: Node) -> None:
     g.give(node.y, g.constant(g.label(node), np.asarray(node["numbers"])))
 
 
-def _full(g: Graph, node: Node) -> None:
+def _full(g: GraphWriter, node: Node) -> None:
     dtype, label = np.dtype(node.y.dtype), g.label(node)
     number = helper.make_tensor("", helper.np_dtype_to_tensor_dtype(dtype), [1], np.array([node["number"]], dtype))
     g.put(node, "ConstantOfShape", [g.lengths(node, node["lengths"], label)], value=number)
 
 
-def _sizes(g: Graph, node: Node) -> None:
+def _sizes(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     output = g.lengths(node, node["lengths"], label)
     output = output if node.y.shape else g.add("Squeeze", [output], label)
     g.give(node.y, output if node.y.dtype == "int64" else g.cast(output, node.y.dtype, label))
 
 
-def _range(g: Graph, node: Node) -> None:
+def _range(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     bounds = [g.add("Squeeze", [g.length(node, node[key], label)], f"{label}/{key}") for key in ("start", "stop")]
     step = g.shared(f"index_{node['step']}", np.array(node["step"], np.int64))
@@ -377,22 +377,22 @@ def _range(g: Graph, node: Node) -> None:
     g.give(node.y, output if node.y.dtype == "int64" else g.cast(output, node.y.dtype, label))
 
 
-def _parameter(g: Graph, node: Node) -> None:
+def _parameter(g: GraphWriter, node: Node) -> None:
     g.give(node.y, g.constant(g.label(node), g.weights.numbers(g.path(node)).reshape(node["sizes"])))
 
 
-def _weight(g: Graph, node: Node) -> None:
+def _weight(g: GraphWriter, node: Node) -> None:
     """Add a layer's weight, as a tensor that the model reads otherwise."""
     part: Array = g.parts(node, node["of"])[node["array"]]
     g.give(node.y, g.constant(f"{g.label(node)}/{node['array']}", part))
 
 
-def _gather(g: Graph, node: Node) -> None:
+def _gather(g: GraphWriter, node: Node) -> None:
     index: Value = node.inputs[1]
     g.put(node, "Gather", [g(node.x), g.typed(index, "int64")], axis=node["axis"])
 
 
-def _gather_elements(g: Graph, node: Node) -> None:
+def _gather_elements(g: GraphWriter, node: Node) -> None:
     g.put(node, "GatherElements", [g(node.x), g.typed(node.inputs[1], "int64")], axis=node["axis"])
 
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.defaults import DEFAULTS
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.run_exact import MIXED
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
+from rnnconvert.scaffolding.description import Value
 
-TARGET = "ONNX"
-
+TARGET = "a model that is described"
 
 _HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
              "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
@@ -22,18 +21,6 @@ _HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batc
 
 
 _ENDINGS = ("_initializer", "_regularizer", "_constraint")
-
-
-@dataclass(frozen=True)
-class ModelTensor:
-    """A tensor of the model.
-
-    name   in the graph
-    shape  its axes, None for those that are open
-    """
-
-    name: str
-    shape: tuple[int | None, ...]
 
 
 def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedError:
@@ -55,7 +42,7 @@ class LayerFacts:
     old: SourceLayer
     config: Mapping[str, Any]
     used: set[str] = field(default_factory=set)
-    named: Mapping[str, Sequence[ModelTensor | None]] = field(default_factory=dict)
+    named: Mapping[str, Sequence[Value | None]] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -73,18 +60,7 @@ class LayerFacts:
         if (value := self.get(key, allowed[0])) not in allowed:
             raise refuse(self.name, f"{key} = {value!r}", f"only {' or '.join(map(repr, allowed))} is known here")
 
-    def array(self, word: str) -> Array | None:
-        """Return one of its weights."""
-        return self.old.arrays.get(word)
-
-    def weight(self, word: str) -> Array:
-        """Return one of its weights. Raises RefusedError where the file does not hold it."""
-        array = self.array(word)
-        if array is None:
-            raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
-        return array
-
-    def tensors(self, key: str) -> Sequence[ModelTensor]:
+    def tensors(self, key: str) -> Sequence[Value]:
         """Return the tensors that the call names."""
         self.used.add(f"call {key}")
         return [value for value in self.named.get(key, ()) if value is not None]
@@ -110,3 +86,10 @@ class LayerFacts:
         for key in (*self.named, *self.flags):
             if f"call {key}" not in self.used:
                 raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
+
+
+def one_input(facts: LayerFacts, values: Sequence[Value]) -> Value:
+    """Return the only input of a layer. Raises RefusedError for several."""
+    if len(values) != 1:
+        raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes one")
+    return values[0]

@@ -1,4 +1,4 @@
-"""How the layers of a Keras 3 model are called, and how the axes of its inputs and outputs are named in ONNX."""
+"""How the layers of a Keras 3 model are called."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import onnx
-
-from rnnconvert.formats.keras.export.layer_facts import refuse
+from rnnconvert.formats.keras.describe.layer_facts import refuse
 from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, calls_of, flat
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
-class ExportCall:
+class KerasCall:
     """One call of a layer.
 
     reads    the tensors that it is called on
@@ -39,15 +37,15 @@ class ExportCall:
         return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
 
 
-def calls(old: SourceLayer) -> list[ExportCall]:
+def calls(old: SourceLayer) -> list[KerasCall]:
     """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
     if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
         raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
-    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [ExportCall()]
+    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [KerasCall()]
 
 
-def _call(old: SourceLayer, arguments: Arguments) -> ExportCall:
-    call = ExportCall()
+def _call(old: SourceLayer, arguments: Arguments) -> KerasCall:
+    call = KerasCall()
     for number, value in enumerate(flat(arguments.places)):
         if isinstance(value, LayerOutput):
             call.reads.append(value)
@@ -76,14 +74,3 @@ def _slice(old: SourceLayer, config: Any) -> slice:
     if any(end is not None and type(end) is not int for end in ends):
         raise refuse(old.name, "an index by tensors", "only numbers are known here")
     return slice(*ends)
-
-
-def axes(shape: Sequence[int | None], name: str) -> list[Any]:
-    """Return the axes of an input or output: the first is the batch, an open second one the time of that input."""
-    return [(f"{name}_{n}" if n else "batch") if size is None else size for n, size in enumerate(shape)]
-
-
-def described(value: onnx.ValueInfoProto) -> str:
-    """Return an input or output with its axes."""
-    axes = ", ".join(axis.dim_param or str(axis.dim_value) for axis in value.type.tensor_type.shape.dim)
-    return f"{value.name} ({axes})"

@@ -1,4 +1,4 @@
-"""What the settings of Keras 3's layers mean for the shapes and axes of tensors: for ONNX and for written code alike."""
+"""What the settings of Keras 3's layers mean for the shapes and axes of tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 
 Lengths = tuple[int | None, ...]
 Way = TypeVar("Way")

@@ -1,1 +1,0 @@
-"""Whole Keras models as ONNX graphs."""
