@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
 import rnnconvert as rc
+from rnnconvert.scaffolding.inputs import drawn as inputs_drawn
+from rnnconvert.scaffolding.sources import described_source
 from tests.drawn import drawn, each
 from tests.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, recurrent, saved
 from tests.requirements import needed
@@ -53,6 +56,28 @@ def test_graphs_are_equal_or_refused_by_name(tmp_path: Path, target: str) -> Non
         assert rc.scaffold(path, target, written, verify=True).equal
 
     each(drawn(ALL, 60 if target == "pytorch" else 20, f"graphs {target}"), check)
+
+
+def test_graphs_are_written_as_graphs(tmp_path: Path) -> None:
+    """Every operator that is described is written: onnxruntime gives the same for both."""
+    runtime = needed("onnxruntime", "onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+
+    def check(name: str) -> None:
+        path = saved(tmp_path / f"{name}.onnx", *ALL[name])
+        rc.export_model(path, tmp_path / "again.onnx", force=True)
+        first, again = (runtime.InferenceSession(file, options) for file in (path, tmp_path / "again.onnx"))
+        for arrays in inputs_drawn(described_source(path).description):
+            ends = [
+                session.run(None, dict(zip([value.name for value in session.get_inputs()], arrays, strict=True)))
+                for session in (first, again)
+            ]
+            for expected, output in zip(*ends, strict=True):
+                assert output.dtype == expected.dtype
+                np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+    each(ALL, check)
 
 
 @pytest.mark.parametrize("target", TARGETS)

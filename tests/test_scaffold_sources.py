@@ -20,7 +20,7 @@ from tests.drawn import drawn, each
 from tests.onnx_graphs import numbers, op, recurrent, saved
 from tests.requirements import needed
 from tests.test_scaffold import module_at
-from tests.test_scaffold_targets import TARGETS, called, require, tagger
+from tests.test_scaffold_targets import TARGETS, as_graph, called, require, tagger
 
 CLOSE = 2e-5
 
@@ -61,30 +61,40 @@ def exported(kind: str, module: Any, embeds: bool, path: Path) -> Any:
 KINDS = ("onnx", "script", "trace", "program", "live")
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "onnx"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:::")  # torch.jit.trace warns of comparisons in torch's own modules
 def test_random_modules_are_equal_or_refused_by_name(tmp_path: Path, kind: str, target: str) -> None:
-    require(target)
+    if target != "onnx":
+        require(target)
 
     def check(seed: int) -> None:
         module, embeds = random_torch.module(seed, tmp_path)
         source = exported(kind, module, embeds, tmp_path / f"{kind}_{seed}")
         written = tmp_path / f"{kind}_{seed}_{target}.py"
+        x = random_torch.inputs(embeds, 2, 15 if kind in ("onnx", "script") else 12).numpy()  # other sizes than the example's
+        example = random_torch.inputs(embeds, 3, 12) if kind == "live" else None
+        if target == "onnx":
+            got, (wanted,) = (
+                as_graph(source, tmp_path / f"{seed}.onnx", example, x.ndim if kind in ("script", "trace") else None)(torch.as_tensor(x)),
+                called(module, "pytorch", [x]),
+            )
+            assert got.shape == wanted.shape and np.abs(got.numpy() - wanted).max() < CLOSE
+            return
         try:
-            rc.scaffold(source, target, written, example=random_torch.inputs(embeds, 3, 12) if kind == "live" else None)
+            rc.scaffold(source, target, written, example=example)
         except rc.RefusedError as error:
             reasons = "an open axis cut into parts", "a length that a run decides", "several open lengths", "a tensor of one axis"
             assert any(reason in str(error) for reason in reasons)
             assert not written.exists()
             return
         filled = module_at(written).load(source if kind == "live" else str(source))
-        x = random_torch.inputs(embeds, 2, 15 if kind in ("onnx", "script") else 12).numpy()  # other sizes than the example's
         (got,), (wanted,) = called(filled, target, [x]), called(module, "pytorch", [x])
         assert got.shape == wanted.shape
         assert np.abs(got - wanted).max() < CLOSE
 
-    each(drawn(range(200), 3 if target == "pytorch" else 1, f"scaffolded modules {kind} {target}"), check)
+    torch = needed("torch", "torch")
+    each(drawn(range(200), {"pytorch": 3, "onnx": 6}.get(target, 1), f"scaffolded modules {kind} {target}"), check)
 
 
 @pytest.mark.parametrize("kind", ["trace", "program"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ def called(model: Any, target: str, inputs: list[Any]) -> list[Any]:
         outputs = flax.jit(type(model).__call__)(model, *(numpy.asarray(x) for x in inputs))
     listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return [np.asarray(value.detach() if hasattr(value, "detach") else value) for value in listed]
+
+
+def as_graph(source: Any, path: Path, example: Sequence[Any] | None, axes: int | None = None) -> Any:
+    """Return a module as onnxruntime runs what export wrote of it; inputs that it refuses are a ValueError."""
+    torch, runtime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    rc.export_model(source, path, example=example, axes=axes, force=True)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(path, options)
+
+    def run(x: Any) -> Any:
+        try:
+            outputs = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        except Exception as error:
+            raise ValueError(str(error)) from None
+        tensors = tuple(torch.as_tensor(output) for output in outputs)
+        return tensors if len(tensors) > 1 else tensors[0]
+
+    return run
 
 
 def check_equal(model: Any, path: Path, written: Path, target: str) -> None:

@@ -285,6 +285,7 @@ class Description:
     roles    likewise what they are, where that is known: "batch" or "time"
     partial  whether what cannot be written is left out, and named in the file
     checks   what the written code checks of its inputs
+    open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     """
 
     scope: DescribedModel
@@ -295,3 +296,4 @@ class Description:
     roles: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
     checks: tuple[Check, ...] = ()
+    open_ranks: tuple[Value, ...] = ()

@@ -12,6 +12,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
@@ -180,7 +181,7 @@ def export_model(
         graph.nodes,
         tuple(graph.recurrent),
         graph.size,
-        notes=(*model.description.notes, *graph.notes, *_left_out(weights)),
+        notes=(*model.description.notes, *graph.notes, *_assumed(model.description), *_left_out(weights)),
     )
     if dry_run:
         return done
@@ -188,6 +189,13 @@ def export_model(
         graph.write(out)
         return done
     return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+
+
+def _assumed(description: Description) -> list[str]:
+    """Return a note on the axes of inputs that nobody stated: a graph takes one number of them alone."""
+    words = [f"{value.name} has {len(value.shape)}" for value in description.open_ranks]
+    note = f"the file does not state how many axes its inputs have, and the graph takes one number alone: {' and '.join(words)}"
+    return [f"{note}. Another number: {Flag('axes')}"] if words else []
 
 
 def _left_out(weights: LayerWeights) -> list[str]:

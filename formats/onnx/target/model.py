@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.onnx.proto.write import write
 from rnnconvert.formats.onnx.target.attention import ATTENTION
+from rnnconvert.formats.onnx.target.checks import fixed, fulfilled
 from rnnconvert.formats.onnx.target.graph import OPSET, GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import LAYERS
 from rnnconvert.formats.onnx.target.recurrent import recurrent
@@ -70,16 +71,22 @@ def exported(description: Description, weights: LayerWeights) -> OnnxExport:
     Raises RefusedError for a layer or a setting without an equivalent.
     """
     graph, top = GraphWriter(weights), description.scope
+    lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
     inputs = []
-    for value in top.inputs:
+    for number, value in enumerate(top.inputs):
         name = graph.name(value.name)
         graph.give(value, name)
-        inputs.append(_tensor(name, value, description.words, name))
+        shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
+        inputs.append(_tensor(name, replace(value, shape=shape), description.words, name))
+    one = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
     graph.run(top, RULES)
     outputs = []
     for number, value in enumerate(top.outputs):
         name = graph.name("output" if len(top.outputs) == 1 else f"output_{number}")
-        graph.node("Identity", [graph(value)], [name], name)
+        if one and value.shape:
+            graph.node("Expand", [graph(value), one], [name], name)
+        else:
+            graph.node("Identity", [graph(value)], [name], name)
         outputs.append(_tensor(name, value, description.words, name))
     graph.prune([output.name for output in outputs])
     proto = helper.make_model(

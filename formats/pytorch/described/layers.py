@@ -90,6 +90,8 @@ def _batch_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise r.build.refuse("a batch norm in training, or without statistics", "save the model in evaluation, model.eval()")
     (size,) = arrays[2].dims
     _float(x)
+    if x.rank < 2:
+        raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     return r.build.add_layer(
         "batch_norm",
@@ -130,6 +132,8 @@ def _group_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if weight is None or bias is None:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
     (size,) = weight.dims
+    if x.rank < 2:
+        raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     return r.build.add_layer(
         "group_norm first",

@@ -138,7 +138,7 @@ def _tried(
             if fits and not several:
                 break
         if fits:
-            return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0)
+            return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0, axes)
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
@@ -177,12 +177,18 @@ class _Fit:
 
 
 def _chosen(
-    fits: Sequence[_Fit], inputs: Sequence[Ref], usual_ranks: tuple[int, ...] | None, refused: RnnConvertError | None, tried: int
+    fits: Sequence[_Fit],
+    inputs: Sequence[Ref],
+    usual_ranks: tuple[int, ...] | None,
+    refused: RnnConvertError | None,
+    tried: int,
+    axes: Sequence[int],
 ) -> Description:
     """Return the first description of those that fit, which checks how many axes its inputs have where that matters.
 
     refused  why the first number of axes does not fit
     tried    how many numbers of axes were tried, 0 where that was not asked once some fitted
+    axes     the caller's numbers of axes
 
     Raises RefusedError where another number of axes is another model, or may be.
     """
@@ -199,14 +205,15 @@ def _chosen(
             "",
         )
     open_inputs = [(number, ref) for number, ref in enumerate(inputs) if ref.dims is None]
+    description = replace(fit.description, open_ranks=tuple(fit.description.scope.inputs[number] for number, _ in open_inputs if not axes))
     if len(alike) == tried or not open_inputs:
-        return fit.description
+        return description
     passing = alike if len(inputs) == 1 else [fit]
     texts = [" or ".join(f"{{0}} == {rank}" for rank in sorted({other.ranks[number] for other in passing})) for number, _ in open_inputs]
     checks = [Check(text, ((number, RANK),)) for text, (number, _) in zip(texts, open_inputs, strict=True)]
     conditions = " and ".join(check.spelled([ref.name for ref in inputs])[1] for check in checks)
     note = f"the file does not state how many axes its inputs have, and the code checks them: {conditions}"
-    return replace(fit.description, checks=(*checks, *fit.description.checks), notes=(note, *fit.description.notes))
+    return replace(description, checks=(*checks, *description.checks), notes=(note, *description.notes))
 
 
 def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int]) -> None:
