@@ -206,7 +206,7 @@ def test_a_model_that_cannot_run_is_not_called_equal(tmp_path: Path) -> None:
         for kind in ("Identity", "Neg")
     ]
     report = rc.verify(*paths, on=["onnxruntime-cpu"], cases=["default states"], explain=False)
-    assert report.verdict == "recurrent layers equal" and "the models were not run on the same inputs" in str(report)
+    assert report.verdict == "recurrent layers equal" and "not compared: what the whole models give" in " ".join(str(report).split())
     scalars = [
         _onnx(tmp_path / f"{number}.onnx", [make("Constant", [], ["k"], value_float=number), make("Mul", ["M", "k"], ["o"])])
         for number in (2.0, 3.0)
