@@ -29,14 +29,14 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
         with Path(local(path)).open("rb") as file:
             if not file.read(len(_NPY)).startswith((_NPY, *_ZIP)):
                 raise UnreadableError(path, "it is neither a .npy nor an .npz file: it begins otherwise", "Write it with np.savez.")
-        loaded: Any = np.load(local(path), allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return [("", _plain(path, "", loaded))]
-        arrays = []
-        with loaded:
+            file.seek(0)
+            loaded: Any = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return [("", _plain(path, "", loaded))]
+            arrays = []
             for name in loaded.files:
                 arrays.append((name, _plain(path, name, loaded[name])))
-        return arrays
+            return arrays
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -307,7 +307,7 @@ def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) ->
             bounds = np.iinfo(each.dtype)
             outside = next((value for value in (array.min(), array.max()) if not bounds.min <= value <= bounds.max), None)
             if outside is not None:
-                raise InputsError(f"its input {each.name} holds {each.dtype}, which does not hold {outside:g}")
+                raise InputsError(f"its input {each.name} holds {each.dtype}, which does not hold {outside}")
         if each.dims is None:
             continue
         if array.ndim != len(each.dims):

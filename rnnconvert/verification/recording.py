@@ -102,10 +102,11 @@ class Recording:
         return replace(self, inputs=inputs).trials(())
 
     def _others(self) -> Iterator[Trial]:
-        tables = max((rows or 0 for rows in self.rows), default=0)
-        most = min(_LARGEST_BATCH, tables // max((array.shape[1] for _, array in self.inputs if array.ndim > 1), default=1))
         yield Trial(self._varied(1.5, (_LESS, _MORE)), "longer")
-        yield Trial(self._varied(_LARGE, (most, 0)), "large")
+        # Of a table's rows as many as may be.
+        batch, time = next((array.shape[:2] for _, array in self.inputs if array.ndim > 1), (1, 1))
+        wanted = min(_LARGEST_BATCH, -(-max((rows or 0 for rows in self.rows), default=0) // time))
+        yield Trial(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
 
     def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
         """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.
@@ -152,7 +153,7 @@ _LARGE = 10.0
 """How many times larger inputs are tried: far from where functions are nearly straight, and beyond where values are clipped."""
 
 _LARGEST_BATCH = 256
-"""The largest batch with which the rows of a table are tried."""
+"""The largest batch in which the rows of a table are tried."""
 
 _FILLED = 2
 """How many steps of a sequence are filling."""
