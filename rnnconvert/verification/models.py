@@ -1,8 +1,9 @@
 """Both models run whole on the same inputs: what they give decides whether they are one model, whatever their layers are.
 
-The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, and once on
-longer ones. Outputs are paired by their names, otherwise by their order or by their values. Rounding explains as much as outputs
-move when every weight is about one unit in the last place off, in the model of the coarser element type.
+The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, then on others:
+longer, ten times as large, and with padding at the end of a sequence. Outputs are paired by their names, otherwise by their order or by
+their values. Rounding explains as much as outputs move when every weight is about one unit in the last place off, in the model of the
+coarser element type.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ _MORE, _LESS = 11, 2
 _LARGE = 10.0
 """How many times larger inputs are tried: far from where functions are nearly straight, and beyond where values are clipped."""
 
-_LARGEST_BATCH = 256
+_LARGEST_BATCH = 32
 """The largest batch in which the rows of a table are tried."""
 
 _FILLED = 2
