@@ -142,8 +142,8 @@ def test_files_that_hold_no_inputs(tmp_path: Path) -> None:
     np.savez(tmp_path / "complex.npz", a=x, b=x.astype(complex))
     np.savez(tmp_path / "words.npz", a=np.array(["x"]))
     np.savez(tmp_path / "empty.npz", a=x[:0])
-    whole = (tmp_path / "complex.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / "complex.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(content[: len(content) // 2])
     for name, words in {
         "text": "it is neither a .npy nor an .npz file",
         "objects": "its array 'b' holds objects of Python, which are not read",

@@ -376,9 +376,9 @@ def test_a_limit_explains_a_difference_only_where_there_is_none_without_it(tmp_p
         return [*before, layers.LSTM(4, stateful=stateful, name="l"), layers.Dense(2, name="head")]
 
     plain, softened = saved("plain", *stack()), saved("softened", *stack(), layers.Softmax())
-    masked, kept = saved("masked", *stack(layers.Masking())), saved("kept", *stack(stateful=True))
+    masked, carrying = saved("masked", *stack(layers.Masking())), saved("kept", *stack(stateful=True))
     assert word(masked, plain) == ("equal but for", ["mask"]) and word(masked, softened) == ("not equal", [])
-    assert word(kept, plain) == ("equal but for", ["states"]) and word(kept, softened) == ("not equal", [])
+    assert word(carrying, plain) == ("equal but for", ["states"]) and word(carrying, softened) == ("not equal", [])
 
 
 def test_outputs_of_other_shapes_and_in_another_order(tmp_path: Path) -> None:

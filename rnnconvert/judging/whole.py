@@ -45,7 +45,7 @@ class WholeJudge:
 
 
 def _moves(moved: Array, value: Array) -> Array:
-    """Return by how much an output moves; not at all where it is not finite either way: that it is not is no rounding."""
+    """Return by how much an output moves; not at all where it is not finite either way: rounding does not make it so."""
     with np.errstate(all="ignore"):
         gap = moved.astype(np.float64) - value.astype(np.float64)
     return np.where(np.isfinite(moved) | np.isfinite(value), gap, 0.0)

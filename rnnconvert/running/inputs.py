@@ -51,7 +51,7 @@ _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 
 def _plain(path: str | os.PathLike[str], name: str, array: Any) -> Array:
     if not isinstance(array, np.ndarray):
-        raise UnreadableError(path, f"{_called(name)} is no array of numpy's")
+        raise UnreadableError(path, f"{_called(name)} is not an array of numpy")
     if array.dtype.kind not in "biuf":
         raise UnreadableError(path, f"{_called(name)} holds {array.dtype}, and inputs are real numbers or true and false")
     if not array.size:

@@ -29,7 +29,7 @@ FAREWELL = 30.0
 """How many seconds a process may take to end after its last answer. A framework's threads may keep it alive."""
 
 
-class Worker:
+class ExecutorProcess:
     """The process of an executor, which begins anew after it has ended by itself: what one file does to it is not the next one's fault."""
 
     def __init__(self, executor: Executor, noise: Any) -> None:
@@ -90,7 +90,7 @@ class Process:
     timeout  how many seconds each request may take; None for what its size suggests
     """
 
-    def __init__(self, executor: Executor, worker: Worker) -> None:
+    def __init__(self, executor: Executor, worker: ExecutorProcess) -> None:
         self.executor, self.worker = executor, worker
         self.timeout: float | None = None
         self._late = 0.0
@@ -190,7 +190,7 @@ def running(executor: Executor) -> contextlib.AbstractContextManager[Process]:
 def started(executor: Executor) -> Iterator[Process]:
     """Yield a new process of an executor, which ends with the block."""
     with tempfile.TemporaryFile() as noise:
-        worker = Worker(executor, noise)
+        worker = ExecutorProcess(executor, noise)
         try:
             yield Process(executor, worker)
             with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):

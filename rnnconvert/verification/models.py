@@ -25,7 +25,7 @@ from rnnconvert.running.inputs import exchanged, in_order, orders
 from rnnconvert.running.models import ModelAnswer, ModelProcess, NamedArrays, RefusedInputsError
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.judgements import IMMENSE
-from rnnconvert.verification.recording import ModelsInputs, Recording, Trial, is_input, record
+from rnnconvert.verification.recording import ModelsInputs, Recording, TriedInputs, is_input, record
 from rnnconvert.verification.results import ModelsCompared
 from rnnconvert.verification.running import Subject, own_file
 
@@ -127,15 +127,15 @@ def compare_models(
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
     misfits: list[ModelsCompared] = []
     results: list[ModelsCompared] = []
-    for beside, trials, outcome in _runs(a, b, inputs):
+    for handover, trials, outcome in _runs(a, b, inputs):
         if isinstance(outcome, str):
             misfits.append(ModelsCompared("not compared", outcome))
             continue
-        result = beside.judged(outcome, trials, all(bare), tolerances)
+        result = handover.judged(outcome, trials, all(bare), tolerances)
         if result.status == "equal":
             return replace(result, executors=executors)
         if result.status == "not equal" and possible:
-            result = replace(result, explained=beside.explained(possible, all(bare), tolerances))
+            result = replace(result, explained=handover.explained(possible, all(bare), tolerances))
         results.append(result)
     # The most likely way to hand the inputs over stands first.
     chosen = next((result for result in results if result.explained), (results or misfits)[0])
@@ -143,7 +143,7 @@ def compare_models(
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _Handover:
     """Two models, and how one of them takes the inputs of the other.
 
     from_a  whether the inputs are A's
@@ -159,7 +159,7 @@ class _Beside:
         a, b = (self.giver, self.taker) if self.from_a else (self.taker, self.giver)
         return max((a, b), key=lambda model: epsilon(model.dtype))
 
-    def run(self, trials: Sequence[Trial], apart: bool = False) -> tuple[ModelAnswer, ModelAnswer]:
+    def run(self, trials: Sequence[TriedInputs], apart: bool = False) -> tuple[ModelAnswer, ModelAnswer]:
         """Return what both gave, A's first; one of them with other weights, too: the coarser, unless its weights cannot be moved.
 
         apart  whether each call begins anew
@@ -174,7 +174,7 @@ class _Beside:
             theirs = self.taker.model.run(by_taker, shakes=SHAKES, apart=apart)
         return (ours, theirs) if self.from_a else (theirs, ours)
 
-    def takes(self, trials: Sequence[Trial]) -> bool:
+    def takes(self, trials: Sequence[TriedInputs]) -> bool:
         """Return whether both run on these."""
         try:
             self.giver.model.run([trial.inputs for trial in trials])
@@ -184,7 +184,7 @@ class _Beside:
         return True
 
     def judged(
-        self, outcome: tuple[ModelAnswer, ModelAnswer], trials: Sequence[Trial], bare: bool, tolerances: Mapping[str, Tolerance]
+        self, outcome: tuple[ModelAnswer, ModelAnswer], trials: Sequence[TriedInputs], bare: bool, tolerances: Mapping[str, Tolerance]
     ) -> ModelsCompared:
         """Compare what both gave."""
         by_b = (self._coarser is self.taker) == self.from_a
@@ -207,30 +207,30 @@ class _Beside:
 
 def _runs(
     a: RunningModel, b: RunningModel, inputs: ModelsInputs | None
-) -> Iterator[tuple[_Beside, list[Trial], tuple[ModelAnswer, ModelAnswer] | str]]:
+) -> Iterator[tuple[_Handover, list[TriedInputs], tuple[ModelAnswer, ModelAnswer] | str]]:
     """Yield what both gave for each way to hand the inputs of one to the other, or why they did not run."""
     paddings = (padding for model in (a, b) for padding in model.recording.paddings if padding is not None)
     fillings = list(dict.fromkeys((0.0, *paddings)))
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
-        own = [Trial(own_inputs, "own")] if (own_inputs := _inputs_for(inputs, giver)) else []
+        own_inputs_tried = [TriedInputs(own_inputs, "own")] if (own_inputs := _inputs_for(inputs, giver)) else []
         trials = giver.recording.trials(fillings)
-        needed, more = [*trials[:2], *own], trials[2:]
+        needed, more = [*trials[:2], *own_inputs_tried], trials[2:]
         for handing in _handings(giver.recording, taker.recording):
-            beside = _Beside(giver, taker, handing, giver is a)
+            handover = _Handover(giver, taker, handing, giver is a)
             every = [*needed, *more]
             try:
                 try:
-                    outcome = beside.run(every)
+                    outcome = handover.run(every)
                 except RefusedInputsError:
                     # Which of the others both take is asked of each: a model of a fixed length may take all but one.
-                    every = [*needed, *(trial for trial in more if beside.takes(trials[:1]) and beside.takes([trial]))]
-                    outcome = beside.run(every)
+                    every = [*needed, *(trial for trial in more if handover.takes(trials[:1]) and handover.takes([trial]))]
+                    outcome = handover.run(every)
             except RefusedInputsError as misfit:
-                yield beside, every, f"{label} does not run on the inputs of the other: {misfit}"
+                yield handover, every, f"{label} does not run on the inputs of the other: {misfit}"
                 continue
             ran = True
-            yield beside, every, outcome
+            yield handover, every, outcome
         if ran:
             return
 

@@ -45,7 +45,7 @@ class ModelsInputs:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedInputs:
     """Inputs of one call.
 
     what  what they try: "" as drawn, "longer", "large", "padded" or "own"
@@ -84,14 +84,19 @@ class Recording:
     rounding: Mapping[str, str]
     ordered: bool
 
-    def trials(self, fillings: Iterable[float]) -> list[Trial]:
+    def trials(self, fillings: Iterable[float]) -> list[TriedInputs]:
         """Return inputs of calls one after the other: the same ones twice, then others of the same kind that show something else.
 
         fillings  what ends sequences
         """
-        return [Trial(self.inputs), Trial(self.inputs), *self._others(), *(Trial(self._filled(each), "padded") for each in fillings)]
+        return [
+            TriedInputs(self.inputs),
+            TriedInputs(self.inputs),
+            *self._others(),
+            *(TriedInputs(self._filled(each), "padded") for each in fillings),
+        ]
 
-    def full_trials(self) -> list[Trial]:
+    def full_trials(self) -> list[TriedInputs]:
         """Return the same without anything at the end of sequences that a model leaves out."""
         inputs = []
         for (name, array), padding in zip(self.inputs, self.paddings, strict=True):
@@ -101,12 +106,12 @@ class Recording:
             inputs.append((name, array))
         return replace(self, inputs=inputs).trials(())
 
-    def _others(self) -> Iterator[Trial]:
-        yield Trial(self._varied(1.5, (_LESS, _MORE)), "longer")
+    def _others(self) -> Iterator[TriedInputs]:
+        yield TriedInputs(self._varied(1.5, (_LESS, _MORE)), "longer")
         # Of a table's rows as many as may be.
         batch, time = next((array.shape[:2] for _, array in self.inputs if array.ndim > 1), (1, 1))
         wanted = min(_LARGEST_BATCH, -(-max((rows or 0 for rows in self.rows), default=0) // time))
-        yield Trial(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
+        yield TriedInputs(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
 
     def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
         """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.
