@@ -288,6 +288,7 @@ SAMPLES: dict[str, Callable[[Array, Callable[[Array], Array]], tuple[Array, Arra
     "input standardised by feature": lambda x, run: (3 * x + 2, run((x - x.mean(axis=(0, 1))) / x.std(axis=(0, 1)))),
     "output multiplied and shifted": lambda x, run: (x, 100 * run(x) + 3),
     "input reversed along axis 1": lambda x, run: (x, run(x[:, ::-1])),
+    "features reversed": lambda x, run: (x, run(x[..., ::-1])),
     "padding first": lambda x, run: (x, run(np.stack([np.roll(x[0], 3, axis=0), *x[1:]]))),
 }
 

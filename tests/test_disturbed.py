@@ -568,14 +568,14 @@ def test_processes_are_kept_until_they_end_are_spent_or_too_many(executor: Execu
 
     def used(executor: Executor) -> int:
         with parent.running(executor) as process:
-            return process._child.pid
+            return process.worker.process.pid
 
     with keeping():
         assert len({used(quiet) for _ in range(3)}) == 1
         assert used(executor) != used(executor)  # what a user wrote may keep anything
         with pytest.raises(KeyboardInterrupt), parent.running(quiet) as process:
             raise KeyboardInterrupt
-        assert process.ended and used(quiet) != process._child.pid
+        assert process.ended and used(quiet) != process.worker.process.pid
         last = used(quiet)
         os.kill(last, signal.SIGKILL)
         os.waitid(os.P_PID, last, os.WEXITED | os.WNOWAIT)
@@ -586,7 +586,7 @@ def test_processes_are_kept_until_they_end_are_spent_or_too_many(executor: Execu
     pids = []
     for each in (quiet, quiet, quiet, other, quiet):
         with keeper.running(each) as process:
-            pids.append(process._child.pid)
+            pids.append(process.worker.process.pid)
     keeper.end()
     assert pids[0] == pids[1] and len(set(pids)) == 4 and process.ended
 

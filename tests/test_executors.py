@@ -691,12 +691,17 @@ def test_a_process_that_refuses_or_fails_goes_on(own_executor: Path) -> None:
         assert answer["hidden"] is None
 
 
-def test_a_process_that_dies_leaves_its_last_words(own_executor: Path) -> None:
+def test_a_process_that_dies_leaves_its_last_words_and_begins_anew(own_executor: Path) -> None:
     with running(Executor("mine", str(own_executor), "own")) as worker:
         with pytest.raises(ExecutorError, match="its process ended with 3") as raised:
             asked_to("die", worker)
         assert "last words" in raised.value.trace
         assert not raised.value.refused
+        # What one request does to it is not the next one's fault.
+        np.testing.assert_array_equal(asked_to("answer", worker)["y"], np.full((2, 1, 1), 2.0))
+        with pytest.raises(ExecutorError, match="its process ended with 3"):
+            asked_to("die", worker)
+        worker.kill()
         with pytest.raises(ExecutorError, match="its process ended with 3"):
             asked_to("answer", worker)
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import UsageError
+from rnnconvert.running.inputs import read_inputs
 from tests.requirements import needed
 
 keras: Any = needed("keras", "keras")
@@ -76,6 +77,8 @@ def test_inputs_that_a_model_does_not_take(tmp_path: Path) -> None:
         ("verify", "axis 2 of its input features is 3, got 4", {"codes": codes, "features": np.zeros((2, 9, 4), np.float32)}),
         ("verify", "it takes 2 inputs ('features', 'codes'), got 1", {"other": codes}),
         ("verify", "codes holds whole numbers (int32), got float64 with fractions", {"codes": codes + np.float32(0.5), "features": FAR}),
+        ("verify", "codes holds int32, which does not hold 8589934592", {"codes": codes.astype(np.int64) + 2**33, "features": FAR}),
+        ("verify", "has no input 'more': it takes 'features', 'codes'. Leave it out", {"codes": codes, "features": FAR, "more": FAR}),
         ("export", "takes 'features', 'codes'. Call them as it does", {"codes": codes, "feats": FAR}),
     ]
     for number, (command, words, arrays) in enumerate(wrong):
@@ -129,3 +132,26 @@ def test_a_filled_module_is_compared_on_a_file_of_inputs(tmp_path: Path) -> None
         target.head.bias.add_(1)
     assert not report.verify(str(tmp_path / "in.npz"))
     assert not report.verify({"scale": np.full((1, 1, 1), 3, np.float32), "x": FAR})
+
+
+def test_files_that_hold_no_inputs(tmp_path: Path) -> None:
+    """Objects, text, complex numbers, nothing at all: which array, and what it holds."""
+    x = np.zeros((2, 6, 3), np.float32)
+    (tmp_path / "text.npz").write_text("hello")
+    np.savez(tmp_path / "objects.npz", a=x, b=np.array([{}], object))
+    np.savez(tmp_path / "complex.npz", a=x, b=x.astype(complex))
+    np.savez(tmp_path / "words.npz", a=np.array(["x"]))
+    np.savez(tmp_path / "empty.npz", a=x[:0])
+    content = (tmp_path / "complex.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(content[: len(content) // 2])
+    for name, words in {
+        "text": "it is neither a .npy nor an .npz file",
+        "objects": "its array 'b' holds objects of Python, which are not read",
+        "complex": "its array 'b' holds complex128",
+        "words": "its array 'a' holds <U1",
+        "empty": "its array 'a' holds no number: its shape is (0, 6, 3)",
+        "cut": "is damaged",
+    }.items():
+        with pytest.raises(rc.UnreadableError) as error:
+            read_inputs(tmp_path / f"{name}.npz")
+        assert words in str(error.value) and "allow_pickle" not in str(error.value), str(error.value)

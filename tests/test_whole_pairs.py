@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import keras
 import numpy as np
 import onnx
 import pytest
+import torch
 
 import rnnconvert as rc
 from rnnconvert import reports
@@ -28,7 +31,7 @@ from tests import drawn as drawing
 from tests import report_documents as documents
 from tests.commands import call
 from tests.drawn import NotComparedError, drawn, each
-from tests.model_specs import CHANGES, INPUT, expected, keras_model, random_spec, save
+from tests.model_specs import CHANGES, INPUT, Spec, expected, keras_model, random_spec, save
 
 EXECUTORS = {".keras": "keras-tensorflow", ".onnx": "onnxruntime-cpu", ".pt": "torch-cpu", ".pt2": "torch-cpu"}
 ENDINGS = [
@@ -211,7 +214,7 @@ def test_a_model_that_cannot_run_is_not_called_equal(tmp_path: Path) -> None:
         for kind in ("Identity", "Neg")
     ]
     report = rc.verify(*paths, on=["onnxruntime-cpu"], cases=["default states"], explain=False)
-    assert report.verdict == "recurrent layers equal" and "the models were not run on the same inputs" in str(report)
+    assert report.verdict == "recurrent layers equal" and "not compared: what the whole models give" in " ".join(str(report).split())
     scalars = [
         _onnx(tmp_path / f"{number}.onnx", [make("Constant", [], ["k"], value_float=number), make("Mul", ["M", "k"], ["o"])])
         for number in (2.0, 3.0)
@@ -240,3 +243,165 @@ def test_settings_that_another_layer_makes_up_for(tmp_path: Path) -> None:
             tmp_path / f"{a}.keras", tmp_path / f"{b}.keras", on=["keras-tensorflow"], cases=["default states"], explain=False
         )
         assert report.verdict == word, (a, b, str(report))
+
+
+NAMED = {
+    **dict.fromkeys(("head negated", "head rolled", "head's units rolled", "head's bias moved", "head's bias zero"), "head"),
+    **{"before changed": "before", "recurrence changed": "first", "one bias changed": "first"},
+    **dict.fromkeys(
+        ("input scaled", "scaled behind the first", "reversed behind the first", "softmax at the end", "scaled at the end", "doubled"), ""
+    ),
+}
+"""Which layer a change is in; "" for what lies between or around them."""
+
+
+def _changed(change: str, seed: int) -> tuple[Spec, Spec]:
+    """The first model from a seed on that has what a change is made to, and the changed one; their outputs are clearly apart."""
+    for number in range(seed, seed + 200):
+        spec = random_spec(number)
+        with contextlib.suppress(LookupError, StopIteration):
+            other = CHANGES[change](spec)
+            x = np.random.default_rng(number).normal(size=(4, 6, INPUT)).astype(np.float32)
+            if np.abs(expected(spec, x) - expected(other, x)).max() > LARGE:
+                return spec, other
+    raise AssertionError(change)
+
+
+def test_the_layer_that_differs_is_named_and_no_other(tmp_path: Path) -> None:
+    def check(case: tuple[tuple[str, str], str]) -> None:
+        endings, change = case
+        specs = _changed(change, random.Random(f"{drawing.SEED} {case}").randrange(1000))
+        paths = [save(spec, tmp_path / f"{label}{ending}") for spec, label, ending in zip(specs, "ab", endings, strict=True)]
+        report = rc.verify(*paths, cases=["default states"], explain=False)
+        text = "; ".join(report.document["reasons"])
+        named = {name for name in ("before", "first", "second", "head") if re.search(rf"\b{name}\b", text)}
+        assert report.verdict == "not equal" and named == {NAMED[change]} - {""}, (case, str(report))
+        assert ("lies between or around them" in text) == (not NAMED[change]), (case, text)
+
+    pairs = [(".keras", ".keras"), (".onnx", ".onnx"), (".pt", ".pt"), (".keras", ".onnx")]
+    each(drawn(itertools.product(pairs, NAMED), 6, "named", lambda case: case == ((".pt", ".pt"), "scaled at the end")), check)
+
+
+class Around(torch.nn.Module):
+    """A GRU and a dense layer, with functions of what they read and give; of numbers, or of tokens by an embedding."""
+
+    def __init__(self, behind: Callable[..., Any] = lambda y, x: y, before: Callable[[Any], Any] = lambda x: x, tokens: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.before, self.behind = before, behind
+        self.table = torch.nn.Embedding(tokens, INPUT) if tokens else None
+        self.rnn, self.head = torch.nn.GRU(INPUT, 4, batch_first=True), torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        read = self.before(x) if self.table is None else self.table(x)
+        return self.behind(self.head(self.rnn(read)[0]), x)
+
+    def saved(self, path: Path) -> Path:
+        x = torch.zeros(2, 6, INPUT) if self.table is None else torch.ones(2, 6, dtype=torch.int64)
+        if path.suffix == ".pt":
+            torch.jit.trace(self.eval(), x, check_trace=False).save(path)
+        else:
+            axes = {"x": {0: "batch", 1: "time"}}
+            torch.onnx.export(self.eval(), (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes)
+        return path
+
+
+def _logarithm(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.log(y)
+
+
+FEW_INPUTS: dict[str, tuple[Callable[[], Around], Callable[[], Around], str]] = {
+    "clipped": (Around, lambda: Around(before=lambda x: x.clamp(-6, 6)), "on large inputs alone"),
+    "padding tokens": (
+        lambda: Around(tokens=20),
+        lambda: Around(lambda y, x: torch.where((x == 0).unsqueeze(-1), torch.zeros(()), y), tokens=20),
+        "on sequences that end with padding alone",
+    ),
+    "padding": (
+        Around,
+        lambda: Around(lambda y, x: torch.where((x == 0).all(-1, keepdim=True), torch.zeros(()), y)),
+        "on sequences that end with padding alone",
+    ),
+    "no number in A": (lambda: Around(_logarithm), lambda: Around(lambda y, x: torch.log(y.abs())), "is nan in A where it is"),
+    "no number in B": (lambda: Around(lambda y, x: torch.log(y.abs())), lambda: Around(_logarithm), "where it is nan in B"),
+    "infinite": (
+        lambda: Around(lambda y, x: torch.log(y.relu())),
+        lambda: Around(lambda y, x: torch.log(y.relu().clamp(min=1e-7))),
+        "is -inf in A where it is",
+    ),
+    "nothing": (lambda: Around(_logarithm), lambda: Around(_logarithm), ""),
+}
+
+
+def test_models_that_differ_for_large_or_padded_inputs_or_where_they_give_no_number(processes: dict[str, Process], tmp_path: Path) -> None:
+    def check(case: tuple[str, str]) -> None:
+        name, ending = case
+        *models, words = FEW_INPUTS[name]
+        paths = [model().saved(tmp_path / f"{label}{ending}") for label, model in zip("ab", models, strict=True)]
+        result = compared(paths[0], paths[1], processes, tmp_path)
+        assert result.status == ("not equal" if words else "equal") and words in result.reason, result
+
+    each(itertools.product(FEW_INPUTS, (".pt", ".onnx")), check)
+
+
+def test_a_model_of_one_sequence_runs_and_spoils_no_other(processes: dict[str, Process], tmp_path: Path) -> None:
+    """Torch itself ends the process where a state of one sequence meets several."""
+
+    class OfOne(Around):
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(self.rnn(x, torch.zeros(1, 1, 4))[0])
+
+        def saved(self, path: Path) -> Path:
+            torch.jit.trace(self.eval(), torch.zeros(1, 6, INPUT), check_trace=False).save(path)
+            return path
+
+    negated = OfOne()
+    negated.head.weight.data.neg_()
+    paths = [model.saved(tmp_path / f"{number}.pt") for number, model in enumerate((OfOne(), OfOne(), negated))]
+    assert compared(paths[0], paths[1], processes, tmp_path).status == "equal"
+    assert compared(paths[0], paths[2], processes, tmp_path).status == "not equal"
+
+
+def test_a_limit_explains_a_difference_only_where_there_is_none_without_it(tmp_path: Path) -> None:
+    """A mask, or a state that is carried, of one model alone; and beside it another activation."""
+    layers = keras.layers
+
+    def saved(name: str, *stack: Any) -> Path:
+        keras.utils.clear_session()
+        model = keras.Sequential([keras.Input(batch_shape=(2, 6, 3)), *stack])
+        model.set_weights([np.random.default_rng(array.size).normal(size=array.shape) for array in model.get_weights()])
+        model.save(tmp_path / f"{name}.keras")
+        return tmp_path / f"{name}.keras"
+
+    def word(a: Path, b: Path) -> tuple[str, list[str]]:
+        report = rc.verify(a, b, on=["keras-tensorflow"], cases=["default states"], explain=False)
+        return report.verdict, report.document["whole"]["explained"]
+
+    def stack(*before: Any, stateful: bool = False) -> list[Any]:
+        return [*before, layers.LSTM(4, stateful=stateful, name="l"), layers.Dense(2, name="head")]
+
+    plain, softened = saved("plain", *stack()), saved("softened", *stack(), layers.Softmax())
+    masked, carrying = saved("masked", *stack(layers.Masking())), saved("kept", *stack(stateful=True))
+    assert word(masked, plain) == ("equal but for", ["mask"]) and word(masked, softened) == ("not equal", [])
+    assert word(carrying, plain) == ("equal but for", ["states"]) and word(carrying, softened) == ("not equal", [])
+
+
+def test_outputs_of_other_shapes_and_in_another_order(tmp_path: Path) -> None:
+    def saved(name: str, units: int, outputs: Callable[[Any, Any], Any]) -> Path:
+        keras.utils.clear_session()
+        x = keras.Input((None, 3), name="x")
+        h = keras.layers.LSTM(4, name="l")(x)
+        heads = keras.layers.Dense(2, name="p")(h), keras.layers.Dense(units, name="q")(h)
+        model = keras.Model(x, outputs(*heads))
+        model.set_weights([np.random.default_rng(array.size).normal(size=array.shape) for array in model.get_weights()])
+        model.save(tmp_path / f"{name}.keras")
+        return tmp_path / f"{name}.keras"
+
+    pair = saved("list", 3, lambda p, q: [p, q])
+    for b, verdict, words in (
+        (saved("wide", 5, lambda p, q: [p, q]), "not equal", "A gives 'q (5, 3)', and B 'q (5, 5)'"),
+        (saved("turned", 3, lambda p, q: [q, p]), "equal but for", "its outputs stand in another order"),
+        (saved("named", 3, lambda p, q: {"q": q, "p": p}), "equal", ""),
+    ):
+        report = rc.verify(pair, b, on=["keras-tensorflow"], cases=["default states"], explain=False)
+        assert report.verdict == verdict and words in " ".join(str(report).split()), str(report)

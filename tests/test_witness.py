@@ -486,7 +486,8 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         results = Results("", "", layers={"a": LayerResults("a", "")})
         checkpoint = Checkpoint(str(tmp_path), "", {"a": stack})
         calls = [{"a": [{**call, **changes} for changes in run]} for run in runs]
-        recording = Recording("torch-cpu", calls if len(calls) > 1 else calls * 2, {}, [("", array) for array in inputs], [], {}, False, {})
+        named = [("", array) for array in inputs]
+        recording = Recording("torch-cpu", calls if len(calls) > 1 else calls * 2, {}, named, [], [], [], {}, False, {}, True)
         witness.judge(results, [Subject("A", checkpoint, ("a",), stack)], {"A": recording}, {})
         return results.layers["a"]
 

@@ -77,6 +77,7 @@ def run_whole(folder: str, seen: Any) -> None:
             results = runner.run(function.graph, [*fed, *function.captured_inputs])
             return {name: _array(tensor) for name, tensor in zip(names, results)}
 
+        seen.ordered = False
         seen.run(_inputs(function, variables, seen), call, reset, shake)
 
 
@@ -110,6 +111,7 @@ def _run_graph(folder: str, meta_graph: Any, seen: Any) -> None:
             values = session.run(results, dict(zip(places.values(), arrays)))
             return {name: _array(value) for name, value in values.items()}
 
+        seen.ordered = False
         seen.run(seen.calls(inputs), call)
 
 

@@ -45,7 +45,8 @@ def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None
             model, calls = _program(file, seen)
         else:
             model = _archive(file)
-            calls = _handed(model, seen) if seen.handed is not None else _accepted(model, seen)
+            with _kernels():  # torch's own end the process where states and sequences do not fit
+                calls = _handed(model, seen) if seen.handed is not None else _accepted(model, seen)
         named = _tensors_of(model)
         begun = {name: value.clone() for name, value in named.items()}
 
@@ -198,6 +199,7 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
     first.append(lambda: seen.draw((batch, time), "int64", rows))
     first += [floats(time, width) for width in widths]
     first += [floats(batch, width, time) for width in widths]
+    first += [*(floats(1, time, width) for width in widths), lambda: seen.draw((1, time), "int64", rows)]
     others: list[Callable[[], Array]] = [
         lambda: np.full((batch,), time),
         *(floats(1, batch, width) for width in widths),
@@ -297,8 +299,8 @@ def _plain(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _kernels(recorder: _Recorder) -> Iterator[None]:
-    """Let torch's recurrent operators record their calls."""
+def _kernels(recorder: _Recorder | None = None) -> Iterator[None]:
+    """Let torch's recurrent operators check what they are called on, and record it."""
     import torch
 
     library = torch.library.Library("aten", "IMPL")
@@ -313,11 +315,24 @@ def _kernels(recorder: _Recorder) -> Iterator[None]:
         library._destroy()
 
 
-def _recording(function: str, operator: Any, recorder: _Recorder) -> Callable[..., Any]:
+def _check_states(arguments: Sequence[Any], packed: bool) -> None:
+    """Raise ValueError for states of another number of sequences than a recurrent function reads."""
+    sequences = int(arguments[1][0]) if packed else int(arguments[0].shape[0 if arguments[8] else 1])
+    states = arguments[2 if packed else 1]
+    for state in states if isinstance(states, (list, tuple)) else [states]:
+        if state.shape[1] != sequences:
+            raise ValueError(f"it reads {sequences} sequences, and its state is that of {state.shape[1]}")
+
+
+def _recording(function: str, operator: Any, recorder: _Recorder | None) -> Callable[..., Any]:
     def kernel(*positional: Any, **named: Any) -> Any:
-        outputs = operator.decompose(*positional, **named)
         arguments = [*positional, *named.values()]
-        recorder.record(function, operator._overloadname == "data", arguments, outputs)
+        packed = operator._overloadname == "data"
+        if function in _SEQUENCES:
+            _check_states(arguments, packed)
+        outputs = operator.decompose(*positional, **named)
+        if recorder is not None:
+            recorder.record(function, packed, arguments, outputs)
         return outputs
 
     return kernel

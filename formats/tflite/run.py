@@ -67,6 +67,7 @@ def witness(request: Mapping[str, Any]) -> None:
         dims = [int(size) if size > 0 else None for size in detail["shape_signature"]]
         inputs.append(seen.input(name, dims, "float32" if detail["quantization"][0] else np.dtype(detail["dtype"]).name))
     calls = seen.calls(inputs)
+    seen.ordered = False  # converters order them as they like
 
     def call(arrays: Sequence[Array]) -> dict[str, Array]:
         ready.invoke(arrays)

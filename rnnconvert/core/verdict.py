@@ -41,8 +41,8 @@ Kind = Literal[
     "overflow",
 ]
 
-MAY_EXPLAIN: tuple[Kind, ...] = ("merge", "mask", "precision", "states", "stated", "whole", "overflow", "folded")
-"""Limits that may explain why whole models give something else although their layers agree."""
+EXPLAINING: tuple[Kind, ...] = ("mask", "precision", "states")
+"""Limits that may explain why whole models give something else although their layers agree: whether they do is tried."""
 
 _ASIDE = ("chosen", "caller", "cast", "sample", "others")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of

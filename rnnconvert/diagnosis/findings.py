@@ -10,7 +10,7 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers
 from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.printable import called, finite
-from rnnconvert.core.verdict import LAYERS, MAY_EXPLAIN, NOT_COMPARED, NOT_EQUAL, Limit, Scope, Verdict, not_chosen
+from rnnconvert.core.verdict import LAYERS, NOT_COMPARED, NOT_EQUAL, Limit, Scope, Verdict, not_chosen
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause
 from rnnconvert.diagnosis.models import UNEXPLAINED, ModelDiagnosis
 from rnnconvert.files.checkpoint import Checkpoint
@@ -48,9 +48,7 @@ class _TwoFiles(Generic[LayerFindings]):
             equal = equal and not self.others.settings
         elif self.model.sentences:  # what explains all of it shows that they could be compared
             equal = False
-        elif len(self.others.only_in) == 1:
-            limits.append(Limit("rest", "", f"with these the whole models give something else: {self.model.reason}"))
-        elif any(limit.kind in MAY_EXPLAIN for limit in limits):
+        elif self.model.masked and any(limit.kind == "mask" for limit in limits):
             limits.append(Limit("outputs", "", f"the whole models give something else: {self.model.reason}"))
         else:
             equal = False

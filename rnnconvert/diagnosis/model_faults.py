@@ -83,6 +83,10 @@ def _flipped(axis: int) -> Change:
     return lambda array: np.flip(array, axis).copy() if array.ndim > max(axis, 1) else None
 
 
+def _flipped_features(array: Array) -> Array | None:
+    return np.flip(array, -1).copy() if array.ndim > 2 and array.shape[-1] > 1 else None
+
+
 def _flipped_output(axis: int) -> Change:
     return lambda array: np.flip(array, axis).copy() if array.ndim > 2 else None
 
@@ -124,6 +128,7 @@ def _numbered(step: int) -> Change:
 
 
 _ORDER = "give both models their steps in one order"
+_FEATURES = "give both models the features of a step in one order"
 _BOTH = "give both models the same inputs: both standardised, or neither"
 
 EXCHANGED = ModelFault(
@@ -170,6 +175,8 @@ INPUT_FAULTS = (
         ModelFault(f"input reversed along axis {axis}", f"its input is reversed along axis {axis}", _ORDER, _flipped(axis))
         for axis in (1, 0)
     ),
+    ModelFault("features reversed", "the features of its input stand in reverse order", _FEATURES, _flipped_features),
+    *(),
     *(
         ModelFault(
             f"input and output reversed along axis {axis}",

@@ -84,6 +84,10 @@ class RunnableFile:
         shapes = self._file.shapes if len(self._file.shapes) == len(drawn) else ((),) * len(drawn)
         return [drawn, [_longer(array, shape) for array, shape in zip(drawn, shapes, strict=True)], [_filled(array) for array in drawn]]
 
+    def full_call(self) -> list[Array]:
+        """Return inputs of which it masks no step. Raises UsageError as `calls` does."""
+        return self._file.drawn(full=True)
+
     def run(self, calls: Sequence[Inputs], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()) -> ModelRuns:
         """Return what it gives for each call, begun anew. Raises UsageError for inputs that it does not take."""
         return ModelRuns(*self._file.apart([named(list(call)) for call in calls], shakes, changes))

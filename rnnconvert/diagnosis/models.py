@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -37,6 +37,7 @@ class ModelDiagnosis:
     fault      the names of the fault that explains the difference, of several joined by " and "; "" without one, or with several
     sentences  for people: what explains it, and what to do
     called     how B is called otherwise than A, in words
+    masked     whether the models differ only where they mask steps
     """
 
     status: Status
@@ -44,6 +45,7 @@ class ModelDiagnosis:
     fault: str = ""
     sentences: tuple[str, ...] = ()
     called: str = ""
+    masked: bool = False
 
 
 def diagnose_models(a: Checkpoint, b: Checkpoint) -> ModelDiagnosis | None:
@@ -74,7 +76,9 @@ def diagnose_models(a: Checkpoint, b: Checkpoint) -> ModelDiagnosis | None:
             except UsageError as error:
                 why = why or str(error)
         if tried:
-            return _of_two(tried, giver is opened, giver.recurrent_alone and taker.recurrent_alone)
+            result = _of_two(tried, giver is opened, giver.recurrent_alone and taker.recurrent_alone)
+            unexplained = result is not None and result.status == "not equal" and not result.sentences
+            return replace(result, masked=_equal_unmasked(giver, taker, tried[0][0])) if result is not None and unexplained else result
     return ModelDiagnosis("not compared", f"the models were not run on the same inputs ({why or 'they take other numbers of inputs'})")
 
 
@@ -99,6 +103,15 @@ def _searches(giver: RunnableFile, taker: RunnableFile, calls: Sequence[Inputs],
     return (ModelSearch(giver, calls, ours, calling.back(theirs), taker), ModelSearch(taker, handed, theirs, calling.back(ours), giver))
 
 
+def _equal_unmasked(giver: RunnableFile, taker: RunnableFile, calling: Calling) -> bool:
+    """Return whether two models give the same on inputs of which neither masks a step."""
+    try:
+        search, _ = _searches(giver, taker, [giver.full_call()], calling)
+    except UsageError:
+        return False
+    return search.equal and search.telling
+
+
 def _of_two(tried: Sequence[tuple[Calling, ModelSearch, ModelSearch]], from_a: bool, alone: bool) -> ModelDiagnosis | None:
     for calling, search, _ in tried:
         if search.equal and search.telling:
@@ -111,9 +124,9 @@ def _of_two(tried: Sequence[tuple[Calling, ModelSearch, ModelSearch]], from_a: b
             break
         label, other = ("A", "B") if from_a == (side == 0) else ("B", "A")
         for calling, *searches in tried:
-            turned = f", with {EXCHANGED.sentence}," if calling.turned else ""
+            turned = f"{EXCHANGED.sentence} and " if calling.turned else ""
             causes += [
-                (fault.name, f"{label} gives what {other} does{turned} if {fault.sentence}", fault.remedy)
+                (fault.name, f"{label} gives what {other} does if {turned}{fault.sentence}", fault.remedy)
                 for fault in searches[side].explanations(exact)
             ]
     if causes:

@@ -38,7 +38,14 @@ class WholeJudge:
         Raises UsageError if the shapes differ.
         """
         # What the model that is judged moves by is brought to where the truth is.
-        floors = [*truth_moved, *(truth + (each.astype(np.float64) - value.astype(np.float64)) for each in moved)]
+        floors = [*truth_moved, *(truth + _moves(each, value) for each in moved)]
         # The functions in a model may be followed by a small factor: what its outputs show is as small as they are.
         least = min(float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0)), 1.0)
         return compare(output, value, truth, Allowance(floors, self.dtype, tolerance(output.name, self.tolerances), least))
+
+
+def _moves(moved: Array, value: Array) -> Array:
+    """Return by how much an output moves; not at all where it is not finite either way: rounding does not make it so."""
+    with np.errstate(all="ignore"):
+        gap = moved.astype(np.float64) - value.astype(np.float64)
+    return np.where(np.isfinite(moved) | np.isfinite(value), gap, 0.0)

@@ -171,8 +171,10 @@ class FileModel(ModelApart):
         except RefusedInputsError as error:
             raise UsageError(f"{self.path} does not run on these inputs: {error}") from None
 
-    def drawn(self) -> list[Array]:
+    def drawn(self, full: bool = False) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
+
+        full  whether it is to mask none
 
         Raises UsageError for a model that runs on none.
         """
@@ -183,7 +185,10 @@ class FileModel(ModelApart):
         inputs = [np.array(array) for _, array in answer.inputs]
         for array, padding in zip(inputs, answer.paddings, strict=True):
             if padding is not None and array.ndim > 1 and array.shape[1] > 3:
-                array[0, 1] = padding
+                if full:
+                    array[-1, -2:] = array[-1, :2]
+                else:
+                    array[0, 1] = padding
         return inputs
 
     def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> Ran:

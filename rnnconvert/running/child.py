@@ -26,6 +26,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import runpy
 import threading
 import traceback
@@ -260,10 +261,14 @@ def bound() -> None:
             resource.setrlimit(which, (most, most))
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What colours a terminal's text: frameworks write it into their messages, too."""
+
+
 def in_words(error: BaseException) -> str:
     """Return what an error says, in one line; of one that says nothing, where it was raised."""
     # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
-    message = " ".join(str(error.args[0] if len(error.args) == 1 else error).split())
+    message = " ".join(_COLOURS.sub("", str(error.args[0] if len(error.args) == 1 else error)).split())
     if message:
         return message
     frames = traceback.extract_tb(error.__traceback__)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,22 +15,52 @@ import numpy as np
 from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
-from rnnconvert.core.printable import listed
+from rnnconvert.core.printable import listed, quoted
 from rnnconvert.running.models import NamedArrays
 
 
 def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
     """Return the arrays of a file: the only one of a .npy, without a name, or those of an .npz in the order in which they were saved.
 
-    Raises UnreadableError for another file.
+    Raises UnreadableError for another file, and for an array that no model takes.
     """
+    name = ""
     try:
-        loaded: Any = np.load(local(path), allow_pickle=False)
-        return [("", loaded)] if isinstance(loaded, np.ndarray) else [(name, loaded[name]) for name in loaded.files]
+        with Path(local(path)).open("rb") as file:
+            if not file.read(len(_NPY)).startswith((_NPY, *_ZIP)):
+                raise UnreadableError(path, "it is neither a .npy nor an .npz file: it begins otherwise", "Write it with np.savez.")
+            file.seek(0)
+            loaded: Any = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return [("", _plain(path, "", loaded))]
+            arrays = []
+            for name in loaded.files:
+                arrays.append((name, _plain(path, name, loaded[name])))
+            return arrays
     except OSError as error:
         raise unreadable(path, error) from None
-    except (ValueError, EOFError) as error:
-        raise UnreadableError(path, f"it is not a .npy or .npz file of plain arrays: {error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error):
+            raise UnreadableError(path, f"{_called(name)} holds objects of Python, which are not read. Inputs are plain numbers") from None
+        raise UnreadableError(path, f"{_called(name)} is damaged: {error}") from None
+
+
+_NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
+"""How files of arrays begin."""
+
+
+def _plain(path: str | os.PathLike[str], name: str, array: Any) -> Array:
+    if not isinstance(array, np.ndarray):
+        raise UnreadableError(path, f"{_called(name)} is not an array of numpy")
+    if array.dtype.kind not in "biuf":
+        raise UnreadableError(path, f"{_called(name)} holds {array.dtype}, and inputs are real numbers or true and false")
+    if not array.size:
+        raise UnreadableError(path, f"{_called(name)} holds no number: its shape is {array.shape}")
+    return array
+
+
+def _called(name: str) -> str:
+    return f"its array {quoted(name)}" if name else "its array"
 
 
 def named(inputs: Any) -> NamedArrays:
@@ -66,6 +98,9 @@ def in_order(inputs: NamedArrays, names: Sequence[str], model: str) -> list[Arra
     # The last ones may have defaults.
     if len(ordered) == len(inputs) and ordered == list(names[: len(ordered)]):
         return [by_name[name] for name in ordered]
+    extra = [name for name in by_name if name not in names]
+    if len(ordered) == len(names) and extra:
+        raise UsageError(f"{model} has no input {listed(extra)}: it takes {listed(names)}. Leave {'it' if len(extra) == 1 else 'them'} out")
     if ordered:
         raise UsageError(
             f"the inputs are called {listed(by_name)}, and {model} takes {listed(names)}. Call them as it does, or all otherwise: "

@@ -37,7 +37,7 @@ class _SharedProcess(Process):
     """A process that may have been started in another folder, and for another variant of its module; one asks at a time."""
 
     def __init__(self, executor: Executor, worker: _Worker) -> None:
-        super().__init__(executor, worker.process._child, worker.process._noise)
+        super().__init__(executor, worker.process.worker)
         self._turn = worker.turn
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class _SharedProcess(Process):
     def kill(self) -> None:
         """End it at once."""
         super().kill()
-        self._child.wait()
+        self.worker.process.wait()
 
 
 class KeptProcesses:

@@ -43,19 +43,23 @@ class ModelAnswer:
     inputs    of the first call, with their names
     stated    the names of its inputs, and their lengths as it states them: names or None for open axes; None where it does not
     paddings  what ends the sequences of each input, or None
+    rows      what the integers of each input stay below, or None
     run       what it gave
     shaken    what it gave with other weights, each about one unit in the last place off; layers of the last call alone
     reasons   why a layer's calls are not recorded, by its name
     notes     how the model ran, where that is not as it stands
+    ordered   whether its inputs and outputs have an order, and not names alone
     """
 
     inputs: NamedArrays
     stated: Sequence[tuple[str, Sequence[Any] | None]]
     paddings: Sequence[float | None]
+    rows: Sequence[int | None]
     run: RecordedRun
     shaken: Sequence[RecordedRun]
     reasons: Mapping[str, str]
     notes: Sequence[str]
+    ordered: bool
 
 
 @dataclass(frozen=True)
@@ -117,10 +121,12 @@ def _read(answer: Mapping[str, Any]) -> ModelAnswer:
         [(name, np.asarray(array)) for name, array in inputs],
         stated,
         [None if padding is None else float(padding) for padding in answer["paddings"] or [None] * len(answer["inputs"])],
+        [None if rows is None else int(rows) for rows in answer["rows"] or [None] * len(answer["inputs"])],
         RecordedRun(_outputs(answer["outputs"]), [_layers(run) for run in answer["runs"]]),
         [RecordedRun(_outputs(outputs), [_layers(run, shaken=True)]) for outputs, run in shaken],
         {str(name): str(why) for name, why in answer["reasons"].items()},
         [str(note) for note in answer["notes"]],
+        bool(answer["ordered"]),
     )
 
 

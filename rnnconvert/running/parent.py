@@ -29,14 +29,69 @@ FAREWELL = 30.0
 """How many seconds a process may take to end after its last answer. A framework's threads may keep it alive."""
 
 
+class ExecutorProcess:
+    """The process of an executor, which begins anew after it has ended by itself: what one file does to it is not the next one's fault."""
+
+    def __init__(self, executor: Executor, noise: Any) -> None:
+        self._executor, self._noise = executor, noise
+        self._killed, self._lock = False, threading.Lock()
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        environment: Mapping[str, str] = self._executor.settings.get("environment", {})
+        return subprocess.Popen(
+            [self._executor.python, str(Path(child.__file__)), self._executor.module, *limits(self._executor)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._noise,
+            env={**DEFAULT_ENVIRONMENT, **os.environ, **environment},
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.poll() is not None
+
+    def revive(self) -> None:
+        """Start it again if it has ended, unless it was killed for good."""
+        with self._lock:
+            if self.ended and not self._killed:
+                self._close()
+                self._noise.seek(0)
+                self._noise.truncate()
+                self.process = self._started()
+
+    def kill(self) -> None:
+        """End it at once and for good."""
+        with self._lock:
+            self._killed = True
+            self.process.kill()
+
+    def end(self) -> None:
+        """End it for good, and release what it holds."""
+        self.kill()
+        self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def last_words(self) -> str:
+        """Return the end of what it has printed."""
+        self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
+        return str(self._noise.read().decode(errors="replace"))
+
+
 class Process:
     """A running executor. Made by `running`.
 
     timeout  how many seconds each request may take; None for what its size suggests
     """
 
-    def __init__(self, executor: Executor, child: subprocess.Popen[bytes], noise: Any) -> None:
-        self.executor, self._child, self._noise = executor, child, noise
+    def __init__(self, executor: Executor, worker: ExecutorProcess) -> None:
+        self.executor, self.worker = executor, worker
         self.timeout: float | None = None
         self._late = 0.0
 
@@ -45,6 +100,8 @@ class Process:
 
         Raises ExecutorError if it refuses, fails or dies, or does not answer in time; `refused` tells which.
         """
+        self.worker.revive()
+        self._late = 0.0
         limit = _patience(request) if self.timeout is None else self.timeout
         watch = threading.Timer(limit, self._expire, (limit,))
         watch.daemon = True
@@ -56,23 +113,24 @@ class Process:
 
     def _expire(self, limit: float) -> None:
         self._late = limit
-        self.kill()
+        self.worker.process.kill()
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
+        process = self.worker.process
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            child.send(self._child.stdin, {**request, "variant": dict(self.executor.settings)})
-            answer = child.receive(self._child.stdout)
+            child.send(process.stdin, {**request, "variant": dict(self.executor.settings)})
+            answer = child.receive(process.stdout)
         except (BrokenPipeError, ValueError):
             answer = None
         if answer is None and self._late:
-            self._child.wait()
+            process.wait()
             raise ExecutorError(
                 self.executor.name, f"it did not answer within {self._late:g} s. Give it more with {Flag('timeout')} SECONDS"
             )
         if answer is None:
-            raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())
+            raise ExecutorError(self.executor.name, f"its process ended with {process.wait()}", self.worker.last_words())
         if "refused" in answer:
             raise ExecutorError(self.executor.name, answer["refused"], refused=True, weights_alone=bool(answer.get("weights_alone")))
         if "failed" in answer:
@@ -85,16 +143,12 @@ class Process:
 
     def kill(self) -> None:
         """End it at once; whoever waits for an answer gets an error."""
-        self._child.kill()
+        self.worker.kill()
 
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
-        return self._child.poll() is not None
-
-    def _last_words(self) -> str:
-        self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
-        return str(self._noise.read().decode(errors="replace"))
+        return self.worker.ended
 
 
 def limits(executor: Executor) -> list[str]:
@@ -135,23 +189,11 @@ def running(executor: Executor) -> contextlib.AbstractContextManager[Process]:
 @contextlib.contextmanager
 def started(executor: Executor) -> Iterator[Process]:
     """Yield a new process of an executor, which ends with the block."""
-    environment: Mapping[str, str] = executor.settings.get("environment", {})
     with tempfile.TemporaryFile() as noise:
-        started = subprocess.Popen(
-            [executor.python, str(Path(child.__file__)), executor.module, *limits(executor)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=noise,
-            env={**DEFAULT_ENVIRONMENT, **os.environ, **environment},
-        )
+        worker = ExecutorProcess(executor, noise)
         try:
-            yield Process(executor, started, noise)
+            yield Process(executor, worker)
             with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-                started.communicate(timeout=FAREWELL)  # closes its input, which ends it
+                worker.process.communicate(timeout=FAREWELL)  # closes its input, which ends it
         finally:
-            # After an error or Ctrl-C nobody waits for an answer that may never come.
-            started.kill()
-            started.wait()
-            for pipe in filter(None, (started.stdin, started.stdout)):
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+            worker.end()  # after an error or Ctrl-C nobody waits for an answer that may never come

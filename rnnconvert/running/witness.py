@@ -84,6 +84,8 @@ class Witness:
         self._shaken: list[list[list[tuple[str, Array]]]] = []
         self._shaken_runs: list[dict[str, list[dict[str, Any]]]] = []
         self._shaking = False
+        self.ordered = True
+        """Whether the model's inputs and outputs have an order, and not names alone; an executor says where they have none."""
         self._notes: list[str] = []
         self._reasons: dict[str, str] = {}
         self._numbers = 0
@@ -254,6 +256,7 @@ class Witness:
         """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone."""
         if not isinstance(values, (Mapping, list, tuple)):
             return {name or "output": array(values)}
+        self.ordered = self.ordered and not isinstance(values, Mapping)
         pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
         result: dict[str, Array] = {}
         for key, value in pairs:
@@ -267,10 +270,12 @@ class Witness:
         inputs       of the first call
         stated       the model's inputs, as it states them
         paddings     what ends the sequences of each, or None
+        rows         what the integers of each stay below, or None
         outputs      of each run, with their names
         shaken       outputs of each call, of each sequence of calls with other weights
         shaken_runs  what the layers gave in the last call of each of these
         notes        how the model ran, where that is not as it stands
+        ordered      whether its inputs and outputs have an order, and not names alone
         """
         return {
             "runs": self._runs,
@@ -278,10 +283,12 @@ class Witness:
             "inputs": self._inputs,
             "stated": [[each.name, None if each.dims is None else list(each.dims), each.dtype] for each in self._stated],
             "paddings": [each.padding for each in self._stated],
+            "rows": [each.below for each in self._stated],
             "outputs": self._outputs,
             "shaken": self._shaken,
             "shaken_runs": self._shaken_runs,
             "notes": self._notes,
+            "ordered": self.ordered,
         }
 
 
@@ -296,6 +303,11 @@ def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) ->
     for each, array in zip(stated, ordered):  # noqa: B905 - Python 3.7 runs this file, too
         if array.dtype.kind == "f" and each.dtype.lstrip("u").startswith("int") and not np.array_equal(array, np.trunc(array)):
             raise InputsError(f"its input {each.name} holds whole numbers ({each.dtype}), got {array.dtype} with fractions")
+        if array.size and each.dtype.lstrip("u").startswith("int") and array.dtype.kind in "iuf":
+            bounds = np.iinfo(each.dtype)
+            outside = next((value for value in (array.min(), array.max()) if not bounds.min <= value <= bounds.max), None)
+            if outside is not None:
+                raise InputsError(f"its input {each.name} holds {each.dtype}, which does not hold {outside}")
         if each.dims is None:
             continue
         if array.ndim != len(each.dims):

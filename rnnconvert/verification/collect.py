@@ -15,7 +15,7 @@ from rnnconvert.comparison.stating import unshared
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Command, Flag, Setting
-from rnnconvert.core.verdict import Limit, not_chosen
+from rnnconvert.core.verdict import EXPLAINING, Limit, not_chosen
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
@@ -165,7 +165,9 @@ def proceed(
         judge(results, subjects, lanes.recordings, prepared.tolerances)
         if not prepared.alone and not plan.layers:
             start = time.perf_counter()
-            results.models_compared = lanes.models_compared(prepared.tolerances)
+            limits = [*results.limits, *(limit for layer in results.layers.values() for limit in layer.limits)]
+            possible = {limit.kind for limit in limits}.intersection(EXPLAINING)
+            results.models_compared = lanes.models_compared(prepared.tolerances, possible)
             results.seconds["models"] = time.perf_counter() - start
         recorded.judge(results, subjects, prepared.tolerances)
 

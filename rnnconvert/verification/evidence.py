@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.printable import called
-from rnnconvert.core.verdict import EQUAL, MAY_EXPLAIN, NOT_EQUAL, Limit, Scope, Verdict
+from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Scope, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Tolerance, tolerance
 from rnnconvert.verification.beyond import overflows
@@ -38,21 +38,29 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     scope, limits = _scope(results, limits)
     models, why = results.models_compared, list(_reasons(results))
     differs = models is not None and models.status == "not equal" and not _is_part(models, results)
-    if models is not None and differs and any(limit.kind in MAY_EXPLAIN for limit in limits):
+    if models is not None and differs and models.explained:
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
-        alike = "" if why or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
+        alike = "" if why or any(run["verdict"] == NOT_EQUAL for run in runs) else _around(results)
         why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
 
 
-_AROUND = ". Their recurrent layers are equal, and so are the weights of the others: what differs lies between or around them"
+def _around(results: Results) -> str:
+    """Say where models differ whose layers are equal, as far as they were compared."""
+    left = () if results.others is None else results.others.uncompared
+    if left:
+        return (
+            f". All layers that were compared are equal: what differs lies between or around them, or in what was not ({'; '.join(left)})"
+        )
+    return ". Their recurrent layers are equal, and so are the weights of the others: what differs lies between or around them"
 
 
 def _is_part(models: ModelsCompared, results: Results) -> bool:
-    """Return whether one model has layers that the other lacks, and not the reverse: what it gives further does not contradict that."""
-    return models.status == "not equal" and results.others is not None and len(results.others.only_in) == 1
+    """Return whether one model is a part of the other: it lacks layers that the other has, which gives outputs of other shapes."""
+    shapes = models.status == "not equal" and not models.outputs
+    return shapes and results.others is not None and len(results.others.only_in) == 1
 
 
 def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit]]:
@@ -67,7 +75,7 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
         return ("layers" if alone else "whole"), [*aside, *alone, *otherwise]
     rest = list(limits)
     if models is not None and models.status == "not compared" and not models.bare:
-        rest.append(Limit("rest", "", f"not compared: the models were not run on the same inputs ({models.reason})"))
+        rest.append(Limit("rest", "", f"not compared: what the whole models give ({models.reason})"))
     if models is not None and _is_part(models, results):
         rest.append(Limit("rest", "", f"with these the whole models give something else: {models.reason}"))
     if models is not None and models.bare and not any(limit.kind == "rest" for limit in rest):

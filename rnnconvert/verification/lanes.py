@@ -7,7 +7,7 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,15 +172,18 @@ class Lanes:
         """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor takes its file."""
         return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
-    def models_compared(self, tolerances: Mapping[str, Tolerance]) -> ModelsCompared | None:
-        """Return what both models give when they run whole on the same inputs; None where one of them did not run."""
+    def models_compared(self, tolerances: Mapping[str, Tolerance], possible: Collection[str] = ()) -> ModelsCompared | None:
+        """Return what both models give when they run whole on the same inputs; None where one of them did not run.
+
+        possible  the kinds of limits that may explain a difference
+        """
         labels = {*self._models, *self._unrecorded}
         if len(labels) < 2 or self._stopped or self._weights_alone:
             return None
         if len(self._models) < 2:
             return ModelsCompared("not compared", "; ".join(f"{label}: {', '.join(whys)}" for label, whys in self._unrecorded.items()))
         self._watch("running both models on the same inputs")
-        return compare_models(self._models["A"], self._models["B"], tolerances, self._user_inputs)
+        return compare_models(self._models["A"], self._models["B"], tolerances, self._user_inputs, possible)
 
     def check_own_inputs(self) -> None:
         """Raise UsageError where the user's own inputs of whole models are of no use: a model did not run whole."""

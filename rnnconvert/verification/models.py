@@ -1,13 +1,14 @@
 """Both models run whole on the same inputs: what they give decides whether they are one model, whatever their layers are.
 
-The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, and once on
-longer ones. Outputs are paired by their names, otherwise by their order or by their values. Rounding explains as much as outputs
-move when every weight is about one unit in the last place off, in the model of the coarser element type.
+The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, then on others:
+longer, ten times as large, and with padding at the end of a sequence. Outputs are paired by their names, otherwise by their order or by
+their values. Rounding explains as much as outputs move when every weight is about one unit in the last place off, in the model of the
+coarser element type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from rnnconvert.running.inputs import exchanged, in_order, orders
 from rnnconvert.running.models import ModelAnswer, ModelProcess, NamedArrays, RefusedInputsError
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.judgements import IMMENSE
-from rnnconvert.verification.recording import ModelsInputs, Recording, is_input, record
+from rnnconvert.verification.recording import ModelsInputs, Recording, TriedInputs, is_input, record
 from rnnconvert.verification.results import ModelsCompared
 from rnnconvert.verification.running import Subject, own_file
 
@@ -48,6 +49,10 @@ class RunningModel:
         model = ModelProcess(process, own_file(process.executor, subjects[0], folder))
         coarsest = max((subject.stack.dtype for subject in subjects), key=epsilon)
         return cls(model, record(model, subjects, seed, inputs, alone), coarsest)
+
+    def exact(self) -> RunningModel:
+        """Return it so that it computes in the type of its weights, where it can."""
+        return replace(self, model=replace(self.model, exact=True))
 
 
 def _inputs_for(inputs: ModelsInputs | None, model: RunningModel) -> NamedArrays:
@@ -77,10 +82,12 @@ class _Handing:
 
     order   their places, in its own order; None where their names say it
     turned  whether it has the first two axes of sequences exchanged
+    moved   whether they stand in another order in it
     """
 
     order: tuple[int, ...] | None
     turned: bool
+    moved: bool
 
     def of(self, inputs: NamedArrays) -> list[tuple[str, Array]]:
         """Return inputs as the model takes them."""
@@ -90,17 +97,21 @@ class _Handing:
     @property
     def notes(self) -> tuple[str, ...]:
         """How the calls of both models differ, in words."""
-        moved = self.order is not None and self.order != tuple(sorted(self.order))
-        notes = ["its inputs stand in another order"] if moved else []
+        notes = ["its inputs stand in another order"] if self.moved else []
         return (*notes, *(["the first two axes of its sequences are exchanged"] if self.turned else []))
 
 
 def compare_models(
-    a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance], inputs: ModelsInputs | None = None
+    a: RunningModel,
+    b: RunningModel,
+    tolerances: Mapping[str, Tolerance],
+    inputs: ModelsInputs | None = None,
+    possible: Collection[str] = (),
 ) -> ModelsCompared | None:
     """Run both models on the same inputs and compare their outputs; "not compared" says why they could not be.
 
-    inputs  the user's own, on which they run, too
+    inputs    the user's own, on which they run, too
+    possible  the kinds of limits (rnnconvert.core.verdict.EXPLAINING) that may explain a difference
 
     Returns None for recurrent layers alone, of which nothing more could be compared than layer by layer.
 
@@ -114,51 +125,114 @@ def compare_models(
     if bare[0] != bare[1]:
         inner, outer = ("A", "B") if bare[0] else ("B", "A")
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
-    coarser = max((a, b), key=lambda model: epsilon(model.dtype))
-    chosen: ModelsCompared | None = None
-    for handing, outcome in _runs(a, b, coarser, inputs):
+    misfits: list[ModelsCompared] = []
+    results: list[ModelsCompared] = []
+    for handover, trials, outcome in _runs(a, b, inputs):
         if isinstance(outcome, str):
-            chosen = chosen or ModelsCompared("not compared", outcome)
+            misfits.append(ModelsCompared("not compared", outcome))
             continue
-        result = _Judge(*outcome, coarser is b, coarser.dtype, all(bare), handing.turned, tolerances).result()
-        result = replace(result, notes=() if all(bare) else (*handing.notes, *result.notes))
+        result = handover.judged(outcome, trials, all(bare), tolerances)
         if result.status == "equal":
             return replace(result, executors=executors)
-        if chosen is None or chosen.status == "not compared":
-            chosen = result
-    assert chosen is not None
+        if result.status == "not equal" and possible:
+            result = replace(result, explained=handover.explained(possible, all(bare), tolerances))
+        results.append(result)
+    # The most likely way to hand the inputs over stands first.
+    chosen = next((result for result in results if result.explained), (results or misfits)[0])
     return None if all(bare) and chosen.status == "not compared" else replace(chosen, executors=executors)
 
 
+@dataclass(frozen=True)
+class _Handover:
+    """Two models, and how one of them takes the inputs of the other.
+
+    from_a  whether the inputs are A's
+    """
+
+    giver: RunningModel
+    taker: RunningModel
+    handing: _Handing
+    from_a: bool
+
+    @property
+    def _coarser(self) -> RunningModel:
+        a, b = (self.giver, self.taker) if self.from_a else (self.taker, self.giver)
+        return max((a, b), key=lambda model: epsilon(model.dtype))
+
+    def run(self, trials: Sequence[TriedInputs], apart: bool = False) -> tuple[ModelAnswer, ModelAnswer]:
+        """Return what both gave, A's first; one of them with other weights, too: the coarser, unless its weights cannot be moved.
+
+        apart  whether each call begins anew
+
+        Raises RefusedInputsError.
+        """
+        calls = [trial.inputs for trial in trials]
+        by_taker = [self.handing.of(call) for call in calls]
+        theirs = self.taker.model.run(by_taker, shakes=SHAKES if self.taker is self._coarser else 0, apart=apart)
+        ours = self.giver.model.run(calls, shakes=0 if theirs.shaken else SHAKES, apart=apart)
+        if not ours.shaken and not theirs.shaken:
+            theirs = self.taker.model.run(by_taker, shakes=SHAKES, apart=apart)
+        return (ours, theirs) if self.from_a else (theirs, ours)
+
+    def takes(self, trials: Sequence[TriedInputs]) -> bool:
+        """Return whether both run on these."""
+        try:
+            self.giver.model.run([trial.inputs for trial in trials])
+            self.taker.model.run([self.handing.of(trial.inputs) for trial in trials])
+        except RefusedInputsError:
+            return False
+        return True
+
+    def judged(
+        self, outcome: tuple[ModelAnswer, ModelAnswer], trials: Sequence[TriedInputs], bare: bool, tolerances: Mapping[str, Tolerance]
+    ) -> ModelsCompared:
+        """Compare what both gave."""
+        by_b = (self._coarser is self.taker) == self.from_a
+        turned, ordered = self.handing.turned, self.giver.recording.ordered and self.taker.recording.ordered
+        result = _Judge(*outcome, [trial.what for trial in trials], by_b, self._coarser.dtype, bare, turned, ordered, tolerances).result()
+        return replace(result, notes=() if bare else (*self.handing.notes, *result.notes))
+
+    def explained(self, possible: Collection[str], bare: bool, tolerances: Mapping[str, Tolerance]) -> tuple[str, ...]:
+        """Return the kinds of limits that explain a difference: without them the models give the same."""
+        recording = self.giver.recording
+        trials = recording.full_trials() if "mask" in possible else recording.trials(())
+        exact = replace(self, giver=self.giver.exact(), taker=self.taker.exact()) if "precision" in possible else self
+        trials = [*trials[:2], *(trial for trial in trials[2:] if exact.takes([trial]))]
+        try:
+            outcome = exact.run(trials, apart="states" in possible)
+        except RefusedInputsError:
+            return ()
+        return tuple(sorted(possible)) if exact.judged(outcome, trials, bare, tolerances).status == "equal" else ()
+
+
 def _runs(
-    a: RunningModel, b: RunningModel, coarser: RunningModel, inputs: ModelsInputs | None
-) -> Iterator[tuple[_Handing, tuple[ModelAnswer, ModelAnswer] | str]]:
-    """Yield what both gave, A's first, for each way to hand the inputs of one to the other, or why they did not run."""
+    a: RunningModel, b: RunningModel, inputs: ModelsInputs | None
+) -> Iterator[tuple[_Handover, list[TriedInputs], tuple[ModelAnswer, ModelAnswer] | str]]:
+    """Yield what both gave for each way to hand the inputs of one to the other, or why they did not run."""
+    paddings = (padding for model in (a, b) for padding in model.recording.paddings if padding is not None)
+    fillings = list(dict.fromkeys((0.0, *paddings)))
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
-        more = _inputs_for(inputs, giver)
+        own_inputs_tried = [TriedInputs(own_inputs, "own")] if (own_inputs := _inputs_for(inputs, giver)) else []
+        trials = giver.recording.trials(fillings)
+        needed, more = [*trials[:2], *own_inputs_tried], trials[2:]
         for handing in _handings(giver.recording, taker.recording):
-            for drawn in giver.recording.calls():
-                calls = [*drawn, more] if more else drawn
+            handover = _Handover(giver, taker, handing, giver is a)
+            every = [*needed, *more]
+            try:
                 try:
-                    ours, theirs = _both(giver, taker, calls, [handing.of(call) for call in calls], coarser)
-                except RefusedInputsError as misfit:
-                    yield handing, f"{label} does not run on the inputs of the other: {misfit}"
-                    continue
-                ran = True
-                yield handing, (ours, theirs) if giver is a else (theirs, ours)
-                break
+                    outcome = handover.run(every)
+                except RefusedInputsError:
+                    # Which of the others both take is asked of each: a model of a fixed length may take all but one.
+                    every = [*needed, *(trial for trial in more if handover.takes(trials[:1]) and handover.takes([trial]))]
+                    outcome = handover.run(every)
+            except RefusedInputsError as misfit:
+                yield handover, every, f"{label} does not run on the inputs of the other: {misfit}"
+                continue
+            ran = True
+            yield handover, every, outcome
         if ran:
             return
-
-
-def _both(
-    giver: RunningModel, taker: RunningModel, calls: Sequence[NamedArrays], by_taker: Sequence[NamedArrays], coarser: RunningModel
-) -> tuple[ModelAnswer, ModelAnswer]:
-    """Run both models, one of them with other weights, too: the coarser, unless its weights are constants that cannot be moved."""
-    theirs = taker.model.run(by_taker, shakes=SHAKES if taker is coarser else 0)
-    ours = giver.model.run(calls, shakes=0 if theirs.shaken else SHAKES)
-    return ours, theirs if ours.shaken or theirs.shaken else taker.model.run(by_taker, shakes=SHAKES)
 
 
 def _handings(giver: Recording, taker: Recording) -> Iterator[_Handing]:
@@ -166,26 +240,33 @@ def _handings(giver: Recording, taker: Recording) -> Iterator[_Handing]:
     places = range(len(giver.inputs))
     names = {name for name, _ in giver.inputs}
     named = len(places) < 2 or ("" not in names and names == {name for name, _ in taker.stated})
+    ordered = giver.ordered and taker.ordered
+    elsewhere = named and ordered and len(places) > 1 and [name for name, _ in giver.inputs] != [name for name, _ in taker.stated]
     for order in [None] if named else orders(len(places)):
+        moved = elsewhere if order is None else order != tuple(places)
         for turned in (False, True) if any(array.ndim > 2 for _, array in giver.inputs) else (False,):
-            yield _Handing(order, turned)
+            yield _Handing(order, turned, moved)
 
 
 @dataclass(frozen=True)
 class _Judge:
     """Compares what two models gave in each of their calls.
 
+    trials      what each call tries
     by_b        whether B's weights, the coarser ones, say what rounding explains
     bare        whether both models are recurrent layers alone
     turned      whether B has the first two axes of sequences exchanged
+    ordered     whether the outputs of both have an order
     """
 
     a: ModelAnswer
     b: ModelAnswer
+    trials: Sequence[str]
     by_b: bool
     dtype: np.dtype[Any]
     bare: bool
     turned: bool
+    ordered: bool
     tolerances: Mapping[str, Tolerance]
 
     def result(self) -> ModelsCompared:
@@ -194,7 +275,10 @@ class _Judge:
             return ModelsCompared("not compared", "the weights of neither can be moved, so the effect of rounding is unknown")
         ours, theirs = self.a.run.outputs[0], self.b.run.outputs[0]
         results = [self._of(pairs) for pairs in self._pairings(ours, theirs)]
-        results[1:] = [replace(result, notes=("its outputs stand in another order",)) for result in results[1:]]
+        moved = ("its outputs stand in another order",)
+        results[1:] = [replace(result, notes=moved) for result in results[1:]]
+        if self.ordered and set(ours) == set(theirs) and list(ours) != list(theirs):
+            results[:1] = [replace(result, notes=moved) for result in results[:1]]
         if results:
             return next((result for result in results if result.status == "equal"), results[0])
         if len(ours) == len(theirs) == 1:
@@ -222,20 +306,38 @@ class _Judge:
             yield pairs
 
     def _of(self, pairs: Sequence[tuple[str, str]]) -> ModelsCompared:
-        comparisons = [self._compared(call, name, other) for call in range(len(self.a.run.outputs)) for name, other in pairs]
+        by_call = [(trial, self._compared(call, name, other)) for call, trial in enumerate(self.trials) for name, other in pairs]
         # Where values are about to overflow, the order in which a kernel adds decides what comes of them.
-        explode = [comparison for comparison in comparisons if comparison.swamped or not max(_values(comparison)) < IMMENSE]
-        wrong = [comparison for comparison in comparisons if not comparison.passed and comparison not in explode]
+        explode = [comparison for trial, comparison in by_call if trial != "large" and _explodes(comparison)]
+        by_call = [
+            (trial, comparison)
+            for trial, comparison in by_call
+            if not (_explodes(comparison) or (trial == "large" and not np.isfinite(comparison.error)))
+        ]
+        comparisons = [comparison for _, comparison in by_call] or explode
+        wrong = [comparison for _, comparison in by_call if not comparison.passed]
         worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
         alone = [f"output {quoted(name)}, only in A" for name in self.a.run.outputs[0] if name not in dict(pairs)]
         paired = {other for _, other in pairs}
         alone += [f"output {quoted(name)}, only in B" for name in self.b.run.outputs[0] if name not in paired and not self.bare]
         result = ModelsCompared("equal", "", worst.error, worst.allowed, tuple(dict(pairs)), tuple(alone))
+        left = [
+            {name: array for name, array in outputs.items() if name not in names}
+            for outputs, names in ((self.a.run.outputs[0], dict(pairs)), (self.b.run.outputs[0], paired))
+        ]
+        if all(left) and not self.bare:
+            return replace(result, status="not equal", reason=f"A gives {_named_shapes(left[0])}, and B {_named_shapes(left[1])}", alone=())
         if wrong:
             words = f"{worst.output} is off by {worst.error:.2g}, where rounding explains {worst.allowed:.1g}"
+            if not np.isfinite(worst.error):
+                words = f"{worst.output} is {worst.worst.expected:.3g} in A where it is {worst.worst.found:.3g} in B"
+            if not all(comparison.passed for trial, comparison in by_call if not trial):
+                return replace(result, status="not equal", reason=words)
+            tried = dict.fromkeys(_TRIED[trial] for trial, comparison in by_call if not comparison.passed)
+            words = f"{words}, on {' and '.join(tried)} alone"
             return replace(result, status="not equal", reason=words)
         if explode or not any(comparison.telling for comparison in comparisons):
-            return replace(result, status="not compared", reason="their values explode, and rounding is as large as they are")
+            return replace(result, status="not compared", reason="what they give is immense or no number, so that rounding decides it")
         return result
 
     def _as_ours(self, theirs: Array, ours: Array) -> Array | None:
@@ -270,9 +372,18 @@ class _Judge:
         return WholeJudge(self.dtype, self.tolerances).compare(output, value, truth, **{"moved" if by_b else "truth_moved": moved})
 
 
-def _values(comparison: OutputComparison) -> tuple[float, float, float]:
-    worst = comparison.worst
-    return comparison.allowed, *((0.0, 0.0) if worst is None else (abs(worst.found), abs(worst.expected)))
+_TRIED = {
+    "longer": "inputs of other lengths",
+    "large": "large inputs",
+    "padded": "sequences that end with padding",
+    "own": "your own inputs",
+}
+
+
+def _explodes(comparison: OutputComparison) -> bool:
+    """Return whether the values are immense, or none of them is a number: then nothing can be told from what both give."""
+    values = [abs(value) for value in (comparison.worst.found, comparison.worst.expected) if np.isfinite(value)]
+    return comparison.swamped or not values or not max(comparison.allowed, *values) < IMMENSE
 
 
 def _distance(array: Array, other: Array) -> float:
@@ -282,6 +393,10 @@ def _distance(array: Array, other: Array) -> float:
 
 def _shapes(outputs: Mapping[str, Array]) -> str:
     return listed(str(array.shape) for array in outputs.values())
+
+
+def _named_shapes(outputs: Mapping[str, Array]) -> str:
+    return listed(f"{name} {array.shape}" for name, array in outputs.items())
 
 
 def _bare(recording: Recording) -> bool:

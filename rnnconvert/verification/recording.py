@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ class ModelsInputs:
 
 
 @dataclass(frozen=True)
+class TriedInputs:
+    """Inputs of one call.
+
+    what  what they try: "" as drawn, "longer", "large", "padded" or "own"
+    """
+
+    inputs: NamedArrays
+    what: str = ""
+
+
+@dataclass(frozen=True)
 class Recording:
     """The calls of a model's layers while it ran whole, twice on the same inputs.
 
@@ -53,9 +64,12 @@ class Recording:
     reasons   why a layer's calls are not recorded, by its name
     inputs    the inputs of the model, with their names
     stated    the names of its inputs, and their lengths as it states them: names or None for open axes; None where it does not
+    paddings  what ends the sequences of each input, or None
+    rows      what the integers of each input stay below, or None
     outputs   what it gave in the first run, by name
     random    whether it gave something else in the second
     rounding  the element types that the executor rounds like, by that of the weights
+    ordered   whether its inputs and outputs have an order, and not names alone
     """
 
     executor: str
@@ -63,38 +77,91 @@ class Recording:
     reasons: Mapping[str, str]
     inputs: NamedArrays
     stated: Sequence[tuple[str, Sequence[Any] | None]]
+    paddings: Sequence[float | None]
+    rows: Sequence[int | None]
     outputs: Mapping[str, Array]
     random: bool
     rounding: Mapping[str, str]
+    ordered: bool
 
-    def calls(self) -> Iterator[list[NamedArrays]]:
-        """Yield inputs of calls one after the other: the same ones twice and others, longer where they may be; then without these."""
-        yield [self.inputs, self.inputs, _others(self.inputs, self.stated)]
-        yield [self.inputs, self.inputs]
+    def trials(self, fillings: Iterable[float]) -> list[TriedInputs]:
+        """Return inputs of calls one after the other: the same ones twice, then others of the same kind that show something else.
+
+        fillings  what ends sequences
+        """
+        return [
+            TriedInputs(self.inputs),
+            TriedInputs(self.inputs),
+            *self._others(),
+            *(TriedInputs(self._filled(each), "padded") for each in fillings),
+        ]
+
+    def full_trials(self) -> list[TriedInputs]:
+        """Return the same without anything at the end of sequences that a model leaves out."""
+        inputs = []
+        for (name, array), padding in zip(self.inputs, self.paddings, strict=True):
+            if padding is not None and array.ndim > 1 and array.shape[1] > _FILLED:
+                array = array.copy()
+                array[-1, -_FILLED:] = array[-1, :_FILLED]
+            inputs.append((name, array))
+        return replace(self, inputs=inputs).trials(())
+
+    def _others(self) -> Iterator[TriedInputs]:
+        yield TriedInputs(self._varied(1.5, (_LESS, _MORE)), "longer")
+        # Of a table's rows as many as may be.
+        batch, time = next((array.shape[:2] for _, array in self.inputs if array.ndim > 1), (1, 1))
+        wanted = min(_LARGEST_BATCH, -(-max((rows or 0 for rows in self.rows), default=0) // time))
+        yield TriedInputs(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
+
+    def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
+        """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.
+
+        factor   what is multiplied with floats; integers are those of the whole table
+        lengths  of the first two axes; 0 for no other
+        """
+        chosen: dict[int, int] = {}
+        random = np.random.default_rng(0)
+        result = []
+        for (name, array), (_, dims), rows, padding in zip(self.inputs, self.stated, self.rows, self.paddings, strict=True):
+            for axis, length in enumerate(array.shape[:2]):
+                fixed = dims is not None and isinstance(dims[axis], int) and dims[axis] > 0
+                if not fixed and lengths[axis]:
+                    chosen.setdefault(length, lengths[axis])
+                    array = array.take(np.arange(chosen[length]) * length // chosen[length], axis)
+            if array.dtype.kind == "f":
+                array = np.where(array == padding, array, array * np.asarray(factor, array.dtype))
+            elif array.dtype.kind == "b":  # those that are drawn are true throughout
+                array = np.asarray(random.random(array.shape) < (0.7 if array.size > 1 else 0))
+            elif rows is not None and rows > 2 and array.ndim > 1:
+                array = np.where(array == padding, array, random.integers(1, rows, array.shape)).astype(array.dtype)
+            result.append((name, array))
+        return result
+
+    def _filled(self, filling: float) -> NamedArrays:
+        """Return inputs whose last sequence ends with a filling, whichever of its axes is time."""
+        result = []
+        for name, array in self.inputs:
+            if array.ndim > 1 and array.dtype.kind in "fiu":
+                value = filling if array.dtype.kind == "f" else 0
+                array = array.copy()
+                for view in (array, array.swapaxes(0, 1)):
+                    if view.shape[1] > _FILLED:
+                        view[-1, -_FILLED:] = value
+            result.append((name, array))
+        return result
 
 
 _MORE, _LESS = 11, 2
 """Other lengths of open axes: of the second, and of the first, which is most often the batch."""
 
+_LARGE = 10.0
+"""How many times larger inputs are tried: far from where functions are nearly straight, and beyond where values are clipped."""
 
-def _others(inputs: NamedArrays, stated: Sequence[tuple[str, Sequence[Any] | None]]) -> NamedArrays:
-    """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there."""
-    lengths: dict[int, int] = {}
-    random = np.random.default_rng(0)
-    result = []
-    for (name, array), (_, dims) in zip(inputs, stated, strict=True):
-        for axis, length in enumerate(array.shape[:2]):
-            fixed = dims is not None and isinstance(dims[axis], int) and dims[axis] > 0
-            if fixed:
-                continue
-            lengths.setdefault(length, _MORE if axis else _LESS)
-            array = array.take(np.arange(lengths[length]) * length // lengths[length], axis)
-        if array.dtype.kind == "f":
-            array = array * np.asarray(1.5, array.dtype)
-        elif array.dtype.kind == "b":  # those that are drawn are true throughout
-            array = np.asarray(random.random(array.shape) < (0.7 if array.size > 1 else 0))
-        result.append((name, array))
-    return result
+_LARGEST_BATCH = 32
+"""The largest batch in which the rows of a table are tried."""
+
+_FILLED = 2
+"""How many steps of a sequence are filling."""
 
 
 def wanted(subject: Subject, alone: bool) -> bool:
@@ -136,7 +203,19 @@ def record(
     rounds = {dtype: rounding(executor, dtype) for dtype in types}
     # What goes on from one call to the next gives other numbers in the second, too.
     random = drawn and any(not np.allclose(array, again[name], 1e-3, 1e-3, equal_nan=True) for name, array in outputs.items())
-    return Recording(executor.name, answer.run.layers, answer.reasons, answer.inputs, answer.stated, outputs, random, rounds)
+    return Recording(
+        executor.name,
+        answer.run.layers,
+        answer.reasons,
+        answer.inputs,
+        answer.stated,
+        answer.paddings,
+        answer.rows,
+        outputs,
+        random,
+        rounds,
+        answer.ordered,
+    )
 
 
 def carried_on(calls: Calls) -> list[Mapping[str, Any]]:

@@ -87,6 +87,7 @@ class ModelsCompared:
     bare       whether one of them, and not the other, is nothing but recurrent layers
     notes      how B is called otherwise than A
     executors  what ran them, A's first
+    explained  the kinds of limits that explain the difference: without them the models give the same
     """
 
     status: Literal["equal", "not equal", "not compared"]
@@ -98,6 +99,7 @@ class ModelsCompared:
     bare: bool = False
     notes: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
 
 
 @dataclass
