@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,25 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
 
     Raises UnreadableError for another file, and for an array that no model takes.
     """
-    name = ""
+    place = local(path)
     try:
-        with Path(local(path)).open("rb") as file:
-            if not file.read(len(_NPY)).startswith((_NPY, *_ZIP)):
-                raise UnreadableError(path, "it is neither a .npy nor an .npz file: it begins otherwise", "Write it with np.savez.")
-            file.seek(0)
-            loaded: Any = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return [("", _plain(path, "", loaded))]
-            arrays = []
-            for name in loaded.files:
-                arrays.append((name, _plain(path, name, loaded[name])))
-            return arrays
+        with Path(place).open("rb") as file:
+            begins = file.read(len(_NPY))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not begins.startswith((_NPY, *_ZIP)):
+        raise UnreadableError(path, "it is not a .npy or .npz file: it begins otherwise. Write it with np.savez")
+    loaded: Any = _read(path, "", lambda: np.load(place, allow_pickle=False))
+    if isinstance(loaded, np.ndarray):
+        return [("", _plain(path, "", loaded))]
+    with loaded:
+        return [(name, _plain(path, name, _read(path, name, functools.partial(loaded.__getitem__, name)))) for name in loaded.files]
+
+
+def _read(path: str | os.PathLike[str], name: str, read: Callable[[], Any]) -> Any:
+    """Return what a step of reading gives. Raises UnreadableError, with the array's name."""
+    try:
+        return read()
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
