@@ -226,15 +226,16 @@ def check_functions(checkpoint: Checkpoint) -> None:
         raise UndecidedError(
             checkpoint.path,
             tuple(dict.fromkeys(question.option for question in layers)),
-            [_as_question(question, names) for question, names in layers.items()],
+            [_as_question(question, names, checkpoint.questions) for question, names in layers.items()],
             checkpoint.warnings[:5],
         )
 
 
-def _as_question(question: Question, layers: Sequence[str]) -> str:
+def _as_question(question: Question, layers: Sequence[str], asked: Iterable[Question]) -> str:
+    others = {other.layer for other in asked if other.option == question.option} - set(layers)
     named = ", ".join(map(called, layers[:8])) + (f" and {len(layers) - 8} more" if len(layers) > 8 else "")
-    choices = "|".join(question.choices) or "..."
-    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: {Setting(question.option, choices)}"
+    setting = Setting(question.option, "|".join(question.choices) or "...", layer=layers[0] if others else "")
+    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: {setting}"
 
 
 @dataclass(frozen=True)
