@@ -160,12 +160,12 @@ def test_a_layer_whose_name_says_that_it_reads_from_the_end_is_asked_for(scope: 
         np.savez(path, **arrays)  # type: ignore[arg-type]
     else:
         safetensors.numpy.save_file(arrays, path)
-    known = [] if kind == "tutorials" else ["activation=tanh", "recurrent_activation=sigmoid"]
-    (named,) = [name for name in rc.load(path, settings=known).layers if name != "ahead"]
+    functions = [] if kind == "tutorials" else ["activation=tanh", "recurrent_activation=sigmoid"]
+    (named,) = [name for name in rc.load(path, settings=functions).layers if name != "ahead"]
     with pytest.raises(UndecidedError, match=f"{named}:go_backwards=") as refused:
-        rc.convert(path, tmp_path / "w.onnx", settings=known)
+        rc.convert(path, tmp_path / "w.onnx", settings=functions)
     assert "of ahead" not in str(refused.value)
-    rc.convert(path, tmp_path / "w.onnx", settings=[*known, f"{named}:go_backwards=true"])
+    rc.convert(path, tmp_path / "w.onnx", settings=[*functions, f"{named}:go_backwards=true"])
     ways = {name: layer.first.reverse for name, layer in rc.load(tmp_path / "w.onnx").layers.items()}
     assert sorted(ways.values()) == [False, True] and ways["ahead"] is False
 

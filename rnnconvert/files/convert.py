@@ -96,14 +96,15 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     files = files_of(writer, path)
     check_files(files, checkpoint, force or dry_run)
     wanted = element_type(dtype)
-    chosen = select(checkpoint, layers)
+    pieces = _pieces(checkpoint, layers, options)
+    chosen = select(checkpoint, () if pieces else layers)
     same = checkpoint.format == writer.NAME
     # What neither file states is what the caller's code says, before and after.
     silent = same and getattr(writer, "silent", lambda _: False)(path)
     if not (target.assume_defaults or silent):
         check_functions(chosen)
     asked = len(options.questions)
-    stacks, steps = arrange(chosen, options)
+    stacks, steps = arrange(chosen, options, pieces)
     chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
     parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
@@ -214,6 +215,12 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
     checkpoint = load_with(source, source_format, options)
     options.ledger.check_used(checkpoint.path, "read")
     return _save(checkpoint, target, options)
+
+
+def _pieces(checkpoint: Checkpoint, layers: Sequence[str], options: Options) -> Sequence[str]:
+    """Return the layers that were named where some are not the source's own, but what its layers are split into; none otherwise."""
+    split = any(options.peek(option, name) == "split" for option in ("stack", "directions") for name in checkpoint.layers)
+    return tuple(dict.fromkeys(layers)) if split and not set(layers) <= {*checkpoint.layers, called("")} else ()
 
 
 def check_functions(checkpoint: Checkpoint) -> None:
