@@ -312,7 +312,7 @@ def _members(module: object) -> Iterator[Any]:
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
-    """Return the layout of a cell in a framework; `variant` picks one by the whole name's second half.
+    """Return the layout of a cell in a framework; `variant` picks one by its whole name, or by what follows the framework's.
 
     Raises UsageError, listing the choices.
     """
@@ -320,7 +320,7 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
         raise unknown("format", framework, frameworks())
     listed = layouts_of(framework)
     for candidate in listed:
-        if variant and candidate.name != f"{framework}.{variant}":
+        if variant and candidate.name not in (variant, f"{framework}.{variant}"):
             continue
         if candidate.kind == kind and candidate.reset_after == reset_after and (variant or candidate.writable):
             return candidate
