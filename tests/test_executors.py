@@ -651,6 +651,13 @@ def test_a_wrong_convention_is_seen(workers: Workers, tmp_path: Path) -> None:
     assert excess(problem, frameworks.outputs(answer)) > WRONG
 
 
+def test_packages_are_named_as_pip_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "missing", lambda needs: "it is not installed")
+    asked_of = {name: executor.missing_packages for name, executor in registry.built_in().items()}
+    assert asked_of["paddle"] == ["paddlepaddle"] and asked_of["haiku-cpu"] == ["jax", "dm-haiku"]
+    assert not {"paddle", "haiku", "ai_edge_litert", "tf_keras"} & {package for packages in asked_of.values() for package in packages}
+
+
 # Processes, and executors of the user's own
 
 SCRIPT = """

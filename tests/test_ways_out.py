@@ -85,3 +85,20 @@ def test_a_layer_that_splitting_does_not_make_is_named(tmp_path: Path) -> None:
     path = saved(BOTH_WAYS["lstm"], "onnx", tmp_path, ["enc_backward"], directions="split")
     (layer,) = rc.load(path).layers.values()
     assert layer.first.reverse
+
+
+def test_the_name_of_one_formats_files_is_asked_about_where_the_ending_is_another_ones(tmp_path: Path) -> None:
+    checkpoint = rc.Checkpoint("(in memory)", "canonical", {"enc": LAYERS["lstm"].replace(name="enc")})
+    with pytest.raises(rc.UsageError, match=r"files of this name are written for tfjs or rtneural\. Choose one with --to"):
+        rc.save(checkpoint, tmp_path / "model.json")
+    for name, format in (("Model.json", "tfjs"), ("my_model.json", None)):
+        rc.save(checkpoint, tmp_path / name, format)
+        assert rc.load(tmp_path / name).format == (format or "rtneural")
+
+
+@pytest.mark.parametrize("format", ["ncnn", "openvino", "tflite", "coreml", "rtneural", "onnx", "pytorch"])
+def test_a_file_that_takes_no_states_is_not_told_to_pass_them(format: str, tmp_path: Path) -> None:
+    source = saved(LAYERS["lstm"].replace(name="enc"), "onnx", tmp_path, states="input")
+    written = tmp_path / f"a{registry.cards()[format].written[0]}"
+    (note, *_) = (text for text in rc.convert(source, written, target_format=format).warnings if "initial state" in text)
+    assert note.endswith("Pass it yourself") == (format in ("onnx", "pytorch")) != note.endswith("begins with zeros, and takes no other")

@@ -1,4 +1,4 @@
-"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack, pickles and JSON, told apart by their content, and tables of C.
+"""Files that are nothing but arrays by name, told apart by their content: .npz, .safetensors, HDF5, msgpack, pickles, JSON, tables of C.
 
 Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash, an object
 of JSON one before a dot.

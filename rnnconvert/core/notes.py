@@ -16,6 +16,9 @@ UNDESCRIBED = "undescribed"
 COMPUTED = "computed"
 """The kind of a note of an array that the file does not hold: it is computed from others, as the framework computes it."""
 
+GIVEN = "given"
+"""The kind of a note of an initial state that the source's caller passes."""
+
 INTEGERS = "integers"
 """The kind of a note of a layer whose weights stand for integers: its framework's kernel rounds more than the weights."""
 
@@ -25,8 +28,8 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, UNDESCRIBED, COMPUTED, INTEGERS, or "" for any other; or the element type that its framework computes in, if that is
-           not its weights' ("float16")
+    kind   UNREAD, UNDESCRIBED, COMPUTED, GIVEN, INTEGERS, or "" for any other; or the element type that its framework
+           computes in, if that is not its weights' ("float16")
     """
 
     __slots__ = ("kind", "layer", "text", "unnamed")

@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
+from rnnconvert.core.notes import GIVEN, LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -30,6 +31,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.files.questions import Question
 from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.files.targets import check_files, files_of
+from rnnconvert.language import registry
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
@@ -124,7 +126,7 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     watch.report_progress()
     carried_on = [name for name in carried if name not in written.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
-    warnings = list(chosen.warnings)
+    warnings = [_without_states(note, writer) for note in chosen.warnings]
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
@@ -215,6 +217,16 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
     checkpoint = load_with(source, source_format, options)
     options.ledger.check_used(checkpoint.path, "read")
     return _save(checkpoint, target, options)
+
+
+def _without_states(note: str, writer: Adapter) -> str:
+    """Return a note of the source; of states that are passed to it, with what becomes of them in a file that takes none."""
+    if not (isinstance(note, LayerNote) and note.kind == GIVEN and getattr(writer, "ZERO_STATES", False)):
+        return note
+    stated = note.text.removesuffix(". Pass it yourself")
+    return LayerNote(
+        note.layer, f"{stated}; a file of {registry.title(writer.NAME)} begins with zeros, and takes no other", note.kind, note.unnamed
+    )
 
 
 def _pieces(checkpoint: Checkpoint, layers: Sequence[str], options: Options) -> Sequence[str]:

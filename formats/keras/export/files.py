@@ -33,6 +33,7 @@ from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.files import refuse_others
 from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
@@ -120,6 +121,7 @@ def export_model(
         raise UsageError(f"{out}: a whole model is written as ONNX. Give it a name that ends in .onnx")
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
+    refuse_others(path, "exported")
     if not dry_run:
         only_replace(out, force)
     with of_file(path, "rnnconvert.formats.keras"):
