@@ -16,7 +16,7 @@ UNDESCRIBED = "undescribed"
 COMPUTED = "computed"
 """The kind of a note of an array that the file does not hold: it is computed from others, as the framework computes it."""
 
-GIVEN = "given"
+PASSED = "passed"
 """The kind of a note of an initial state that the source's caller passes."""
 
 INTEGERS = "integers"
@@ -28,7 +28,7 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, UNDESCRIBED, COMPUTED, GIVEN, INTEGERS, or "" for any other; or the element type that its framework
+    kind   UNREAD, UNDESCRIBED, COMPUTED, PASSED, INTEGERS, or "" for any other; or the element type that its framework
            computes in, if that is not its weights' ("float16")
     """
 

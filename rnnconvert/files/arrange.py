@@ -60,7 +60,10 @@ def arrange(checkpoint: Checkpoint, options: Options, wanted: Sequence[str] = ()
         for stack in stacks:
             parts = _split(stack, option, rewrite, options)
             if len(parts) > 1:
-                outcome = f"written as {listed(part.name for part in parts)}"
+                names = [part.name for part in parts]
+                chosen = [name for name in names if name in wanted] or names
+                others = [name for name in names if name not in chosen]
+                outcome = f"written as {listed(chosen)}" + (f", without {listed(others)}" if others else "")
                 steps.append(Step(rewrite.name, stack.name, outcome, True))
             pieces += parts
         stacks = pieces

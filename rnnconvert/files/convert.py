@@ -16,7 +16,7 @@ import numpy as np
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
-from rnnconvert.core.notes import GIVEN, LayerNote
+from rnnconvert.core.notes import PASSED, LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -221,7 +221,7 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
 
 def _without_states(note: str, writer: Adapter) -> str:
     """Return a note of the source; of states that are passed to it, with what becomes of them in a file that takes none."""
-    if not (isinstance(note, LayerNote) and note.kind == GIVEN and getattr(writer, "ZERO_STATES", False)):
+    if not (isinstance(note, LayerNote) and note.kind == PASSED and getattr(writer, "ZERO_STATES", False)):
         return note
     stated = note.text.removesuffix(". Pass it yourself")
     return LayerNote(

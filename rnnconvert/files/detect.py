@@ -242,10 +242,10 @@ def target(path: Path, format: str | None = None) -> Adapter:
         return chosen
     for end, card in table.default:
         if name.endswith(end):
-            own = [other.name for other in cards.values() if name in other.named and name.endswith(other.written)]
-            if own:
+            claimants = [other.name for other in cards.values() if name in other.named and name.endswith(other.written)]
+            if claimants:
                 raise UsageError(
-                    f"{path}: files of this name are written for {' or '.join([*own, card.name])}. Choose one with {Flag('to')}."
+                    f"{path}: files of this name are written for {' or '.join([*claimants, card.name])}. Choose one with {Flag('to')}."
                 )
             return adapter(card.name)
     for end, formats in table.written.items():
