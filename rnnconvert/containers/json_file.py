@@ -80,7 +80,7 @@ def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], 
 
 
 def stored(path: str | os.PathLike[str]) -> Stored:
-    """Return the arrays of a file, whatever else it holds; a list that is not an array is left out, with the reason. Raises UnreadableError."""
+    """Return the arrays of a file; a list in it that is not an array is left out, with the reason. Raises UnreadableError."""
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     for name, value in _leaves(read(path), "", 0, path):
