@@ -278,7 +278,11 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
         ]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
-    if rest := sorted(set(arrays) - used - aside):
+    beside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()
+    authors = sorted(beside - used - aside)
+    if authors:
+        notes.leave(f"{', '.join(authors[:5])}: an author's own, which Keras does not read")
+    if rest := sorted(set(arrays) - used - aside - {*authors}):
         raise RefusedError(f"the arrays {', '.join(rest[:5])}", TARGET, "they belong to no layer of the model")
     if aside:
         notes.leave(f"the optimizer's state ({len(aside)} {'array' if len(aside) == 1 else 'arrays'}): training starts it anew")
