@@ -278,8 +278,8 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
         ]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
-    beside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()
-    authors = sorted(beside - used - aside)
+    outside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()
+    authors = sorted(outside - used - aside)
     if authors:
         notes.leave(f"{', '.join(authors[:5])}: an author's own, which Keras does not read")
     if rest := sorted(set(arrays) - used - aside - {*authors}):
