@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.cli.streams import STREAM
 from rnnconvert.cli.terminal import put, say, styled
+from rnnconvert.core.notes import COMPUTED, INTEGERS, LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Command
 
@@ -33,7 +34,9 @@ def print_summary(summary: Summary, source: str, target: str, quiet: bool = Fals
     if summary.steps:
         say(f"{styled('rewrites', 'green' if summary.exact else 'yellow')}:")
     else:
-        say(f"{styled('no rewrite was needed', 'green')}: every number is the source's own")
+        computed = any(isinstance(note, LayerNote) and note.kind in (COMPUTED, INTEGERS) for note in summary.warnings)
+        numbers = "the numbers are those that the source computes with" if computed else "every number is the source's own"
+        say(f"{styled('no rewrite was needed', 'green')}: {numbers}")
     for step in summary.steps:
         say(f"  {step}", hang=4)
     for note in summary.notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,3 +231,35 @@ def test_further_matrices_in_scopes_beside_a_layers_own_are_not_passed_over(numb
     if of_the_layer:
         done = CliRunner().invoke(main, [*words, "--set", "layout=mine.lstm"])
         assert done.exit_code == 0, done.output
+
+
+@looped(10, ending=["npz", "json"], scope=["", "weights.", "lstm.cell."], order=["ifgo", "fiog"], head=[True, False])
+def test_the_command_of_a_draft_reads_the_file_with_what_stands_beside_the_layer(
+    ending: str, scope: str, order: str, head: bool, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(7)
+    arrays = {f"{scope}W{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
+        f"{scope}b{gate}": draw.normal(size=H).astype("f4") for gate in order
+    }
+    arrays |= {f"{scope}Wy": draw.normal(size=(H, 1)), f"{scope}by": draw.normal(size=1)} if head else {}
+    path = tmp_path / f"own.{ending}"
+    if ending == "npz":
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    else:
+        document: dict[str, Any] = {"units": H, "words": ["a", "b"]}
+        for name, array in arrays.items():
+            *above, last = name.split(".")
+            place = document
+            for word in above:
+                place = place.setdefault(word, {})
+            place[last] = array.tolist()
+        path.write_text(json.dumps(document))
+    first, *text = refused(path)
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    _, _, flags = first.partition("and give ")
+    command = ["convert", str(path), str(tmp_path / "own.onnx"), *flags.replace("layout.toml", str(tmp_path / "layout.toml")).split()]
+    answer = CliRunner().invoke(main, command)
+    registry.forget()
+    assert answer.exit_code == 0, answer.output
+    (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
+    np.testing.assert_array_equal(layer.first.gates["f"].recurrent, arrays[f"{scope}Wf"][:H].T)

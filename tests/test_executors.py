@@ -31,6 +31,7 @@ from rnnconvert.running import child, registry
 from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import Executor
 from tests import environments, frameworks
+from tests.drawn import looped
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
@@ -573,6 +574,23 @@ def test_layers_of_a_users_model_run_by_name(name: str, workers: Workers, tmp_pa
     assert raised.value.refused
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@looped(8, kind=["GRU", "LSTM", "SimpleRNN"], unroll=[True, False], way=["both", "backward", "forward"])
+def test_a_mask_leaves_out_the_same_steps_of_unrolled_layers(kind: str, unroll: bool, way: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers("keras-tensorflow")
+    import keras
+
+    layer = getattr(keras.layers, kind)(4, return_sequences=True, unroll=unroll, go_backwards=way == "backward", name="way")
+    model = keras.Sequential([keras.Input((STEPS, 3)), keras.layers.Bidirectional(layer, name="way") if way == "both" else layer])
+    rng = np.random.default_rng(1)
+    model.set_weights([rng.uniform(-0.6, 0.6, weight.shape) for weight in model.get_weights()])
+    model.save(path := tmp_path / "unrolled.keras")
+    (stack,) = rnnconvert.load(path).layers.values()
+    problem = Problem(stack, rng.uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32), lengths=np.array([5, 2, 3]))
+    answer = asked(worker, str(path), problem, ["way"])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
 @pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
 @pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
 def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path) -> None:
@@ -631,6 +649,13 @@ def test_a_wrong_convention_is_seen(workers: Workers, tmp_path: Path) -> None:
     wrong = dataclasses.replace(problem, stack=stack_of(case(LSTM, 2, 2), 6))
     answer = asked(worker, written(wrong, worker.executor, tmp_path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) > WRONG
+
+
+def test_packages_are_named_as_pip_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "missing", lambda needs: "it is not installed")
+    asked_of = {name: executor.missing_packages for name, executor in registry.built_in().items()}
+    assert asked_of["paddle"] == ["paddlepaddle"] and asked_of["haiku-cpu"] == ["jax", "dm-haiku"]
+    assert not {"paddle", "haiku", "ai_edge_litert", "tf_keras"} & {package for packages in asked_of.values() for package in packages}
 
 
 # Processes, and executors of the user's own

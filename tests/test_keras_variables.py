@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,8 @@ def save(path: Path, arrays: dict[str, Array]) -> None:
         np.savez(path, **arrays)  # type: ignore[arg-type]
     elif path.suffix == ".pkl":
         path.write_bytes(pickle.dumps(arrays))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps({"units": 4, **{name: array.tolist() for name, array in arrays.items()}}))
     else:
         safetensors.write(path, arrays)
 
@@ -49,7 +52,7 @@ def described(stack: Any) -> dict[str, Any]:
     return {f"{way.reverse}/{name}": array for way in stack.layers[0].directions for name, array in way.arrays.items()}
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "pkl"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "pkl", "json"])
 @pytest.mark.parametrize("named", ["paths", "indexed", "underscored"])
 def test_variables_by_name_are_the_models_layers(named: str, ending: str, tmp_path: Path) -> None:
     separate = named == "underscored"  # words joined by "_" do not show which two layers are the directions of one
@@ -75,7 +78,7 @@ def test_variables_by_name_are_the_models_layers(named: str, ending: str, tmp_pa
 ORDERS = {"lstm": "Keras's gate order i f c o of an LSTM is assumed for {}", "gru": "Keras's gate order z r h of a GRU is assumed for {}"}
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "pkl"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "pkl", "json"])
 def test_the_gate_order_that_names_alone_say_is_named_before_anybody_decides(ending: str, tmp_path: Path) -> None:
     """haste's LSTM stacks i g f o under the names of Keras: what decides the functions shows the gate order first."""
     model = keras.Sequential([keras.layers.Input((None, 3)), *(LAYERS[kind]() for kind in LAYERS)])

@@ -145,7 +145,7 @@ def test_files_that_hold_no_inputs(tmp_path: Path) -> None:
     content = (tmp_path / "complex.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(content[: len(content) // 2])
     for name, words in {
-        "text": "it is neither a .npy nor an .npz file",
+        "text": "it is not a .npy or .npz file",
         "objects": "its array 'b' holds objects of Python, which are not read",
         "complex": "its array 'b' holds complex128",
         "words": "its array 'a' holds <U1",

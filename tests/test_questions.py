@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import rnnconvert as rc
+from rnnconvert.core.errors import UndecidedError
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
@@ -142,3 +144,33 @@ def test_arrays_in_memory_do_not_say_their_functions() -> None:
         assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
     relu = rc.Cell("rnn", activation=rc.Activation("relu"))
     assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"
+
+
+@looped(24, scope=["words", "chars/0", ""], word=["backward", "backwards", "bw", "bwd", "reverse", "Reversed"], kind=["tutorials", "keras"])
+def test_a_layer_whose_name_says_that_it_reads_from_the_end_is_asked_for(scope: str, word: str, kind: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    back = f"{scope}_{word}" if scope else word
+    if kind == "tutorials":
+        shapes, path = {"W": (3, 20), "U": (5, 20), "b": (20,)}, tmp_path / "w.npz"
+    else:
+        shapes, path = {"kernel": (3, 20), "recurrent_kernel": (5, 20), "bias": (20,)}, tmp_path / "w.safetensors"
+    joint = "_" if kind == "tutorials" else "/"
+    arrays = {f"{layer}{joint}{part}": draw.normal(size=shape).astype("f") for layer in (back, "ahead") for part, shape in shapes.items()}
+    if kind == "tutorials":
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    else:
+        safetensors.numpy.save_file(arrays, path)
+    functions = [] if kind == "tutorials" else ["activation=tanh", "recurrent_activation=sigmoid"]
+    (named,) = [name for name in rc.load(path, settings=functions).layers if name != "ahead"]
+    with pytest.raises(UndecidedError, match=f"{named}:go_backwards=") as refused:
+        rc.convert(path, tmp_path / "w.onnx", settings=functions)
+    assert "of ahead" not in str(refused.value)
+    rc.convert(path, tmp_path / "w.onnx", settings=[*functions, f"{named}:go_backwards=true"])
+    ways = {name: layer.first.reverse for name, layer in rc.load(tmp_path / "w.onnx").layers.items()}
+    assert sorted(ways.values()) == [False, True] and ways["ahead"] is False
+
+
+def test_a_name_that_only_holds_such_letters_is_not_asked_for(tmp_path: Path) -> None:
+    arrays = {f"bwdata_{part}": np.ones(shape, np.float32) for part, shape in {"W": (3, 20), "U": (5, 20), "b": (20,)}.items()}
+    np.savez(path := tmp_path / "w.npz", **arrays)  # type: ignore[arg-type]
+    assert rc.convert(path, tmp_path / "w.onnx").exact

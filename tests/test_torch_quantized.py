@@ -77,3 +77,15 @@ def test_scales_of_rows(tmp_path: Path) -> None:
     (stack,) = checkpoint.layers.values()
     matrix = np.concatenate([np.asarray(stack.first.arrays["input", gate]) for gate in "ifgo"])
     assert np.allclose(matrix, weight.dequantize().numpy(), rtol=1e-6) and "stored as integers" in " ".join(checkpoint.warnings)
+
+
+def test_a_state_dictionary_of_quantized_weights_becomes_one_of_floats(tmp_path: Path) -> None:
+    module = quantized("LSTM", 1, 1)
+    rc.convert(saved(module, "state_dict", tmp_path / "q.pt"), tmp_path / "float.pt")
+    torch = needed("torch", "torch")
+    state = torch.load(tmp_path / "float.pt", weights_only=True)
+    lstm = torch.nn.LSTM(3, 5)
+    lstm.load_state_dict({key.partition(".")[2]: value for key, value in state.items()})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert (lstm(torch.from_numpy(X))[0] - module(torch.from_numpy(X))[0]).abs().max() < 0.015

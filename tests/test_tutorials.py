@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -146,7 +147,7 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
 """What a step computes, the shapes of the arrays with those of the layers around, and the layout that has to be confirmed."""
 
 
-@pytest.mark.parametrize("ending", ["npz", "pkl"])
+@pytest.mark.parametrize("ending", ["npz", "pkl", "json"])
 @pytest.mark.parametrize("name", CELLS)
 def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_path: Path) -> None:
     step, shapes, confirmed = CELLS[name]
@@ -155,6 +156,8 @@ def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_pat
     path = tmp_path / f"cell.{ending}"
     if ending == "npz":
         np.savez(path, **weights)  # type: ignore[arg-type]
+    elif ending == "json":
+        path.write_text(json.dumps({array: values.tolist() for array, values in weights.items()} | {"vocabulary": ["a", "b"]}))
     else:
         path.write_bytes(pickle.dumps(weights))
     options: dict[str, Any] = {}

@@ -21,6 +21,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import AbsentExecutorError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
@@ -30,6 +31,7 @@ from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from tests import corpus, frameworks
 from tests.commands import call
 from tests.requirements import need
+from tests.sources import legacy_h5, sequential, uniform
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning", "ignore:.*optimizer.*:UserWarning", "ignore:.*mask.*:UserWarning"
@@ -616,3 +618,26 @@ def test_stacked_cells_in_a_keras_file_of_keras_2(tmp_path: Path) -> None:
     model = keras.saving.load_model(tmp_path / "new.keras")
     for name, cell in zip(names, model.layers[0].cell.cells, strict=True):
         np.testing.assert_array_equal(np.asarray(cell.kernel), arrays[f"layers/rnn/cell/cells/{name}/vars/0"])
+
+
+@pytest.mark.parametrize("how", ["a later layer's shape", "an array of its author's own"])
+def test_what_keras_2_does_not_read_of_its_own_files_is_no_obstacle(how: str, tmp_path: Path) -> None:
+    def lstm(name: str, inputs: int) -> list[tuple[str, Array]]:
+        shapes = {"kernel": (inputs, 16), "recurrent_kernel": (4, 16), "bias": (16,)}
+        return [(f"{name}/{local}:0", uniform(place, *shape)) for place, (local, shape) in enumerate(shapes.items())]
+
+    shape = {"batch_input_shape": [None, 7, 3]}
+    later = shape if how.startswith("a later") else {}
+    config = sequential(
+        ("LSTM", {"name": "a", "units": 4, "return_sequences": True, **shape}), ("LSTM", {"name": "b", "units": 4, **later})
+    )
+    path = legacy_h5(tmp_path / "old.h5", {"a": lstm("a", 3), "b": lstm("b", 4)}, config)
+    if not later:
+        with h5py.File(path, "a") as file:
+            file["info/input_size"] = 3
+    done = upgrade(path, tmp_path / "new.keras")
+    assert any("info/input_size: an author's own" in text for text in done.left) == (not later)
+    export_model(path, tmp_path / "new.onnx", verify=True)
+    first = sequential(("LSTM", {"name": "a", "units": 4, "batch_input_shape": [None, 7, 5]}))
+    with pytest.raises(RefusedError, match="contradicts its weights"):
+        upgrade(legacy_h5(tmp_path / "wrong.h5", {"a": lstm("a", 3)}, first), tmp_path / "wrong.keras")

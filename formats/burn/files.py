@@ -49,7 +49,7 @@ class Burn(ArrayFiles):
 
     def kind(self, file: Opened) -> str:
         """Return what sort of file this is, in words; "" if it does not belong to Burn."""
-        return self._kind_in_words(file) or ("" if "msgpack" in file.kinds else file.archive)
+        return self._kind_in_words(file) or ("" if file.kinds & {"msgpack", "json"} else file.archive)
 
     def stored(self, file: Opened) -> Stored:
         """Return the tensors by their paths. Raises UnreadableError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
@@ -58,6 +59,7 @@ class CoreMl:
 
     NAME: str
     SUFFIXES: tuple[str, ...]
+    ZERO_STATES: ClassVar[bool] = True
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a model by its version, its description and the kind that it states."""

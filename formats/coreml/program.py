@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import MESSAGE_NESTING
-from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.core.notes import PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
@@ -222,7 +222,7 @@ class _FunctionLayers(Values):
             source = arguments[0]
             maker = self.makers.get(source) if isinstance(source, str) else None
             if isinstance(source, str) and maker is None:
-                self.network.warnings.append(LayerNote(name, f"its {parameter} is given at run time. Pass it yourself"))
+                self.network.warnings.append(LayerNote(name, f"its {parameter} is given at run time. Pass it yourself", PASSED))
                 continue
             try:
                 rows, _ = self.constant(source, parameter)

@@ -23,6 +23,7 @@ from .run_cells import LIBRARIES, Arrays, CellLibrary, LibraryCell
 Array = np.ndarray
 
 NEEDS = ("jax",)
+DISTRIBUTIONS = {"haiku": "dm-haiku"}
 FORMAT = "flax"
 SUFFIX = ".msgpack"
 

@@ -13,7 +13,6 @@ from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
 from rnnconvert.core.names import renamed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
@@ -86,15 +85,7 @@ class JuliaFiles(ArrayFiles):
         return super().layer(group, stored, options)
 
     def write(self, path: Path, job: Job) -> WriteResult:
-        """Write a tree in a .bson, or its arrays in an .npz.
-
-        Raises UsageError for a .jld2: it holds the types of Julia's values, which only Julia knows.
-        """
-        if lowered(path).suffix not in (".bson", ".npz"):
-            raise UsageError(
-                f"{path}: {path.suffix or 'such a file'} cannot be written: a .jld2 holds Julia's types, which only Julia "
-                "knows. Write a .bson, which BSON.load reads in Julia, or an .npz, which NPZ.npzread does"
-            )
+        """Write a tree in a .bson, or its arrays in an .npz."""
         leaves: Leaves = {}
         notes = []
         stacks = job.stacks()

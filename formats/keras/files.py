@@ -10,8 +10,9 @@ from pathlib import Path
 from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Command
+from rnnconvert.files import detect
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
@@ -63,6 +64,25 @@ def is_architecture(document: object) -> bool:
 
 
 layouts = written_layouts(NAME)
+
+
+def refuse_others(path: Path, done: str) -> None:
+    """Raise UsageError for a file that another framework wrote; one that is damaged or of no known kind is left to its reader.
+
+    done  what is done with models of Keras alone, in words
+    """
+    file = Opened(path)
+    if not path.is_file() or "hdf5" in file.kinds or "config.json" in (file.entries or ()):
+        return
+    try:
+        framework = detect.source(file).reader.NAME
+    except UnreadableError:
+        return
+    if framework != NAME:
+        raise UsageError(
+            f"{path} is a file of {registry.title(framework)}, and only models of Keras are {done}. For its recurrent layers alone: "
+            f"{Command('convert', path, 'TARGET')}."
+        )
 
 
 def stored_in(path: Path) -> Stored:

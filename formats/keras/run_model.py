@@ -183,6 +183,8 @@ def prepared(layer: Any) -> Any:
     for sublayer in dict.fromkeys([layer, *directions(layer)]):
         sublayer.return_sequences, sublayer.return_state, sublayer.stateful = True, True, False
         sublayer.zero_output_for_mask = True
+        # Unrolled, Keras zeroes the steps of a backward layer by the mask as it stands, not turned around; the cell is the same.
+        sublayer.unroll = False
     return layer
 
 

@@ -11,7 +11,7 @@ from rnnconvert.core.names import renamed
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.metadata import KerasMetadata
 
-KINDS = frozenset({"npz", "safetensors", "pickle", "msgpack"})
+KINDS = frozenset({"npz", "safetensors", "pickle", "msgpack", "json"})
 """The kinds of archives of arrays that Keras itself does not write."""
 _LOCALS = ("kernel", "recurrent_kernel", "bias")
 _RECURRENT = re.compile(r"(?P<scope>(?:.*[/._])?)recurrent_kernel(?P<number>:0)?", re.S)

@@ -30,5 +30,5 @@ LSTM = Layout(
     (Tensor("weights", "input recurrent | input_bias | initial_hidden | initial_cell", "(layer section gate hidden part in)"),),
     "NAM/lstm.cpp, LSTMCell::LSTMCell",
     "LSTM",
-    holds=Holds(("input",), directions=1, initial_states=True, dtypes=("float32",)),
+    holds=Holds(("input",), directions=1, alone=True, initial_states=True, dtypes=("float32",)),
 )

@@ -13,7 +13,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
-from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
+from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
@@ -29,6 +29,7 @@ from rnnconvert.rewrites import split_stack
 
 NAME = "ncnn"
 SUFFIXES = registry.endings(NAME)
+ZERO_STATES = True
 
 _KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
@@ -78,7 +79,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers[name] = _layer(path, described_layer, name, stored, options)
         rows[name] = described_layer, layers[name]
         if len(described_layer.bottoms) > 1:
-            warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself"))
+            warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself", PASSED))
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not unread and numbers.at < numbers.data.size:
         raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")

@@ -19,6 +19,7 @@ from rnnconvert.formats.openvino.operation import KINDS, NAME, OperationLayer
 from rnnconvert.language import registry
 
 SUFFIXES = registry.endings(NAME)
+ZERO_STATES = True
 
 _ODD = {"AUGRUCell", "AUGRUSequence"}
 

@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.notes import PASSED, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
@@ -197,7 +197,9 @@ class OperationLayer:
             numbers, source = self._state(value)
             if numbers is None:
                 if source in ("Parameter", "ReadValue"):
-                    self.warnings.append(LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself"))
+                    self.warnings.append(
+                        LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself", PASSED)
+                    )
                 elif source != "":
                     odd.append(Unconvertible("initial_state", "an initial state made in the graph", f"it is made by {source}"))
                 continue

@@ -20,6 +20,7 @@ from rnnconvert.running.sequences import Sequences, outputs
 Array = np.ndarray
 
 NEEDS = ("paddle",)
+DISTRIBUTIONS = {"paddle": "paddlepaddle"}
 FORMAT = "paddle"
 SUFFIX = ".pdparams"
 SUPPORTS = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source, epsilon, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
-from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.notes import COMPUTED, LayerNote
 from rnnconvert.files.options import Options
 
 
@@ -73,7 +73,7 @@ def computed(path: Path, arrays: Mapping[str, Source], options: Options) -> tupl
             plain[derived[name].full] = numbers
         elif name not in pieces:
             plain.setdefault(name, array)
-    return plain, [LayerNote(derivation.full, derivation.note) for derivation in derived.values() if derivation.note], disputed
+    return plain, [LayerNote(derivation.full, derivation.note, COMPUTED) for derivation in derived.values() if derivation.note], disputed
 
 
 def _derived(path: Path, name: str, arrays: Mapping[str, Source]) -> _Derived | None:

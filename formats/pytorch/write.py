@@ -112,10 +112,12 @@ def _like_source(job: Job) -> dict[str, Array | Pieced] | None:
 
     Raises RefusedError where more than the nesting would be lost.
     """
-    if job.source.metadata_as(TorchMetadata).get("root") != "envelope" or not _whole_file(job):
+    stated = job.source.metadata_as(TorchMetadata)
+    # Numbers that the file holds as integers cannot stand where those are.
+    if stated.get("root") != "envelope" or not _whole_file(job) or stated.get("dequantized"):
         return None
     homes = job.source.read_as(LayerNames).homes
-    loses = bool(_values(job.source) or job.source.metadata_as(TorchMetadata).get("unreadable"))
+    loses = bool(_values(job.source) or stated.get("unreadable"))
     arrays: dict[str, Array | Pieced] = {}
     for part in job.parts:
         layout, names = homes.get(part.stack.name, (None, {}))

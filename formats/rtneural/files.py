@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
@@ -62,6 +62,8 @@ class RtneuralMetadata(TypedDict):
 
 class RtNeural(ArrayFiles):
     """The adapter of RTNeural's JSON. A layer goes by its type, with a number from the second on."""
+
+    ZERO_STATES: ClassVar[bool] = True
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a row of layers with their types, and the shape of the input."""

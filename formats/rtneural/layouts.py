@@ -30,7 +30,7 @@ _SOURCE = "RTNeural/model_loader.h, "
 
 
 def _holds(biases: str) -> Holds:
-    return Holds((biases,), layers=False, directions=1, dtypes=("float32",))
+    return Holds((biases,), layers=False, directions=1, alone=True, dtypes=("float32",))
 
 
 LSTM = Layout(

@@ -158,8 +158,9 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         key: cells for key, cells in cells_by_layer.items() if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
     }
     if len(chosen) != 1:
-        names = ", ".join(layer_key[1] for layer_key in cells_by_layer) or "none whose variables have the names of TensorFlow's cells"
-        raise NotImplementedError(f"{len(chosen)} layers of that name; the file has {names}")
+        names = ", ".join(layer_key[1] for layer_key in cells_by_layer)
+        there = f"it has {len(chosen) or 'no'} layers of that name, but {names}"
+        raise NotImplementedError(there if names else "no variable of it has a name that TensorFlow's cells give")
     (((kind, scope), by_place),) = chosen.items()
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:

@@ -30,6 +30,7 @@ from rnnconvert.language.layout import Layout
 
 NAME = "tflite"
 SUFFIXES = registry.endings(NAME)
+ZERO_STATES = True
 
 
 class TfliteMetadata(TypedDict, total=False):

@@ -1,6 +1,7 @@
-"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content, and tables of C.
+"""Files that are nothing but arrays by name, told apart by their content: .npz, .safetensors, HDF5, msgpack, pickles, JSON, tables of C.
 
-Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash.
+Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash, an object
+of JSON one before a dot.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import msgpack_file, npz_file, pickled_arrays, safetensors
+from rnnconvert.containers import json_file, msgpack_file, npz_file, pickled_arrays, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
@@ -55,6 +56,8 @@ def kind(path: Path, head: bytes, entries: Sequence[str] | None, headed: bool) -
         return "a pickle"
     if msgpack_file.looks_like(head):
         return "msgpack"
+    if json_file.looks_like(head):
+        return "JSON"
     return "a C source" if lowered(path).suffix in C_SOURCES else ""
 
 
@@ -77,6 +80,8 @@ def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
         return pickled_arrays.read
     if msgpack_file.looks_like(head):
         return msgpack_file.read
+    if json_file.looks_like(head):
+        return json_file.stored
     if lowered(path).suffix in C_SOURCES:
         from rnnconvert.containers import c_text
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.json_text import fields_of
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING, JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
@@ -76,6 +77,20 @@ def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], 
         else:
             others[name] = value
     return arrays, others
+
+
+def stored(path: str | os.PathLike[str]) -> Stored:
+    """Return the arrays of a file; a list in it that is not an array is left out, with the reason. Raises UnreadableError."""
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    for name, value in _leaves(read(path), "", 0, path):
+        if not (isinstance(value, list) or _is_shaped(value)):
+            continue
+        try:
+            arrays[name] = array(value, path, name)
+        except UnreadableError as error:
+            unreadable[name] = error.problem
+    return Stored(arrays, {"unreadable": unreadable} if unreadable else {})
 
 
 def _leaves(tree: Mapping[str, Any], above: str, depth: int, path: object) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,12 @@ UNREAD = "unread"
 UNDESCRIBED = "undescribed"
 """The kind of a note of a layer that is in the file and is not read because no layout that is known describes it."""
 
+COMPUTED = "computed"
+"""The kind of a note of an array that the file does not hold: it is computed from others, as the framework computes it."""
+
+PASSED = "passed"
+"""The kind of a note of an initial state that the source's caller passes."""
+
 INTEGERS = "integers"
 """The kind of a note of a layer whose weights stand for integers: its framework's kernel rounds more than the weights."""
 
@@ -22,8 +28,8 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, UNDESCRIBED, INTEGERS, or "" for any other; or the element type that its framework computes in, if that is
-           not its weights' ("float16")
+    kind   UNREAD, UNDESCRIBED, COMPUTED, PASSED, INTEGERS, or "" for any other; or the element type that its framework
+           computes in, if that is not its weights' ("float16")
     """
 
     __slots__ = ("kind", "layer", "text", "unnamed")

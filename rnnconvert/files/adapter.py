@@ -12,6 +12,7 @@ A module here is an adapter. It has
     companions(path)       where it has this: the other files that it writes, next to one of that name
     runnable(checkpoint, folder)  where its files are code: write what a file says again into a folder, for an executor, and return that
                            path, or None for a file without code; raise NotImplementedError for code that it did not write
+    ZERO_STATES            where it has this and it is true: what it writes begins with zeros, and its caller cannot pass states
     silent(path)           where it has this: whether a file of that name states no functions of its layers
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from rnnconvert import rewrites
 from rnnconvert.core.errors import RefusedError, UsageError
@@ -11,7 +14,7 @@ from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent, Unknown
-from rnnconvert.files.adapter import Adapter
+from rnnconvert.files.adapter import Adapter, adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import check_names
 from rnnconvert.files.options import Options
@@ -22,10 +25,12 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Fitted, fit_to_layout
 from rnnconvert.rewrites.join_stack import between
 
 
-def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:
+def arrange(checkpoint: Checkpoint, options: Options, wanted: Sequence[str] = ()) -> tuple[list[Recurrent], list[Step]]:
     """Return the stacks to write, joined or split as the options state.
 
-    Raises UsageError if layers that are to be joined do not read one another.
+    wanted  the names of those to write, in this order; none for all
+
+    Raises UsageError if layers that are to be joined do not read one another, or if none has one of the names.
     """
     stacks, steps = list(checkpoint.layers.values()), []
     check_names(checkpoint, options)
@@ -55,7 +60,10 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         for stack in stacks:
             parts = _split(stack, option, rewrite, options)
             if len(parts) > 1:
-                outcome = f"written as {listed(part.name for part in parts)}"
+                names = [part.name for part in parts]
+                chosen = [name for name in names if name in wanted] or names
+                others = [name for name in names if name not in chosen]
+                outcome = f"written as {listed(chosen)}" + (f", without {listed(others)}" if others else "")
                 steps.append(Step(rewrite.name, stack.name, outcome, True))
             pieces += parts
         stacks = pieces
@@ -63,7 +71,11 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     twice = first_twice(names)
     if twice is not None:
         raise UsageError(f"two layers would both be written as {twice!r}. Convert them one by one with {Flag('layer')}")
-    return stacks, steps
+    by_name = {stack.name: stack for stack in stacks}
+    absent = [name for name in wanted if name not in by_name]
+    if absent:
+        raise UsageError(f"no layer is written as {absent[0]!r}. There are {listed(by_name)}")
+    return [by_name[name] for name in wanted] or stacks, steps
 
 
 def _split(
@@ -126,11 +138,26 @@ def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options, ret
 
     Raises RefusedError where no exact rewrite leads there.
     """
-    part = fit_to_layout(stack, layouts, accepted(options, stack.name), retyped)
+    with registry.proposing(functools.partial(_reaches, stack)):
+        part = fit_to_layout(stack, layouts, accepted(options, stack.name), retyped)
     for step in part.steps:
         if step.rewrite in ACCEPTS:
             options.get(step.rewrite, stack.name)
     return part
+
+
+_REACHED: WeakKeyDictionary[Recurrent, dict[str, bool]] = WeakKeyDictionary()
+"""By layer and format, whether the layer goes there as it is: several refusals of one layer may name the same formats."""
+
+
+def _reaches(stack: Recurrent, name: str) -> bool:
+    formats = _REACHED.setdefault(stack, {})
+    if name not in formats:
+        with registry.proposing(lambda _: True), contextlib.suppress(RefusedError):
+            formats[name] = False
+            fit_to_layout(stack, adapter(name).layouts(Options()))
+            formats[name] = True
+    return formats[name]
 
 
 def split_step(part: Fitted) -> Step:

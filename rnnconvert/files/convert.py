@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
+from rnnconvert.core.notes import PASSED, LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -30,6 +31,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.files.questions import Question
 from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.files.targets import check_files, files_of
+from rnnconvert.language import registry
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
@@ -96,14 +98,15 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     files = files_of(writer, path)
     check_files(files, checkpoint, force or dry_run)
     wanted = element_type(dtype)
-    chosen = select(checkpoint, layers)
+    pieces = _pieces(checkpoint, layers, options)
+    chosen = select(checkpoint, () if pieces else layers)
     same = checkpoint.format == writer.NAME
     # What neither file states is what the caller's code says, before and after.
     silent = same and getattr(writer, "silent", lambda _: False)(path)
     if not (target.assume_defaults or silent):
         check_functions(chosen)
     asked = len(options.questions)
-    stacks, steps = arrange(chosen, options)
+    stacks, steps = arrange(chosen, options, pieces)
     chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
     parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
@@ -123,7 +126,7 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     watch.report_progress()
     carried_on = [name for name in carried if name not in written.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
-    warnings = list(chosen.warnings)
+    warnings = [_without_states(note, writer) for note in chosen.warnings]
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
@@ -216,6 +219,22 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
     return _save(checkpoint, target, options)
 
 
+def _without_states(note: str, writer: Adapter) -> str:
+    """Return a note of the source; of states that are passed to it, with what becomes of them in a file that takes none."""
+    if not (isinstance(note, LayerNote) and note.kind == PASSED and getattr(writer, "ZERO_STATES", False)):
+        return note
+    stated = note.text.removesuffix(". Pass it yourself")
+    return LayerNote(
+        note.layer, f"{stated}; a file of {registry.title(writer.NAME)} begins with zeros, and takes no other", note.kind, note.unnamed
+    )
+
+
+def _pieces(checkpoint: Checkpoint, layers: Sequence[str], options: Options) -> Sequence[str]:
+    """Return the layers that were named where some are not the source's own, but what its layers are split into; none otherwise."""
+    split = any(options.peek(option, name) == "split" for option in ("stack", "directions") for name in checkpoint.layers)
+    return tuple(dict.fromkeys(layers)) if split and not set(layers) <= {*checkpoint.layers, called("")} else ()
+
+
 def check_functions(checkpoint: Checkpoint) -> None:
     """Raise UndecidedError where the functions of layers were assumed: others give other numbers, and fit as well."""
     layers: dict[Question, list[str]] = {}
@@ -226,15 +245,16 @@ def check_functions(checkpoint: Checkpoint) -> None:
         raise UndecidedError(
             checkpoint.path,
             tuple(dict.fromkeys(question.option for question in layers)),
-            [_as_question(question, names) for question, names in layers.items()],
+            [_as_question(question, names, checkpoint.questions) for question, names in layers.items()],
             checkpoint.warnings[:5],
         )
 
 
-def _as_question(question: Question, layers: Sequence[str]) -> str:
+def _as_question(question: Question, layers: Sequence[str], asked: Iterable[Question]) -> str:
+    others = {other.layer for other in asked if other.option == question.option} - set(layers)
     named = ", ".join(map(called, layers[:8])) + (f" and {len(layers) - 8} more" if len(layers) > 8 else "")
-    choices = "|".join(question.choices) or "..."
-    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: {Setting(question.option, choices)}"
+    setting = Setting(question.option, "|".join(question.choices) or "...", layer=layers[0] if others else "")
+    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: {setting}"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     shapes = {name: tuple(array.shape) for name, array in itertools.islice(arrays.items(), _MOST) if is_float(array)}
     shapes = {name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)}
     texts: list[list[str]] = []
+    written: list[DraftLayer] = []
     described: set[str] = set()
     by_gate = list(_by_gate(shapes))
     used = {name for layer in by_gate for name in layer.names}
@@ -50,15 +51,21 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
             described |= {*draft.names}
         if len(texts) < _MOST_LAYOUTS and text[2:] not in [earlier[2:] for earlier in texts] and _reads(text, draft, shapes):
             texts.append(text)
+            written.append(draft)
             described |= {*draft.names}
     if not texts:
         return []
-    several = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
+    left_out = [name for name in arrays if name not in described]
+    scopes = {_scope(draft.names) for draft in written if not draft.matrices}
+    more = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
+    if len(texts) == 1 and any(scope_of(name) in scopes for name in left_out):
+        # What stands among a layer's arrays is taken for the layer's, until somebody says that it is not.
+        more = f" {Setting('layout', f'mine.{written[0].kind}')}"
     return [
         "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
-        f"{Flag('layout', 'layout.toml')}{several}",
+        f"{Flag('layout', 'layout.toml')}{more}",
         *itertools.chain.from_iterable(texts),
-        *_left_out([name for name in arrays if name not in described]),
+        *_left_out(left_out),
     ]
 
 
@@ -121,8 +128,12 @@ def _table(layer: DraftLayer, number: int) -> list[str]:
 
 def _local(name: str, names: Sequence[str]) -> str:
     """Return a name without what stands before the layer's own arrays: all of them have it, up to a separator."""
-    common = os.path.commonprefix(list(names))  # noqa: RUF071  # letters; the separator is found below
-    return name[len(scope_of(common)) :]
+    return name[len(_scope(names)) :]
+
+
+def _scope(names: Sequence[str]) -> str:
+    """Return what stands before all of these names, up to a separator."""
+    return scope_of(os.path.commonprefix(list(names)))  # noqa: RUF071  # letters; the separator is found here
 
 
 # A matrix of its own for each gate.

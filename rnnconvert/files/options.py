@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from rnnconvert.files.conservation import Facts
 from rnnconvert.files.ledger import Ledger
 from rnnconvert.files.questions import Question
 from rnnconvert.files.settings import Place, Settings, is_finite
+
+_BACKWARDS = re.compile(r"(?<![a-z])(?:backwards?|bwd?|reversed?)(?![a-z])", re.I)
+"""What names a layer, or a scope of it, that reads from the end."""
 
 
 class Options:
@@ -87,7 +91,7 @@ class Options:
         assumed  the value taken if nobody decides
         why      what the file lacks, in words
         choices  the values that this layer can have; those of the option if there are none
-        common   whether models of other values are common
+        common   whether models of other values are common: a layer whose name says that it reads from the end may well do so
 
         Raises UsageError for a value that is not among the choices.
         """
@@ -100,6 +104,8 @@ class Options:
                 where = layer or "the file itself"
                 raise UsageError(f"{where}: option {option} cannot be {value!r} here. Choose one of: {', '.join(choices)}")
             return value
+        if first == "go_backwards" and _BACKWARDS.search(layer):
+            common, why = True, f"{why}, and its name says that it does"
         question = Question(first, assumed, tuple(choices) or OPTIONS[first].choices, why, layer, common)
         self.ledger.questions.setdefault(question)
         return assumed

@@ -227,6 +227,7 @@ class Holds:
     reverse_order     the order of such a direction's outputs: by "time", or of "processing"
     merges            how it can join two directions
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
+    alone             whether a file holds one layer, or layers of which each reads the one before
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     mixed_directions  whether the two directions may be different cells
@@ -253,6 +254,7 @@ class Holds:
     reverse_order: str = "time"
     merges: tuple[str, ...] = ("concat",)
     joins: tuple[str, ...] = ("layer",)
+    alone: bool = False
     initial_states: bool = False
     readout: bool = False
     mixed_directions: bool = False

@@ -20,6 +20,7 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -268,9 +269,23 @@ def frameworks() -> dict[str, list[Layout]]:
     return dict(sorted(by_framework.items()))
 
 
+_reaches: ContextVar[Callable[[str], bool]] = ContextVar("reaches", default=lambda name: True)
+
+
+@contextlib.contextmanager
+def proposing(reaches: Callable[[str], bool]) -> Iterator[None]:
+    """Have `holding` name only the formats that the layer at hand reaches: a way out that leads to another refusal is none."""
+    token = _reaches.set(reaches)
+    try:
+        yield
+    finally:
+        _reaches.reset(token)
+
+
 def holding(fits: Callable[[Layout], bool]) -> str:
     """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
-    names = [name for name, several in frameworks().items() if any(candidate.writable and fits(candidate) for candidate in several)]
+    having = [name for name, several in frameworks().items() if any(candidate.writable and fits(candidate) for candidate in several)]
+    names = list(filter(_reaches.get(), having))
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
 
 
@@ -297,7 +312,7 @@ def _members(module: object) -> Iterator[Any]:
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
-    """Return the layout of a cell in a framework; `variant` picks one by the whole name's second half.
+    """Return the layout of a cell in a framework; `variant` picks one by its whole name, or by what follows the framework's.
 
     Raises UsageError, listing the choices.
     """
@@ -305,7 +320,7 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
         raise unknown("format", framework, frameworks())
     listed = layouts_of(framework)
     for candidate in listed:
-        if variant and candidate.name != f"{framework}.{variant}":
+        if variant and candidate.name not in (variant, f"{framework}.{variant}"):
             continue
         if candidate.kind == kind and candidate.reset_after == reset_after and (variant or candidate.writable):
             return candidate

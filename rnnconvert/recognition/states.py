@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.notes import PASSED, LayerNote
 from rnnconvert.core.weights import Key, Unconvertible
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.spread import spread
@@ -40,7 +40,7 @@ class States:
         value = self._value(name)
         if value is None:
             if given_at_run_time(self.scope, name):
-                self.warnings.append(LayerNote(self.layer, f"its initial state {name!r} is given at run time. Pass it yourself"))
+                self.warnings.append(LayerNote(self.layer, f"its initial state {name!r} is given at run time. Pass it yourself", PASSED))
             else:
                 reason = f"{name!r} is made by nodes that cannot be evaluated here"
                 self.unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))

@@ -9,7 +9,7 @@ ACCEPTS: dict[str, tuple[str, str]] = {
     "merge": ("concat", "you join the last layer's directions yourself"),
     "output_order": ("time", "you put the outputs of a go_backwards layer into processing order yourself"),
     "initial_state": ("call", "you pass the learned initial state at every call"),
-    "unaccounted": ("harmless", "what else the file states does not change what the layer computes"),
+    "unaccounted": ("harmless", "you know that what else the file states does not change what the layer computes"),
     "reverse": ("flipped", "you flip the sequences before, and the outputs after, a layer that reads from the end"),
 }
 """What a caller may take over: the option, the value that confirms it, and its meaning."""

@@ -33,7 +33,8 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
     inside = inside_the_product(direction)
     if inside is None:
         return None
-    return Obstacle(inside.feature, inside.reason, "Convert to a format whose GRU has the reset gate after the product.")
+    others = registry.holding(lambda form: form.kind == "gru" and form.reset_after is True)
+    return Obstacle(inside.feature, inside.reason, f"Convert to {others}, whose GRU has the reset gate after the product.")
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:

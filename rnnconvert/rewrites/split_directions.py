@@ -17,13 +17,18 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
     return None
 
 
+def names_of_directions(name: str) -> tuple[str, str]:
+    """Return what the two layers are called that the directions of a layer of this name become."""
+    return (f"{name}_forward", f"{name}_backward") if name else ("forward", "backward")
+
+
 def _change(stack: Recurrent) -> list[Recurrent]:
     """Return a forward and a backward stack, from one layer or from directions that meet only at the end."""
     if stack.num_directions == 1:
         return [stack]
     return [
         Recurrent(
-            f"{stack.name}_{word}" if stack.name else word,
+            name,
             tuple(Layer((layer.directions[number],)) for layer in stack.layers),
             output_order=stack.output_order,
             readout=stack.readout[number : number + 1],
@@ -31,7 +36,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             wrapped=stack.wrapped,
             calls=stack.calls,
         )
-        for number, word in enumerate(("forward", "backward"))
+        for number, name in enumerate(names_of_directions(stack.name))
     ]
 
 

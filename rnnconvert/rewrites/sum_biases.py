@@ -8,9 +8,15 @@ import numpy as np
 
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key
+from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import zeros
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 from rnnconvert.rewrites.zero_biases import ZERO_BIASES
+
+
+def _keeping() -> str:
+    """Name the formats whose GRU has a bias of its own inside the reset product."""
+    return registry.holding(lambda layout: layout.kind == "gru" and layout.reset_after is True and "both" in layout.holds.biases)
 
 
 def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Obstacle | None:
@@ -23,12 +29,12 @@ def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Ob
         return Obstacle(
             "a recurrent candidate bias inside the reset product",
             f"r * (R h + b_r) has b_r = {value:.6g}, but the target has no place for it inside the product",
-            "Convert to a format that keeps two biases.",
+            f"Convert to {_keeping()}, which keeps two biases.",
         )
     return Obstacle(
         "an input bias of the candidate outside the reset product",
         f"n = act(W x + b + r * (R h + b_r)) has b = {value:.6g}, but the target has no place for it outside the product",
-        "Convert to a format that keeps two biases.",
+        f"Convert to {_keeping()}, which keeps two biases.",
     )
 
 

@@ -7,6 +7,7 @@ rnnconvert (rnnconvert.running.child). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
+    DISTRIBUTIONS  if it is there, what pip calls those packages that it calls otherwise
     SUPPORTS   the cells and features that it runs, in words
     VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
                "format", "suffix" and "supports" stand in place of those above; "as_written" says that it computes what

@@ -87,7 +87,9 @@ class Executor:
     def missing_packages(self) -> list[str]:
         """The packages, as pip calls them, that it imports and that are not installed; none where it runs under another Python."""
         needs = [*child.needed(self._module, self.settings), *filter(None, [self.settings.get("backend")])]
-        return [name.replace("_", "-") for name in needs if self.python == sys.executable and child.missing([name])]
+        other_names: Mapping[str, str] = getattr(self._module, "DISTRIBUTIONS", {})
+        lacking = [name for name in needs if self.python == sys.executable and child.missing([name])]
+        return [other_names.get(name, name.replace("_", "-")) for name in lacking]
 
     @property
     def absent(self) -> str:

@@ -82,7 +82,7 @@ class Scaffolded:
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         code = sum(1 for line in self.text.splitlines() if line.strip())
-        lines = [f"{self.layers} layers, {code} lines of {self.target}"]
+        lines = [f"{self.layers} layer{'' if self.layers == 1 else 's'}, {code} lines of {self.target}"]
         lines += [f"left out: {why}" for why in self.missing]
         lines += [f"note: {note}" for note in self.notes]
         return lines + proof_in_lines(self.proof)

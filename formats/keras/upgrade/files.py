@@ -22,6 +22,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.files import refuse_others
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.upgrade.assign import assign, assign_by_names, assign_by_path
@@ -102,6 +103,7 @@ def upgrade(
         raise UsageError(f"{source} is both the old file and the new one. Choose another name for the new one")
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file to write")
+    refuse_others(source, "upgraded")
     if not dry_run:
         only_replace(target, force)
     with of_file(source, "rnnconvert.formats.keras"):
@@ -177,7 +179,8 @@ def read(source: Path) -> Stored:
         if object_checkpoint.keras_metadata(source).model is None:
             raise UsageError(
                 f"{source}: this SavedModel holds its layers as code alone, as those of Keras 3 and of models with a class of "
-                "their own do. Load it in its own Keras and save it as .h5, or convert its recurrent layers: rnnconvert convert"
+                "their own do. Convert its recurrent layers: rnnconvert convert. Where its code is at hand, make the model of built-in "
+                "layers, load the weights into it, and save that"
             )
         return object_checkpoint.read(source)
     if source.is_file() and zipfile.is_zipfile(source):
@@ -276,7 +279,11 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
         ]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
-    if rest := sorted(set(arrays) - used - aside):
+    outside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()
+    authors = sorted(outside - used - aside)
+    if authors:
+        notes.leave(f"{', '.join(authors[:5])}: an author's own, which Keras does not read")
+    if rest := sorted(set(arrays) - used - aside - {*authors}):
         raise RefusedError(f"the arrays {', '.join(rest[:5])}", TARGET, "they belong to no layer of the model")
     if aside:
         notes.leave(f"the optimizer's state ({len(aside)} {'array' if len(aside) == 1 else 'arrays'}): training starts it anew")

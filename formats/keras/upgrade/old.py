@@ -32,6 +32,7 @@ _OPERATIONS = frozenset(
     ]
 )
 """What Keras 3 makes of a mask (Bidirectional and wrappers call it by hand) and writes among the layers."""
+_SHAPES = ("batch_input_shape", "batch_shape", "input_shape")
 _ALSO_LAYERS = frozenset(("Add", "Subtract", "Multiply", "Maximum", "Minimum"))
 """Operations that have the name of a layer: x + y in a functional model, and Add()([x, y])."""
 
@@ -116,6 +117,8 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
         if not isinstance(layers, list) or len(layers) > MODEL_LAYERS:
             raise UnreadableError("the configuration", f"the model {where.name!r} has no list of layers")
         layer.inside = [tree(_mapping(child), depth + 1) for child in layers]
+        for later in layer.inside[where.class_name == "Sequential" :]:
+            _forget_shapes(later)
     elif where.class_name == "Bidirectional":
         forward = _mapping(where.config.get("layer"))
         backward = where.config.get("backward_layer")
@@ -139,6 +142,12 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
         cells_ = where.config.get("cells")
         layer.inside = [tree(_mapping(cell_config), depth + 1) for cell_config in (cells_ if isinstance(cells_, list) else [])]
     return layer
+
+
+def _forget_shapes(layer: SourceLayer) -> None:
+    """Drop what Keras does not read: only the first layer of a Sequential takes the shape of its input from its configuration."""
+    for part in [] if layer.is_model or layer.kind == "InputLayer" else layer.walk():
+        part.entry = replace(part.entry, config={key: value for key, value in part.entry.config.items() if key not in _SHAPES})
 
 
 def _merge(where: Entry) -> Entry:

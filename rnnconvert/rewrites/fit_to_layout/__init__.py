@@ -15,6 +15,7 @@ import numpy as np
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import cell, joins, weights
@@ -103,7 +104,8 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [layout for layout in of_kind if layout.coupled in ("", stack.cell.coupled)]
     if not of_kind:
         named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
-        raise RefusedError(named, layouts[0].framework, "it does not have this cell", "", stack.name)
+        others = registry.holding(lambda layout: layout.kind == stack.cell.kind and layout.coupled in ("", stack.cell.coupled))
+        raise RefusedError(named, layouts[0].framework, "it does not have this cell", f"Convert to {others}, which has it.", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     return (same or of_kind)[0]
 

@@ -12,6 +12,7 @@ from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
 from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_merge import summed_below
 from rnnconvert.rewrites.left_to_caller import ACCEPTS, flipped, flips, side_by_side
+from rnnconvert.rewrites.split_directions import names_of_directions
 
 
 def read_out(work: Fitting) -> None:
@@ -39,8 +40,15 @@ def directions(work: Fitting) -> None:
     """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
-        flip = "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}"
-        raise work.refuse("two directions", "the target reads one way", f"Split them: {Setting('directions', 'split')}{flip}.")
+        split, flip = (
+            Setting("directions", "split"),
+            "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}",
+        )
+        remedy = f"Split them: {split}{flip}."
+        if holds.alone:
+            forward, backward = (Flag("layer", name) for name in names_of_directions(stack.name))
+            remedy = f"Split them, one to a file: {split}, with {forward}; or with {backward}{flip}."
+        raise work.refuse("two directions", "the target reads one way", remedy)
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     standard = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
