@@ -21,13 +21,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import AbsentExecutorError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
+from rnnconvert.scaffolding.export import export_model
 from tests import corpus, frameworks
 from tests.commands import call
 from tests.requirements import need

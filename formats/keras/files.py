@@ -66,11 +66,8 @@ def is_architecture(document: object) -> bool:
 layouts = written_layouts(NAME)
 
 
-def refuse_others(path: Path, done: str) -> None:
-    """Raise UsageError for a file that another framework wrote; one that is damaged or of no known kind is left to its reader.
-
-    done  what is done with models of Keras alone, in words
-    """
+def refuse_others(path: Path) -> None:
+    """Raise UsageError for a file to upgrade that another framework wrote; one that is damaged or of no known kind is its reader's."""
     file = Opened(path)
     if not path.is_file() or "hdf5" in file.kinds or "config.json" in (file.entries or ()):
         return
@@ -80,7 +77,7 @@ def refuse_others(path: Path, done: str) -> None:
         return
     if framework != NAME:
         raise UsageError(
-            f"{path} is a file of {registry.title(framework)}, and only models of Keras are {done}. For its recurrent layers alone: "
+            f"{path} is a file of {registry.title(framework)}, and only models of Keras are upgraded. For its recurrent layers alone: "
             f"{Command('convert', path, 'TARGET')}."
         )
 

@@ -103,7 +103,7 @@ def upgrade(
         raise UsageError(f"{source} is both the old file and the new one. Choose another name for the new one")
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file to write")
-    refuse_others(source, "upgraded")
+    refuse_others(source)
     if not dry_run:
         only_replace(target, force)
     with of_file(source, "rnnconvert.formats.keras"):
