@@ -78,13 +78,13 @@ def exported(description: Description, weights: LayerWeights) -> OnnxExport:
         graph.give(value, name)
         shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
         inputs.append(_tensor(name, replace(value, shape=shape), description.words, name))
-    one = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
+    guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
     graph.run(top, RULES)
     outputs = []
     for number, value in enumerate(top.outputs):
         name = graph.name("output" if len(top.outputs) == 1 else f"output_{number}")
-        if one and value.shape:
-            graph.node("Expand", [graph(value), one], [name], name)
+        if guard and value.shape:
+            graph.node("Expand", [graph(value), guard], [name], name)
         else:
             graph.node("Identity", [graph(value)], [name], name)
         outputs.append(_tensor(name, value, description.words, name))
