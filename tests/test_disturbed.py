@@ -563,6 +563,17 @@ def test_an_executor_that_hangs_is_ended(executor: Executor) -> None:
 
 
 @pytest.mark.own_processes
+def test_the_environment_says_how_long_an_executor_may_take(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(parent.TIMEOUT, "0.5")
+    with parent.started(executor) as process, pytest.raises(rc.ExecutorError, match=r"within 0\.5 s\. .* RNNCONVERT_TIMEOUT=SECONDS"):
+        process.ask(file="x", layers=[])
+    for wrong in ("soon", "-1", "inf", "nan"):
+        monkeypatch.setenv(parent.TIMEOUT, wrong)
+        with parent.started(executor) as process, pytest.raises(rc.UsageError, match=f"RNNCONVERT_TIMEOUT is '{wrong}'"):
+            process.ask(file="x", layers=[])
+
+
+@pytest.mark.own_processes
 def test_processes_are_kept_until_they_end_are_spent_or_too_many(executor: Executor) -> None:
     quiet, other = registry.built_in()["torch-cpu"], registry.built_in()["onnxruntime-cpu"]
 

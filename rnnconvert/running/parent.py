@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.errors import ExecutorError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.running import child
 from rnnconvert.running.registry import Executor
@@ -27,6 +28,10 @@ PATIENCE, PATIENCE_PER_BYTE = 600.0, 1e-6
 """Seconds that a request may take where nobody says otherwise, and that each byte of its file and its arrays adds."""
 FAREWELL = 30.0
 """How many seconds a process may take to end after its last answer. A framework's threads may keep it alive."""
+
+
+TIMEOUT = "RNNCONVERT_TIMEOUT"
+"""The environment variable that says how many seconds an executor may take to answer a request."""
 
 
 class ExecutorProcess:
@@ -126,9 +131,9 @@ class Process:
             answer = None
         if answer is None and self._late:
             process.wait()
-            raise ExecutorError(
-                self.executor.name, f"it did not answer within {self._late:g} s. Give it more with {Flag('timeout')} SECONDS"
-            )
+            # Not every command that runs models has the option; all of them take the variable.
+            more = f"{TIMEOUT}=SECONDS" if self.timeout is None else f"{Flag('timeout')} SECONDS"
+            raise ExecutorError(self.executor.name, f"it did not answer within {self._late:g} s. Give it more with {more}")
         if answer is None:
             raise ExecutorError(self.executor.name, f"its process ended with {process.wait()}", self.worker.last_words())
         if "refused" in answer:
@@ -162,7 +167,12 @@ def script(python: str, file: str, *arguments: str) -> list[str]:
 
 
 def _patience(request: Mapping[str, Any]) -> float:
-    """Return how many seconds a request of this size may take."""
+    """Return how many seconds a request may take: as the environment says, or by its size. Raises UsageError for other than a number."""
+    if stated := os.environ.get(TIMEOUT):
+        with contextlib.suppress(ValueError):
+            if 0 < float(stated) < math.inf:
+                return float(stated)
+        raise UsageError(f"{TIMEOUT} is {stated!r}, and has to be how many seconds an executor may take, above 0")
     size: float = sum(array.nbytes for array in request.values() if hasattr(array, "nbytes"))
     with contextlib.suppress(OSError, TypeError):
         size += Path(request.get("file", "")).stat().st_size
