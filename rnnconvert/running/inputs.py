@@ -106,7 +106,7 @@ def in_order(inputs: NamedArrays, names: Sequence[str], model: str) -> list[Arra
     if len(ordered) == len(inputs) and ordered == list(names[: len(ordered)]):
         return [by_name[name] for name in ordered]
     extra = [name for name in by_name if name not in names]
-    if len(ordered) == len(names) and extra:
+    if names and len(ordered) == len(names) and extra:
         raise UsageError(f"{model} has no input {listed(extra)}: it takes {listed(names)}. Leave {'it' if len(extra) == 1 else 'them'} out")
     if ordered:
         raise UsageError(
