@@ -41,7 +41,7 @@ def print_summary(summary: Summary, source: str, target: str, quiet: bool = Fals
         say(f"  {step}", hang=4)
     for note in summary.notes:
         say(f"note: {note}", hang=2)
-    _tell_left_out(summary, source)
+    _tell_left_out(summary, source, target)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged")
     for line in assumptions(summary.questions):
@@ -55,7 +55,7 @@ def print_summary(summary: Summary, source: str, target: str, quiet: bool = Fals
             put(line, err=True, wrap=False)
 
 
-def _tell_left_out(summary: Summary, source: str) -> None:
+def _tell_left_out(summary: Summary, source: str, target: str) -> None:
     """Name what was left out, and the command that moves it where there is one."""
     if not summary.left or summary.checkpoint is None:
         return
@@ -69,3 +69,8 @@ def _tell_left_out(summary: Summary, source: str) -> None:
     if named and moves_whole_models(summary.checkpoint.format) and moves_whole_models(summary.target_format):
         path = "FILE" if source == STREAM else source
         say(f"  into a model of your own: {Command('transplant', path, into='MODEL', o='FILLED').flags}", hang=4)
+    if named and STREAM not in (source, target):
+        from rnnconvert.cli.whole_model import exported
+
+        if command := exported(source, target):
+            say(f"  the whole model: {command.flags}", hang=4)

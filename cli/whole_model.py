@@ -1,4 +1,4 @@
-"""What `scaffold` offers where a layer's format cannot hold what the layer computes: the whole model as code, which can."""
+"""What `scaffold` and `export` offer where `convert` refuses or leaves out a layer: the whole model, as code or as one file."""
 
 from __future__ import annotations
 
@@ -29,3 +29,16 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
         return ()
     command = Command("scaffold", source, to=framework, output="model.py")
     return (f"To write the whole model as {title} code, which computes this layer, too: {command}",)
+
+
+def exported(source: str, target: str) -> Command | None:
+    """Return the command that writes the whole model of a file in place of its recurrent layers alone; None where it would refuse."""
+    from rnnconvert.scaffolding.export import endings, export_model
+
+    if not target.lower().endswith(endings()):
+        return None
+    try:
+        export_model(source, target, dry_run=True)
+    except RnnConvertError:
+        return None
+    return Command("export", source, target, force=True)

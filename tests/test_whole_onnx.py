@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,18 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--stateful"]).exit_code == 2
     with pytest.raises(UsageError, match=r"ends in \.onnx"):
         export_model(source, tmp_path / "whole.pt")
+
+
+def test_convert_names_export_where_it_writes_what_is_left_out(tmp_path: Path) -> None:
+    """The command is typed: it does what it is proposed for."""
+    torch, keras = needed("torch", "torch"), needed("keras", "keras")
+    keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4), keras.layers.Dense(2)]).save(tmp_path / "a model.keras")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    module.register_module("rnn", torch.nn.GRU(3, 3))
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    for name, offered in (("a model.keras", True), ("weights.pt", False)):
+        done = CliRunner().invoke(main, ["convert", str(tmp_path / name), str(tmp_path / "out.onnx"), "--force"])
+        command = next((line.partition(": rnnconvert ")[2] for line in done.stderr.splitlines() if "the whole model" in line), "")
+        assert done.exit_code == 0 and bool(command) is offered, done.stderr
+        assert not command or CliRunner().invoke(main, shlex.split(command)).exit_code == 0
+    assert "the whole model" not in CliRunner().invoke(main, ["convert", str(tmp_path / "a model.keras"), str(tmp_path / "out.pt")]).stderr

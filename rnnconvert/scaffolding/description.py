@@ -297,3 +297,13 @@ class Description:
     partial: bool = False
     checks: tuple[Check, ...] = ()
     open_ranks: tuple[Value, ...] = ()
+
+    @property
+    def notes_of_code(self) -> tuple[str, ...]:
+        """What a reader of the model as code should know: how many axes its inputs have is checked there, too."""
+        names = [value.name for value in self.scope.inputs]
+        conditions = [check.spelled(names)[1] for check in self.checks if all(axis == RANK for _, axis in check.axes)]
+        if not conditions:
+            return self.notes
+        note = f"the file does not state how many axes its inputs have, and the code checks them: {' and '.join(conditions)}"
+        return (note, *self.notes)

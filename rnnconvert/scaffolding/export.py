@@ -122,12 +122,20 @@ class Exported:
         return "\n".join(self.lines())
 
 
+def _targets() -> dict[str, ExportTarget]:
+    return registry.named("export_to")
+
+
+def endings() -> tuple[str, ...]:
+    """Return the endings of the files that whole models are written to."""
+    return tuple(suffix for target in _targets().values() for suffix in target.SUFFIXES)
+
+
 def _target(out: Path) -> ExportTarget:
     """Return what writes a file. Raises UsageError for an ending that no whole model is written to."""
-    targets: dict[str, ExportTarget] = registry.named("export_to")
-    target = next((target for target in targets.values() if out.suffix.lower() in target.SUFFIXES), None)
+    target = next((target for target in _targets().values() if out.suffix.lower() in target.SUFFIXES), None)
     if target is None:
-        written = " or ".join(suffix for target in targets.values() for suffix in target.SUFFIXES)
+        written = " or ".join(endings())
         raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {written}")
     return target
 

@@ -161,7 +161,7 @@ def scaffold(
         to,
         text,
         _count(model.description.scope),
-        model.description.notes,
+        model.description.notes_of_code,
         str(output or ""),
         str(weights or ""),
         missing=missing,

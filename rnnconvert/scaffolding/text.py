@@ -91,8 +91,9 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
     parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
     body = [*table, *(f"\n{part}" for part in parts)]
+    notes = description.notes_of_code
     head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
-    head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
+    head += [*(f"{comment(note)}." for note in dict.fromkeys(notes)), ""] if notes else []
     if file.missing:
         head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
     head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]

@@ -211,9 +211,7 @@ def _chosen(
     passing = alike if len(inputs) == 1 else [fit]
     texts = [" or ".join(f"{{0}} == {rank}" for rank in sorted({other.ranks[number] for other in passing})) for number, _ in open_inputs]
     checks = [Check(text, ((number, RANK),)) for text, (number, _) in zip(texts, open_inputs, strict=True)]
-    conditions = " and ".join(check.spelled([ref.name for ref in inputs])[1] for check in checks)
-    note = f"the file does not state how many axes its inputs have, and the code checks them: {conditions}"
-    return replace(description, checks=(*checks, *description.checks), notes=(note, *description.notes))
+    return replace(description, checks=(*checks, *description.checks))
 
 
 def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int]) -> None:
