@@ -103,6 +103,11 @@ class Exported:
     proof: tuple[WholeModels, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def equal(self) -> bool:
+        """Whether a proof was asked for, and every run was equal."""
+        return bool(self.proof) and all(self.proof)
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
