@@ -23,7 +23,7 @@ from rnnconvert.running.models import NamedArrays
 def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
     """Return the arrays of a file: the only one of a .npy, without a name, or those of an .npz in the order in which they were saved.
 
-    Raises UnreadableError for another file, and for an array that no model takes.
+    Raises UnreadableError for another file, UsageError for an array that no model takes.
     """
     place = local(path)
     try:
@@ -32,7 +32,7 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
     except OSError as error:
         raise unreadable(path, error) from None
     if not begins.startswith((_NPY, *_ZIP)):
-        raise UnreadableError(path, "it is not a .npy or .npz file: it begins otherwise. Write it with np.savez")
+        raise UnreadableError(path, "it is not a .npy or .npz file of plain arrays: it begins otherwise. Write it with np.savez")
     loaded: Any = _read(path, "", lambda: np.load(place, allow_pickle=False))
     if isinstance(loaded, np.ndarray):
         return [("", _plain(path, "", loaded))]
@@ -58,11 +58,11 @@ _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 
 def _plain(path: str | os.PathLike[str], name: str, array: Any) -> Array:
     if not isinstance(array, np.ndarray):
-        raise UnreadableError(path, f"{_called(name)} is not an array of numpy")
+        raise UsageError(f"{path}: {_called(name)} is not an array of numpy")
     if array.dtype.kind not in "biuf":
-        raise UnreadableError(path, f"{_called(name)} holds {array.dtype}, and inputs are real numbers or true and false")
+        raise UsageError(f"{path}: {_called(name)} holds {array.dtype}, and inputs are real numbers or true and false")
     if not array.size:
-        raise UnreadableError(path, f"{_called(name)} holds no number: its shape is {array.shape}")
+        raise UsageError(f"{path}: {_called(name)} holds no number: its shape is {array.shape}")
     return array
 
 

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.formats.keras.describe.layer_facts import TARGET
+from rnnconvert.formats.keras.upgrade.assign import assign_by_path
 from rnnconvert.formats.keras.upgrade.files import as_keras_3
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 
 
 def read(path: Path, config_file: Path | None = None, altered: Callable[[Any], Any] = lambda config: config) -> SourceLayer:
-    """Return the layers of a model; its weights stay as the file has them.
+    """Return the layers of a model, with their weights: their shapes say what a layer reads where nothing else does.
 
     config_file  the model of weights that are alone, as model.to_json wrote it
     altered      returns the configuration to read in place of the stated one
     """
-    (config, _), _ = as_keras_3(path, TARGET, config_file, altered, keeps_weights=True)
-    return tree(config)
+    (config, model), _ = as_keras_3(path, TARGET, config_file, altered, keeps_weights=True)
+    top = tree(config)
+    assign_by_path(top, "", {name: np.asarray(array) for name, array in model.arrays.items()})
+    return top
