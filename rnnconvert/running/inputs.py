@@ -25,19 +25,19 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
 
     Raises UnreadableError for another file, UsageError for an array that no model takes.
     """
-    place = local(path)
     try:
-        with Path(place).open("rb") as file:
-            begins = file.read(len(_NPY))
+        file = Path(local(path)).open("rb")
     except OSError as error:
         raise unreadable(path, error) from None
-    if not begins.startswith((_NPY, *_ZIP)):
-        raise UnreadableError(path, "it is not a .npy or .npz file of plain arrays: it begins otherwise. Write it with np.savez")
-    loaded: Any = _read(path, "", lambda: np.load(place, allow_pickle=False))
-    if isinstance(loaded, np.ndarray):
-        return [("", _plain(path, "", loaded))]
-    with loaded:
-        return [(name, _plain(path, name, _read(path, name, functools.partial(loaded.__getitem__, name)))) for name in loaded.files]
+    with file:  # numpy leaves a file open that it cannot read
+        if not _read(path, "", functools.partial(file.read, len(_NPY))).startswith((_NPY, *_ZIP)):
+            raise UnreadableError(path, "it is not a .npy or .npz file of plain arrays: it begins otherwise. Write it with np.savez")
+        file.seek(0)
+        loaded: Any = _read(path, "", functools.partial(np.load, file, allow_pickle=False))
+        if isinstance(loaded, np.ndarray):
+            return [("", _plain(path, "", loaded))]
+        with loaded:
+            return [(name, _plain(path, name, _read(path, name, functools.partial(loaded.__getitem__, name)))) for name in loaded.files]
 
 
 def _read(path: str | os.PathLike[str], name: str, read: Callable[[], Any]) -> Any:
