@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -25,11 +26,9 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
 
     Raises UnreadableError for another file, UsageError for an array that no model takes.
     """
-    try:
-        file = Path(local(path)).open("rb")
-    except OSError as error:
-        raise unreadable(path, error) from None
-    with file:  # numpy leaves a file open that it cannot read
+    place = Path(local(path))
+    with contextlib.ExitStack() as ended:  # numpy leaves a file open that it cannot read
+        file: Any = _read(path, "", lambda: ended.enter_context(place.open("rb")))
         if not _read(path, "", functools.partial(file.read, len(_NPY))).startswith((_NPY, *_ZIP)):
             raise UnreadableError(path, "it is not a .npy or .npz file of plain arrays: it begins otherwise. Write it with np.savez")
         file.seek(0)
