@@ -124,7 +124,10 @@ def _top(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def _item(r: ProgramReading, call: BoundCall) -> Any:
-    return call("x")[call("index")]
+    values, index = call("x"), call("index")
+    if not -len(values) <= index < len(values):  # of the lengths of an input that may have more axes
+        raise ValueError(f"element {index} of {len(values)}")
+    return values[index]
 
 
 def _contains(r: ProgramReading, call: BoundCall) -> bool:
