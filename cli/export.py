@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, say
-from rnnconvert.cli.values import ProvingCommand, counts, in_one, proving
+from rnnconvert.cli.values import ProvingCommand, check_written, counts, in_one, proving
 
 _EPILOG = """\b
 Examples:
@@ -55,11 +55,9 @@ def export(asked: ExportOptions) -> None:
 
 def run(asked: ExportOptions) -> None:
     """Do the work, and print what was done. Raises UsageError for a proof of what is not written."""
-    from rnnconvert.core.errors import UsageError
     from rnnconvert.scaffolding.export import export_model
 
-    if asked.verify and asked.dry_run:
-        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+    check_written(bool(asked.verify), asked.dry_run)
     with libraries_muted():
         done = export_model(
             asked.source,

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.terminal import FilePath, emit, say, watching
-from rnnconvert.cli.values import ProvingCommand, proving
-from rnnconvert.core.errors import UsageError
+from rnnconvert.cli.values import check_written
 from rnnconvert.core.room_command import RoomCommand
 from rnnconvert.language.rooms import rooms
 
@@ -37,8 +36,7 @@ def command(offer: RoomCommand) -> click.Command:
     params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the report as JSON."))
     params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print only errors."))
     calls = "\n".join(f"  {line}" for line in offer.examples)
-    kind = ProvingCommand if offer.proving else click.Command
-    return kind(
+    return click.Command(
         offer.name,
         params=params,
         callback=functools.partial(run, offer),
@@ -49,8 +47,7 @@ def command(offer: RoomCommand) -> click.Command:
 
 def run(offer: RoomCommand, source: str, target: str, as_json: bool, quiet: bool, **settings: Any) -> None:
     """Do the work of an offer, and print what was done. Raises UsageError for a proof of what is not written."""
-    if settings.get("verify") and settings["dry_run"]:
-        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+    check_written(bool(settings.get("verify")), settings["dry_run"])
     module, _, name = offer.function.rpartition(".")
     function = getattr(importlib.import_module(module), name)
     with watching(quiet or as_json) if offer.watched else nullcontext() as watch:
@@ -68,8 +65,6 @@ def run(offer: RoomCommand, source: str, target: str, as_json: bool, quiet: bool
 def _option(offer: RoomCommand, name: str) -> click.Option:
     if name in offer.files:
         return click.Option([_flag(name)], type=FilePath(), metavar=offer.files[name], help=offer.options[name])
-    if name == "verify" and offer.proving:
-        return click.Option([_flag(name)], **proving(offer.options[name]))
     return click.Option([_flag(name)], is_flag=True, help=offer.options[name])
 
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from rnnconvert.core.errors import UsageError
+
 Options = TypeVar("Options", bound=tuple[Any, ...])
 
 
@@ -65,3 +67,9 @@ def counts(text: str | None, option: str) -> list[int] | None:
     if not all(word.strip().isdecimal() for word in text.split(",")):
         raise click.BadParameter(f"{text!r} is not one number, or several with commas between, as in 3 or 3,2", param_hint=option)
     return [int(word) for word in text.split(",")]
+
+
+def check_written(verify: bool, dry_run: bool) -> None:
+    """Raise UsageError for a proof of what is not written."""
+    if verify and dry_run:
+        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")

@@ -33,10 +33,12 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
 
 def exported(source: str, target: str) -> Command | None:
     """Return the command that writes the whole model of a file in place of its recurrent layers alone; None where it would refuse."""
-    from rnnconvert.scaffolding.export import endings, export_model
+    from rnnconvert.language import registry
 
-    if not target.lower().endswith(endings()):
+    if not any(target.lower().endswith(room.SUFFIXES) for room in registry.named("export_to").values()):
         return None
+    from rnnconvert.scaffolding.export import export_model
+
     try:
         export_model(source, target, dry_run=True)
     except RnnConvertError:

@@ -53,7 +53,7 @@ def as_graph(source: Any, path: Path, example: Sequence[Any] | None, axes: int |
     def run(x: Any) -> Any:
         try:
             outputs = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-        except Exception as error:
+        except Exception as error:  # onnxruntime has no public class that all of its errors are
             raise ValueError(str(error)) from None
         tensors = tuple(torch.as_tensor(output) for output in outputs)
         return tensors if len(tensors) > 1 else tensors[0]

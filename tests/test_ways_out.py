@@ -1,4 +1,4 @@
-"""What a refusal proposes is done on the layer at hand: a way out that leads to another refusal is none."""
+"""Each way out that a refusal proposes is run on the layer at hand; one that ends in another refusal fails."""
 
 from __future__ import annotations
 

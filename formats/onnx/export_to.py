@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rnnconvert.core.verdict import Limit
-from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.export import ExportedGraph
-from rnnconvert.scaffolding.weights import LayerWeights
+if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.core.verdict import Limit
+    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "onnx"
 TITLE = "ONNX"

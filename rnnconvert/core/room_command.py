@@ -25,7 +25,6 @@ class RoomCommand(NamedTuple):
     options   the options besides, by the function's keywords: what the help says of each. Those named in `files` take a path,
               the others are switches
     files     what the help calls the path that an option takes, by the option
-    proving   whether `verify` may be followed by a file of inputs, which the function then gets in place of true
     watched   whether the function takes `watch`, which it calls with how far it is
     """
 
@@ -40,5 +39,4 @@ class RoomCommand(NamedTuple):
     flag: str = ""
     options: Mapping[str, str] = {}  # never changed
     files: Mapping[str, str] = {}
-    proving: bool = False
     watched: bool = False

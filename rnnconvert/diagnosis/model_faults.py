@@ -176,7 +176,6 @@ INPUT_FAULTS = (
         for axis in (1, 0)
     ),
     ModelFault("features reversed", "the features of its input stand in reverse order", _FEATURES, _flipped_features),
-    *(),
     *(
         ModelFault(
             f"input and output reversed along axis {axis}",

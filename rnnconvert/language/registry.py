@@ -274,7 +274,10 @@ _reaches: ContextVar[Callable[[str], bool]] = ContextVar("reaches", default=lamb
 
 @contextlib.contextmanager
 def proposing(reaches: Callable[[str], bool]) -> Iterator[None]:
-    """Have `holding` name only the formats that the layer at hand reaches: a way out that leads to another refusal is none."""
+    """Limit the formats that `holding` names to those that take the layer at hand, so that no refusal proposes another one.
+
+    reaches  returns whether the layer can be written in a format
+    """
     token = _reaches.set(reaches)
     try:
         yield

@@ -226,6 +226,15 @@ class DescribedModel:
         self.nodes.append(node)
         return node
 
+    def inside(self, layer: str) -> str:
+        """Return the path of a layer of this model in the outermost one."""
+        return f"{self.path}/{layer}".lstrip("/")
+
+    def only_reader(self, value: Value) -> Node | None:
+        """Return the node that alone reads a tensor, once; None where several do, or the model gives it."""
+        readers = [node for node in self.nodes for read in node.reads() if read is value]
+        return readers[0] if len(readers) == 1 and not any(output is value for output in self.outputs) else None
+
     def inner(self) -> Iterator[DescribedModel]:
         """Yield the models in this model, each once, the innermost first."""
         done: set[int] = set()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
@@ -127,20 +126,12 @@ class Exported:
         return "\n".join(self.lines())
 
 
-def _targets() -> dict[str, ExportTarget]:
-    return registry.named("export_to")
-
-
-def endings() -> tuple[str, ...]:
-    """Return the endings of the files that whole models are written to."""
-    return tuple(suffix for target in _targets().values() for suffix in target.SUFFIXES)
-
-
 def _target(out: Path) -> ExportTarget:
     """Return what writes a file. Raises UsageError for an ending that no whole model is written to."""
-    target = next((target for target in _targets().values() if out.suffix.lower() in target.SUFFIXES), None)
+    targets: dict[str, ExportTarget] = registry.named("export_to")
+    target = next((target for target in targets.values() if out.suffix.lower() in target.SUFFIXES), None)
     if target is None:
-        written = " or ".join(endings())
+        written = " or ".join(suffix for target in targets.values() for suffix in target.SUFFIXES)
         raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {written}")
     return target
 
@@ -179,9 +170,8 @@ def export_model(
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
         only_replace(out, force)
-    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
     try:
-        model = described_source(source, example, None if config is None else local(config), axes=stated)
+        model = described_source(source, example, config, axes=axes)
         weights = LayerWeights(model.model, model.description.names)
         graph = writer.graph(model.description, weights)
     except RefusedError as error:

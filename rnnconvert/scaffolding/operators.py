@@ -187,12 +187,12 @@ def rules(library: Library) -> dict[str, Rule]:
     def merged(m: Any, node: Node) -> str:
         start, stop, rank = node["start"], node["stop"], len(node.x.shape)
         middle = node.y.shape[start]
-        lengths = [*_same(node, range(start)), -1 if middle is None else middle, *_same(node, range(stop + 1, rank))]
+        lengths = [*same_lengths(node, range(start)), -1 if middle is None else middle, *same_lengths(node, range(stop + 1, rank))]
         return library.reshape(m, node, lengths)
 
     def parted(m: Any, node: Node) -> str:
         axis, rank = node["axis"], len(node.x.shape)
-        return library.reshape(m, node, [*_same(node, range(axis)), *node["lengths"], *_same(node, range(axis + 1, rank))])
+        return library.reshape(m, node, [*same_lengths(node, range(axis)), *node["lengths"], *same_lengths(node, range(axis + 1, rank))])
 
     def arg(m: Any, node: Node) -> str:
         return library.call(node["operation"], m(node.x), f"axis={node['axis']}", "keepdims=True" if node["keep"] else "")
@@ -218,7 +218,7 @@ def _bounds(node: Node) -> list[Length | int]:
     return [node[key] for key in ("start", "end") if node[key] is not None]
 
 
-def _same(node: Node, axes: Sequence[int]) -> list[Length | int]:
+def same_lengths(node: Node, axes: Sequence[int]) -> list[Length | int]:
     """Return the lengths of axes of a node's first input."""
     lengths = []
     for axis in axes:

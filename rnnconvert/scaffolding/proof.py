@@ -44,8 +44,7 @@ def _seen(description: Description) -> set[str]:
         for node in scope.nodes:
             if node.kind == "recurrent":
                 plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
-                path = f"{scope.path}/{node.layer}".lstrip("/")
-                calls.setdefault(description.names.get(path, ("",))[0], []).append(plain)
+                calls.setdefault(description.names.get(scope.inside(node.layer), ("",))[0], []).append(plain)
     return {name for name, plain in calls.items() if plain == [True]}
 
 

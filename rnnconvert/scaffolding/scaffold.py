@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnnconvert.containers import temporary
-from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import move, only_replace, replacing
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.arguments import checked, unknown
@@ -141,15 +140,11 @@ def scaffold(
     if weights is not None and not str(weights).endswith(written.WEIGHTS):
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
-    place = None if config is None else local(config)
-    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
-    if any(number < 1 for number in stated):
-        raise UsageError(f"{Flag('axes')} is how many axes each input has, 1 or more, got {', '.join(map(str, stated))}")
     try:
-        model = described_source(source, example, place, partial, stated)
+        model = described_source(source, example, config, partial, axes)
         text, missing = written.write(model.description, model.label)
     except RefusedError as error:
-        remedy = error.remedy or ("" if partial else _in_part(source, example, place, written, stated))
+        remedy = error.remedy or ("" if partial else _in_part(source, example, config, written, axes))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
     if verify and missing:
         raise UsageError(
@@ -171,7 +166,7 @@ def scaffold(
     return _written_and_proved(done, written, model, verify, force)
 
 
-def _in_part(source: Any, example: Any, config: Path | None, target: Target, axes: Sequence[int]) -> str:
+def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | Sequence[int] | None) -> str:
     """Return what to do about a refusal, where leaving out the layer lets the rest be written."""
     try:
         target.write(described_source(source, example, config, True, axes).description, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,7 +70,11 @@ class DescribedSource:
 
 
 def described_source(
-    source: Any, example: Any = None, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()
+    source: Any,
+    example: Any = None,
+    config: str | os.PathLike[str] | None = None,
+    partial: bool = False,
+    axes: int | Sequence[int] | None = None,
 ) -> DescribedSource:
     """Return a model with its description.
 
@@ -77,24 +82,28 @@ def described_source(
     example  for a live model the inputs to follow it on, one for each argument
     config   for weights alone the file that states the model
     partial  leave out what is not known
-    axes     how many axes each input has, where the file does not state it
+    axes     how many axes each input has, where the file does not state it: one number for all, or a list
 
     Raises UsageError for a format that states no model, RefusedError for a layer that is not known.
     """
-    live = next((room for room in sources().values() if hasattr(room, "takes") and room.takes(source)), None)
+    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    if any(number < 1 for number in stated):
+        raise UsageError(f"{Flag('axes')} is how many axes each input has, 1 or more, got {', '.join(map(str, stated))}")
+    rooms: list[Any] = [room for room in sources().values() if hasattr(room, "takes")]
+    live: LiveSource | None = next((room for room in rooms if room.takes(source)), None)
     if live is not None:
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
-        if axes:
+        if stated:
             raise UsageError("axes= decides nothing: a live module's example has them. Leave it out")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
         model = model_of(source)
-        description = _named(live.describe_live(source, inputs, partial), model, partial)  # type: ignore[attr-defined]
+        description = _named(live.describe_live(source, inputs, partial), model, partial)
         return DescribedSource(source, type(source).__name__, description, model, lambda: source)
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
-    model, description = described(path, config, partial, axes)
+    model, description = described(path, None if config is None else local(config), partial, stated)
     options = {key: Path(file) for key, file in description.options.items()}
     return DescribedSource(path, path.name, description, model, lambda: runners()[model.framework].open_file(model_path(path), **options))
 

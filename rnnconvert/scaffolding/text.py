@@ -128,7 +128,7 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         if node.kind == "model":
             modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
             continue
-        layer = f"{module.scope.path}/{node.settings.get('of', node.layer)}".lstrip("/")
+        layer = module.scope.inside(node.settings.get("of", node.layer))
         if node.layer in module.inside:
             modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
         else:

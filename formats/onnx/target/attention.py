@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import product
 from rnnconvert.scaffolding.description import Node, Value
@@ -17,7 +15,7 @@ _FAR = 1e9
 
 def _earlier(g: GraphWriter, label: str, query: Value, key: Value) -> str:
     """Add whether a step of the query (rows) may see a step of the key (columns): those up to its own."""
-    bounds = [g.shared(f"index_{n}", np.array(n, np.int64)) for n in (0, 1)]
+    bounds = [g.index(0), g.index(1)]
     counts = [g.add("Squeeze", [g.size(value, 1)], f"{label}/steps") for value in (query, key)]
     rows, columns = (g.add("Range", [bounds[0], count, bounds[1]], f"{label}/range") for count in counts)
     return g.add("GreaterOrEqual", [g.add("Unsqueeze", [rows, g.integers(1)], f"{label}/rows"), columns], f"{label}/earlier")
@@ -38,7 +36,9 @@ def _attention(g: GraphWriter, node: Node) -> None:
         columns = g.add("Unsqueeze", [g(key), g.integers(1)], f"{label}/columns")
         pairs = g.add("Add", [rows, columns], f"{label}/pairs")
         if node["scale"]:
-            pairs = g.add("Mul", [pairs, g.constant(f"{label}/factor", g.weights.numbers(g.inside(node["scale"])))], f"{label}/factored")
+            pairs = g.add(
+                "Mul", [pairs, g.constant(f"{label}/factor", g.weights.numbers(g.scope.inside(node["scale"])))], f"{label}/factored"
+            )
         bent = g.add("Tanh", [pairs], f"{label}/tanh")
         if scale and not node["concat"]:
             bent = g.add("Mul", [bent, *scale], f"{label}/scaled")

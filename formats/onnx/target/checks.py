@@ -9,14 +9,12 @@ import ast
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from rnnconvert.formats.onnx.target.graph import GraphWriter
 from rnnconvert.scaffolding.description import RANK, Check, Value
 
 _FIXED = re.compile(r"\{0\} == (\d+)")
 _COMPARED = {ast.Eq: "Equal", ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}
-_COMPUTED = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.FloorDiv: "Div", ast.Mod: "Mod", ast.Div: "Div"}
+_COMPUTED = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Mod: "Mod", ast.Div: "Div"}
 
 
 def fixed(check: Check) -> tuple[int, int, int] | None:
@@ -76,22 +74,19 @@ class _Condition:
             return self._add("Neg", self.computed(node.operand))
         if isinstance(node, ast.Name):
             return self._lengths[int(node.id.rpartition("_")[2])]
-        return self._number(int(node.value))  # type: ignore[attr-defined]
+        return self._g.index(ast.literal_eval(node))
 
     def _binary(self, node: ast.BinOp) -> str:
         operator, left, right = type(node.op), self.computed(node.left), self.computed(node.right)
         if operator in (ast.FloorDiv, ast.Mod, ast.Div):
-            zero = self._add("Equal", right, self._number(0))
+            zero = self._add("Equal", right, self._g.index(0))
             self.divisible.append(self._add("Not", zero))
-            right = self._add("Where", zero, self._number(1), right)
-        if operator is ast.FloorDiv:  # Div cuts off, and Mod has the divisor's sign
-            left = self._add("Sub", left, self._add("Mod", left, right))
+            right = self._add("Where", zero, self._g.index(1), right)
+        if operator is ast.FloorDiv:
+            return self._g.floor_divided(left, right, self._wanted)
         if operator is ast.Div:
             left, right = (self._g.cast(name, "float64", self._wanted) for name in (left, right))
         return self._add(_COMPUTED[operator], left, right)
 
     def _add(self, operator: str, *inputs: str) -> str:
         return self._g.add(operator, inputs, self._wanted)
-
-    def _number(self, number: int) -> str:
-        return self._g.shared(f"index_{number}", np.array(number, np.int64))

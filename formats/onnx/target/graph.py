@@ -45,7 +45,6 @@ class GraphWriter(ProtoNodes):
         self.scope = DescribedModel("")
         self._prefix = ""
         self._names: dict[int, str] = {}
-        self._uses: dict[int, int] = {}
         self._joined: set[int] = set()
         self._reserved: set[str] = set()
         self._steps: dict[str, CountedSteps] = {}
@@ -82,11 +81,9 @@ class GraphWriter(ProtoNodes):
 
     def run(self, scope: DescribedModel, rules: Mapping[str, Rule], prefix: str = "") -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
-        outer, before, uses = self.scope, self._prefix, self._uses
-        self.scope, self._prefix, self._uses = scope, prefix, {}
-        for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
-            self._uses[id(value)] = self._uses.get(id(value), 0) + 1
-        for number, node in enumerate(scope.nodes):
+        outer, before = self.scope, self._prefix
+        self.scope, self._prefix = scope, prefix
+        for node in scope.nodes:
             if id(node) in self._joined:
                 continue
             if node.kind == "left out":
@@ -94,16 +91,8 @@ class GraphWriter(ProtoNodes):
             rule = rules.get(node.kind)
             if rule is None:
                 raise self.refused(node, f"a layer of kind {node.kind!r}", "no ONNX operator is known for it")
-            self._number = number
             rule(self, node)
-        self.scope, self._prefix, self._uses = outer, before, uses
-
-    def joins(self, node: Node, kind: str) -> Node | None:
-        """Return the next node, where it is of a kind and alone reads this one's first output."""
-        following = self.scope.nodes[self._number + 1] if self._number + 1 < len(self.scope.nodes) else None
-        if following is None or following.kind != kind or following.inputs != (node.y,) or self._uses.get(id(node.y)) != 1:
-            return None
-        return following
+        self.scope, self._prefix = outer, before
 
     def join(self, following: Node) -> None:
         """Let the nodes that were just added do the work of another node, too."""
@@ -114,13 +103,9 @@ class GraphWriter(ProtoNodes):
         layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
         return RefusedError(feature, self.TITLE, reason, remedy, layer)
 
-    def inside(self, layer: str) -> str:
-        """Return the path of a layer of this model in the outermost one."""
-        return f"{self.scope.path}/{layer}".lstrip("/")
-
     def path(self, node: Node) -> str:
         """Return the path in the source of a node's layer."""
-        return self.inside(node.settings.get("of", node.layer))
+        return self.scope.inside(node.settings.get("of", node.layer))
 
     def parts(self, node: Node, kind: str, inner: str = "") -> dict[str, Array]:
         """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
@@ -145,6 +130,10 @@ class GraphWriter(ProtoNodes):
         if key not in self._shared:
             self._shared[key] = self.constant(f"number_{value:g}".replace("-", "m"), array)
         return self._shared[key]
+
+    def index(self, number: int) -> str:
+        """Return a whole number without axes, stored once."""
+        return self.shared(f"index_{number}".replace("-", "m"), np.array(number, np.int64))
 
     def cast(self, name: str, dtype: str, wanted: str) -> str:
         """Add a Cast to an element type."""
@@ -188,12 +177,16 @@ class GraphWriter(ProtoNodes):
         first, second = (self.length(node, operand, wanted) for operand in factor.operands)
         if factor.function in ("min", "max"):
             return self.add(factor.function.capitalize(), [first, second], wanted)
-        if factor.function == "//":  # Div cuts off, and Mod has the divisor's sign
-            rest = self.add("Mod", [first, second], f"{wanted}/rest")
-            return self.add("Div", [self.add("Sub", [first, rest], f"{wanted}/even"), second], f"{wanted}/quotient")
+        if factor.function == "//":
+            return self.floor_divided(first, second, wanted)
         doubles = [self.cast(name, "float64", wanted) for name in (first, second)]
         rounded = self.add("Round", [self.add("Div", doubles, f"{wanted}/quotient")], f"{wanted}/rounded")
         return self.cast(rounded, "int64", wanted)
+
+    def floor_divided(self, number: str, by: str, wanted: str) -> str:
+        """Add the floor of a quotient of whole numbers: Div cuts off, and Mod has the divisor's sign."""
+        rest = self.add("Mod", [number, by], f"{wanted}/rest")
+        return self.add("Div", [self.add("Sub", [number, rest], f"{wanted}/even"), by], f"{wanted}/quotient")
 
     def size(self, value: Value, axis: int) -> str:
         """Return the length of an axis as a list of one whole number."""
@@ -214,8 +207,9 @@ class GraphWriter(ProtoNodes):
 
     def lengths(self, node: Node, values: Lengths, wanted: str) -> str:
         """Return several lengths as a list of whole numbers."""
-        if all(isinstance(value, int) for value in values):
-            return self.integers(*values)  # type: ignore[arg-type]
+        numbers = [value for value in values if isinstance(value, int)]
+        if len(numbers) == len(values):
+            return self.integers(*numbers)
         return self.add("Concat", [self.length(node, value, wanted) for value in values], f"{wanted}/shape", axis=0)
 
     def reshaped(self, node: Node, values: Lengths) -> None:
@@ -240,5 +234,3 @@ class GraphWriter(ProtoNodes):
                 read.update(node.input)
         self.nodes = needed[::-1]
         self.arrays = {name: array for name, array in self.arrays.items() if name in read}
-
-    _number = 0

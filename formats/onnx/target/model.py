@@ -77,7 +77,7 @@ def exported(description: Description, weights: LayerWeights) -> OnnxExport:
         name = graph.name(value.name)
         graph.give(value, name)
         shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
-        inputs.append(_tensor(name, replace(value, shape=shape), description.words, name))
+        inputs.append(_tensor(name, replace(value, shape=shape), description.words))
     guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
     graph.run(top, RULES)
     outputs = []
@@ -87,7 +87,7 @@ def exported(description: Description, weights: LayerWeights) -> OnnxExport:
             graph.node("Expand", [graph(value), guard], [name], name)
         else:
             graph.node("Identity", [graph(value)], [name], name)
-        outputs.append(_tensor(name, value, description.words, name))
+        outputs.append(_tensor(name, value, description.words))
     graph.prune([output.name for output in outputs])
     proto = helper.make_model(
         helper.make_graph(graph.nodes, top.name or "model", inputs, outputs, graph.initializers()),
@@ -98,14 +98,14 @@ def exported(description: Description, weights: LayerWeights) -> OnnxExport:
     return OnnxExport(proto, graph.arrays, [*map(_described, inputs)], [*map(_described, outputs)], graph.recurrent, graph.notes)
 
 
-def _tensor(name: str, value: Value, words: Mapping[str, str], word: str) -> onnx.ValueInfoProto:
+def _tensor(name: str, value: Value, words: Mapping[str, str]) -> onnx.ValueInfoProto:
     """Return an input or output: open axes have the source's words, or the first is the batch, and others are the tensor's own."""
     code = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
     if not value.sized:
         raise RefusedError(f"the output {name!r}", "ONNX", "its axes are unknown: it is what a layer gives that is left out")
     stated: Sequence[str] = [words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
     axes: list[Any] = [
-        (text or ("batch" if not axis else f"{word}_{axis}")) if size is None else size
+        (text or ("batch" if not axis else f"{name}_{axis}")) if size is None else size
         for axis, (size, text) in enumerate(zip(value.shape, stated, strict=True))
     ]
     return helper.make_tensor_value_info(name, code, axes)

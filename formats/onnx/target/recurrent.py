@@ -133,7 +133,7 @@ def _way(
     states: Sequence[str],
 ) -> _DirectionOutputs:
     """Return what one direction of a node gives."""
-    index = g.shared(f"index_{way}", np.array(way, np.int64))
+    index = g.index(way)
     ends = [g.add("Gather", [end, index], f"{label}/last", axis=0) for end in ran.ends]
     zero = node["zero"]
     if counting is None:
@@ -158,7 +158,7 @@ def _side_by_side(g: GraphWriter, node: Node, ran: _NodeOutputs) -> None:
     per = len(ran.ends)
     for number, value in enumerate(node.outputs[1:]):
         way, word = divmod(number, per)
-        index = g.shared(f"index_{way}", np.array(way, np.int64))
+        index = g.index(way)
         g.give(value, g.add("Gather", [ran.ends[word], index], f"{label}/last", axis=0))
 
 
@@ -170,10 +170,10 @@ def _give(g: GraphWriter, node: Node, outputs_by_way: Sequence[_DirectionOutputs
     if ways == 1:
         output = outputs[0]
         if node["backwards"] and node["sequences"]:
-            following = g.joins(node, "flip")
-            if following is not None and following["axes"] == (1,):
-                g.join(following)
-                g.give(following.y, output)
+            reader = g.scope.only_reader(node.y)
+            if reader is not None and reader.kind == "flip" and reader["axes"] == (1,):
+                g.join(reader)
+                g.give(reader.y, output)
             else:
                 output = flipped(g, output, [1], f"{label}/in_processing_order")
         outputs = [output]

@@ -64,9 +64,8 @@ def _conv_transposed(g: GraphWriter, node: Node) -> None:
     high = [size - first if node["padding"] == "same" else 0 for size, first in zip(over, low, strict=True)]
     inputs = [_front(g, node), *_weights(g, node, "conv_transpose")]
     more = [max(-size, 0) for size in node["over"]]
-    output = g.add(
-        "ConvTranspose", inputs, f"{g.label(node)}/spread", **_window(node), pads=[*low, *high], output_padding=more,
-    )  # fmt: skip
+    window = {**_window(node), "pads": [*low, *high], "output_padding": more}
+    output = g.add("ConvTranspose", inputs, f"{g.label(node)}/spread", **window)
     _give_ended(g, node, output)
 
 

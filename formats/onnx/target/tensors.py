@@ -14,8 +14,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.formats.onnx.target.layers import unit
 from rnnconvert.formats.onnx.target.recurrent import flipped
-from rnnconvert.scaffolding.description import Length, Node, Value
-from rnnconvert.scaffolding.operators import axis_of
+from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding.operators import axis_of, same_lengths
 from rnnconvert.scaffolding.spelling import letters
 
 _END = np.iinfo(np.int64).max
@@ -91,10 +91,7 @@ def _cut_off(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -
 
 
 def _floor_divided(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -> str:
-    if not integers:
-        return g.add("Floor", [g.add("Div", names, f"{label}/quotient")], label)
-    even = g.add("Sub", [names[0], g.add("Mod", names, f"{label}/rest")], f"{label}/even")
-    return g.add("Div", [even, names[1]], label)
+    return g.floor_divided(names[0], names[1], label) if integers else g.add("Floor", [g.add("Div", names, f"{label}/quotient")], label)
 
 
 _COMPOSED: Mapping[str, Callable[[GraphWriter, str, Sequence[str], bool], str]] = {
@@ -135,9 +132,10 @@ def _numbers(g: GraphWriter, label: str, x: str) -> str:
     return g.cast(x, "float32", f"{label}/numbers")
 
 
-def _some(g: GraphWriter, label: str, x: str, axis: int, keep: bool, operator: str = "ReduceMax") -> str:
-    """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
-    most = g.add(operator, [_numbers(g, label, x)], f"{label}/most", axes=[axis], keepdims=int(keep))
+def _some(g: GraphWriter, label: str, x: str, axes: Sequence[int], keep: bool, operation: str = "any") -> str:
+    """Add whether any of the truths along axes holds, or all of them do."""
+    operator = {"any": "ReduceMax", "all": "ReduceMin"}[operation]
+    most = g.add(operator, [_numbers(g, label, x)], f"{label}/most", axes=list(axes), keepdims=int(keep))
     return g.cast(most, "bool", label)
 
 
@@ -157,9 +155,9 @@ def _truth(g: GraphWriter, node: Node, operation: str, label: str) -> str:
         return g.add("Not", [same], label) if operation == "not_equal" else same
     if operation == "any differs":
         same = g.add("Equal", [x, g.number(stated["value"], node.x.dtype)], f"{label}/equal")
-        return _some(g, label, g.add("Not", [same], f"{label}/differs"), -1, False)
+        return _some(g, label, g.add("Not", [same], f"{label}/differs"), [-1], False)
     if operation in ("any", "all"):
-        return _some(g, label, x, stated.get("axis", -1), bool(stated.get("keep")), "ReduceMax" if operation == "any" else "ReduceMin")
+        return _some(g, label, x, [stated.get("axis", -1)], bool(stated.get("keep")), operation)
     if operation in ("and", "or", "not"):
         return g.add(_DIRECT[operation], [g(value) for value in node.inputs], label)
     if operation == "widened":
@@ -170,7 +168,7 @@ def _truth(g: GraphWriter, node: Node, operation: str, label: str) -> str:
         shape = g.add("Slice", [g.shape_of(node.x), g.integers(0), g.integers(-1)], f"{label}/steps")
         return _filled(g, label, shape, True)
     if operation == "lengths":
-        bounds = [g.shared(f"index_{n}", np.array(n, np.int64)) for n in (0, 1)]
+        bounds = [g.index(0), g.index(1)]
         count = g.add("Squeeze", [g.size(node.inputs[1], 1)], f"{label}/count")
         steps = g.add("Range", [bounds[0], count, bounds[1]], f"{label}/range")
         wide = g.add("Unsqueeze", [g.typed(node.x, "int64"), g.integers(1)], f"{label}/wide")
@@ -201,14 +199,13 @@ def _merge_axes(g: GraphWriter, node: Node) -> None:
     if stop == len(shape) - 1:
         g.put(node, "Reshape", [g(node.x), g.integers(*[0] * start, -1)])
         return
-    behind = [Length(((1, ((0, axis),)),)) if shape[axis] is None else shape[axis] or 0 for axis in range(stop + 1, len(shape))]
+    behind = same_lengths(node, range(stop + 1, len(shape)))
     g.put(node, "Reshape", [g(node.x), g.lengths(node, (*[0] * start, -1, *behind), g.label(node))])
 
 
 def _split_axis(g: GraphWriter, node: Node) -> None:
-    axis, shape = node["axis"], node.x.shape
-    behind = [Length(((1, ((0, place),)),)) if shape[place] is None else shape[place] or 0 for place in range(axis + 1, len(shape))]
-    g.reshaped(node, (*(Length(((1, ((0, place),)),)) for place in range(axis)), *node["lengths"], *behind))
+    axis, rank = node["axis"], len(node.x.shape)
+    g.reshaped(node, (*same_lengths(node, range(axis)), *node["lengths"], *same_lengths(node, range(axis + 1, rank))))
 
 
 def _squeezed(node: Node) -> list[int]:
@@ -217,8 +214,7 @@ def _squeezed(node: Node) -> list[int]:
 
 
 def _select(g: GraphWriter, node: Node) -> None:
-    index = g.shared(f"index_{node['index']}".replace("-", "m"), np.array(node["index"], np.int64))
-    g.put(node, "Gather", [g(node.x), index], axis=node["axis"])
+    g.put(node, "Gather", [g(node.x), g.index(node["index"])], axis=node["axis"])
 
 
 def _select_between(g: GraphWriter, node: Node) -> None:
@@ -293,9 +289,7 @@ def _reduce(g: GraphWriter, node: Node) -> None:
         summands = [g.add("Where", [wide, g(node.x), g.zero()], f"{label}/kept"), _numbers(g, label, wide)]
         g.put(node, "Div", [g.add("ReduceSum", [summand, g.integers(1)], f"{label}/sum", keepdims=keep) for summand in summands])
     elif operation in ("any", "all"):
-        numbers = _numbers(g, label, g(node.x))
-        most = g.add("ReduceMax" if operation == "any" else "ReduceMin", [numbers], f"{label}/most", axes=axes, keepdims=keep)
-        g.give(node.y, g.cast(most, "bool", label))
+        g.give(node.y, _some(g, label, g(node.x), axes, node["keep"], operation))
     elif operation == "sum":
         g.put(node, "ReduceSum", [g.typed(node.x, node.y.dtype), g.integers(*axes)], keepdims=keep)
     elif operation in _REDUCED:
@@ -317,22 +311,19 @@ def _top(g: GraphWriter, node: Node) -> None:
 
 
 def _cumulative(g: GraphWriter, node: Node) -> None:
-    axis = g.shared(f"index_{node['axis']}".replace("-", "m"), np.array(node["axis"], np.int64))
-    g.put(node, "CumSum", [g(node.x), axis])
+    g.put(node, "CumSum", [g(node.x), g.index(node["axis"])])
 
 
 def _triangle(g: GraphWriter, node: Node) -> None:
-    diagonal = g.shared(f"index_{node['diagonal']}".replace("-", "m"), np.array(node["diagonal"], np.int64))
     typed = g(node.x) if node.x.dtype != "bool" else g.cast(g(node.x), "int64", g.label(node))
-    output = g.add("Trilu", [typed, diagonal], g.label(node), upper=int(node["upper"]))
+    output = g.add("Trilu", [typed, g.index(node["diagonal"])], g.label(node), upper=int(node["upper"]))
     g.give(node.y, g.cast(output, "bool", output) if node.x.dtype == "bool" else output)
 
 
 def _one_hot(g: GraphWriter, node: Node) -> None:
     dtype = np.dtype(node.y.dtype)
-    depth = g.shared(f"index_{node['count']}", np.array(node["count"], np.int64))
     ends = g.shared(f"off_and_on_{dtype.name}", np.array([0, 1], dtype))
-    g.put(node, "OneHot", [g.typed(node.x, "int64"), depth, ends])
+    g.put(node, "OneHot", [g.typed(node.x, "int64"), g.index(node["count"]), ends])
 
 
 def _matmul(g: GraphWriter, node: Node) -> None:
@@ -372,8 +363,7 @@ def _sizes(g: GraphWriter, node: Node) -> None:
 def _range(g: GraphWriter, node: Node) -> None:
     label = g.label(node)
     bounds = [g.add("Squeeze", [g.length(node, node[key], label)], f"{label}/{key}") for key in ("start", "stop")]
-    step = g.shared(f"index_{node['step']}", np.array(node["step"], np.int64))
-    output = g.add("Range", [*bounds, step], label)
+    output = g.add("Range", [*bounds, g.index(node["step"])], label)
     g.give(node.y, output if node.y.dtype == "int64" else g.cast(output, node.y.dtype, label))
 
 
