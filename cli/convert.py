@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -47,7 +46,6 @@ class ConvertOptions(NamedTuple):
     settings: tuple[str, ...]
     dtype: str | None
     stateful: bool
-    whole: bool
     strict: bool
     assume_defaults: bool
     force: bool
@@ -87,7 +85,6 @@ class ConvertOptions(NamedTuple):
     help="float16, bfloat16, float32 or float64; by default, SOURCE's.",
 )
 @click.option("--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs.")
-@click.option("--whole", is_flag=True, hidden=True)
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
 @click.option("--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
@@ -118,9 +115,6 @@ def convert(asked: ConvertOptions) -> None:
 
     With --out-dir, convert several files: those that fail are reported, the others written. `-` is stdin or stdout.
     """
-    if asked.whole:
-        _export_as_whole(asked)
-        return
     wish = Wish.of(asked.target_format)
     pairs = paired(asked.paths, asked.out_dir, wish, asked.force)
     _check_proof(asked)
@@ -232,23 +226,6 @@ def _offering_code(source: str, wish: Wish, target: str) -> Iterator[None]:
 
         error.also(*offers(error, source, wish.format or detect.target(Path(target)).NAME))
         raise
-
-
-_OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json", "quiet", "assume_defaults", "verbose"}
-"""What the old --whole went with."""
-
-
-def _export_as_whole(asked: ConvertOptions) -> None:
-    """Do what `export` does, under its old spelling."""
-    others = [value for name, value in asked._asdict().items() if name not in _OF_EXPORT]
-    if any(others) or len(asked.paths) != 2 or STREAM in asked.paths:
-        raise UsageError("--whole is now a command of its own: rnnconvert export MODEL TARGET.onnx")
-    say(f"warning: --whole is now a command of its own: rnnconvert export {shlex.join(asked.paths)}", asked.quiet)
-    from rnnconvert.cli.export import ExportOptions, run
-
-    source, target = asked.paths
-    with _synced(asked.sync):
-        run(ExportOptions(source, target, None, None, asked.verified, asked.force, asked.dry_run, asked.as_json, asked.quiet))
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import click
 
 from rnnconvert.cli.muted import libraries_muted
-from rnnconvert.cli.terminal import FilePath, emit, say
+from rnnconvert.cli.terminal import FilePath, emit, format_option, say
 from rnnconvert.cli.values import ProvingCommand, check_written, counts, in_one, proving
 
 _EPILOG = """\b
@@ -28,6 +28,7 @@ class ExportOptions(NamedTuple):
 
     source: str
     target: str
+    target_format: str | None
     config: str | None
     axes: str | None
     verify: bool | str
@@ -39,17 +40,18 @@ class ExportOptions(NamedTuple):
 
 @click.command(epilog=_EPILOG, cls=ProvingCommand)
 @click.argument("source", metavar="MODEL", type=FilePath())
-@click.argument("target", metavar="TARGET.onnx", type=FilePath())
+@click.argument("target", metavar="TARGET", type=FilePath())
+@format_option("--to", "target_format", "Format of TARGET; by default, its ending decides.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
-@click.option("--verify", **proving("Run MODEL in its framework, TARGET in onnxruntime; keep TARGET only if they agree."))
-@click.option("--force", is_flag=True, help="Replace TARGET.onnx if it exists.")
+@click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
+@click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(ExportOptions)
 def export(asked: ExportOptions) -> None:
-    """Write a whole model of Keras, ONNX or PyTorch, not only its recurrent layers, as one ONNX graph."""
+    """Write a whole model of Keras, ONNX or PyTorch, not only its recurrent layers, as one file of another framework."""
     run(asked)
 
 
@@ -62,6 +64,7 @@ def run(asked: ExportOptions) -> None:
         done = export_model(
             asked.source,
             asked.target,
+            format=asked.target_format,
             config=asked.config,
             axes=counts(asked.axes, "--axes"),
             force=asked.force,

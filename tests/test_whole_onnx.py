@@ -187,9 +187,6 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
     assert done.exit_code == 0 and len(json.loads(done.stdout)["layers"]) == 2
     assert call(target).exit_code == 2 and call(target, "--force").exit_code == 0
     assert call(target, "--force", "--stateful").exit_code == 2
-    old = CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--force"])
-    assert old.exit_code == 0 and f"warning: --whole is now a command of its own: rnnconvert export {source}" in old.stderr
-    assert CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--stateful"]).exit_code == 2
     with pytest.raises(UsageError, match=r"ends in \.onnx"):
         export_model(source, tmp_path / "whole.pt")
 

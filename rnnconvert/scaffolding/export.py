@@ -13,6 +13,7 @@ from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
+from rnnconvert.files import detect
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.runners import runners
@@ -126,13 +127,21 @@ class Exported:
         return "\n".join(self.lines())
 
 
-def _target(out: Path) -> ExportTarget:
-    """Return what writes a file. Raises UsageError for an ending that no whole model is written to."""
+def _target(out: Path, format: str | None) -> ExportTarget:
+    """Return what writes a file: the format that is named, or that of the file's ending.
+
+    Raises UsageError for a format or an ending that no whole model is written to, and where several formats have the ending.
+    """
     targets: dict[str, ExportTarget] = registry.named("export_to")
-    target = next((target for target in targets.values() if out.suffix.lower() in target.SUFFIXES), None)
-    if target is None:
-        written = " or ".join(suffix for target in targets.values() for suffix in target.SUFFIXES)
-        raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {written}")
+    name = out.name.lower()
+    if format is None and any(name.endswith(target.SUFFIXES) for target in targets.values()):
+        format = detect.target(out).NAME
+    target = targets.get(format or "")
+    if target is None and format is not None:
+        raise UsageError(f"{out}: no whole model is written for {format}. Choose one of {', '.join(targets)}")
+    if target is None or not name.endswith(target.SUFFIXES):
+        written = target.SUFFIXES if target else [suffix for target in targets.values() for suffix in target.SUFFIXES]
+        raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {' or '.join(dict.fromkeys(written))}")
     return target
 
 
@@ -141,6 +150,7 @@ def export_model(
     source: Any,
     target: PathLike,
     *,
+    format: str | None = None,
     example: Any = None,
     config: PathLike | None = None,
     axes: int | Sequence[int] | None = None,
@@ -148,10 +158,11 @@ def export_model(
     dry_run: bool = False,
     verify: bool | PathLike = False,
 ) -> Exported:
-    """Write a whole model, not only its recurrent layers, as one file: an ONNX graph for any batch and length.
+    """Write a whole model, not only its recurrent layers, as one file of another framework.
 
     source   a whole model: a file of Keras, ONNX, TorchScript or torch.export, weights alone with `config`, or a live torch.nn.Module
-    target   the .onnx file to write
+    target   the file to write; its ending decides the format
+    format   the format of the target, where several have its ending
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
@@ -165,7 +176,7 @@ def export_model(
     file without a model, NotEqualError where the proof fails. Nothing is written then.
     """
     out = Path(target)
-    writer = _target(out)
+    writer = _target(out, format)
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
