@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
@@ -16,7 +16,7 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
-from rnnconvert.models.runners import runners
+from rnnconvert.models.runners import FileModel, ModelApart, runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
@@ -59,6 +59,15 @@ class ExportedGraph(Protocol):
 
     def write(self, path: Path) -> None:
         """Write a new file."""
+        ...
+
+
+@runtime_checkable
+class InOtherAxes(Protocol):
+    """A model in the form of a target that has other axes than its source."""
+
+    def opened(self, written: FileModel) -> ModelApart:
+        """Return the written file as a model that reads and gives what its source does."""
         ...
 
 
@@ -227,7 +236,10 @@ def _proved(
 
     def prove(written: Path) -> None:
         limits = tuple(writer.limits(written))
-        for proof in proofs(model.description, runners()[writer.NAME].open_file(written), model.open(), [], user_inputs):
+        opened: Any = runners()[writer.NAME].open_file(written)
+        if isinstance(graph, InOtherAxes):
+            opened = graph.opened(opened)
+        for proof in proofs(model.description, opened, model.open(), [], user_inputs):
             comparisons.append(replace(proof, limits=limits))
             if comparisons[-1].exit_code:
                 raise NotEqualError(out, comparisons[-1])
