@@ -381,7 +381,7 @@ def _sum(r: _Reading, node: Node) -> None:
         raise r.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
     channel = CHANNEL if begin else r.channel
     alike = len(start.axes) == len(place.axes) and all(
-        a == b or (a == channel and b == CHANNEL) for a, b in zip(start.axes, place.axes, strict=True)
+        a == b or (a in (channel, ONE) and b == CHANNEL) for a, b in zip(start.axes, place.axes, strict=True)
     )
     units = r.layers[-1].units
     width = start.channels or r.layers[0].inputs
@@ -445,7 +445,11 @@ def _view(r: _Reading, node: Node) -> None:
 
 
 def _select(r: _Reading, node: Node) -> None:
-    """Take the last step."""
+    """Take the last step, or the first value of the input."""
+    place = r.place(node, node.x)
+    if not place.stage and node["axis"] == len(place.axes) - 1 and node["index"] == 0:
+        r.give(node, replace(place, axes=place.axes[:-1], channels=1))
+        return
     place = r.end(node)
     if place.axes[node["axis"]] != r.time or node["index"] != -1:
         raise r.refused(node, f"the step {node['index']} of axis {node['axis']}", "of a sequence the last step alone can be read")

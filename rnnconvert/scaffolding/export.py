@@ -21,6 +21,7 @@ from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -163,6 +164,7 @@ def export_model(
     example: Any = None,
     config: PathLike | None = None,
     axes: int | Sequence[int] | None = None,
+    chain: str | None = None,
     force: bool = False,
     dry_run: bool = False,
     verify: bool | PathLike = False,
@@ -176,6 +178,8 @@ def export_model(
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
     axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
+             the last step of what stands before it, and "skip" adds the input
     force    replace the target if it exists
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
@@ -191,9 +195,11 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     try:
-        model = described_source(source, example, config, axes=axes)
+        model = described_source(source, example, config, axes=axes, chain=chain)
         weights = LayerWeights(model.model, model.description.names)
         graph = writer.graph(model.description, weights)
+    except UnstatedOrderError as error:
+        raise error.for_target(source, target, format) from None
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     done = Exported(
