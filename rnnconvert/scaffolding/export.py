@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
+from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
@@ -196,12 +198,16 @@ def export_model(
         only_replace(out, force)
     try:
         model = described_source(source, example, config, axes=axes, chain=chain)
-        weights = LayerWeights(model.model, model.description.names)
-        graph = writer.graph(model.description, weights)
     except UnstatedOrderError as error:
         raise error.for_target(source, target, format) from None
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
+    weights = LayerWeights(model.model, model.description.names)
+    try:
+        graph = writer.graph(model.description, weights)
+    except RefusedError as error:
+        remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
+        raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
     done = Exported(
         model.title,
         str(out),
@@ -218,6 +224,17 @@ def export_model(
         graph.write(out)
         return done
     return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+
+
+def _others(refusing: ExportTarget, model: DescribedSource) -> str:
+    """Return a sentence on the formats that hold a model which one refuses; "" where none does, as far as they can be asked here."""
+    holding = []
+    for name, target in registry.named("export_to").items():
+        with contextlib.suppress(RefusedError, MissingPackageError):
+            if target is not refusing:
+                target.graph(model.description, LayerWeights(model.model, model.description.names))
+                holding.append(name)
+    return f"This model can be written for {either(holding)}." if holding else ""
 
 
 def _assumed(description: Description) -> list[str]:

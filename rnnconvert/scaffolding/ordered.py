@@ -38,23 +38,18 @@ class UnstatedOrderError(UsageError):
     names  the layers
     """
 
-    def __init__(self, text: str, order: str, names: Sequence[str]) -> None:
+    def __init__(self, text: str, order: str, names: Sequence[str], way: str = "") -> None:
         self.text, self.order, self.names = text, order, tuple(names)
-        super().__init__(f"{text}. Or state the order of its layers: {Flag('chain', order or ' '.join(names))}")
+        if not order:
+            way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
+        way = way or f"the only order whose sizes fit, without functions, is {Flag('chain', order)}"
+        super().__init__(f"{text}. Or state the order of its layers, with the functions between them, which weights do not show: {way}")
 
-    def for_target(self, source: object, target: object, format: str | None) -> UsageError:
+    def for_target(self, source: object, target: object, format: str | None) -> UnstatedOrderError:
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
-        if not self.order:
-            return UsageError(
-                f"{self.text}. Or state the order of its layers with {Flag('chain')}, and the functions between them, as in 'lstm relu fc': "
-                f"they are {', '.join(self.names)}, and no order, or several, fit by the sizes"
-            )
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UsageError(
-            f"{self.text}. Or state the order of its layers, and the functions between them, which weights do not show. The only order "
-            f"whose sizes fit, without functions: {command}"
-        )
+        return UnstatedOrderError(self.text, self.order, self.names, f"without functions, by the only order whose sizes fit, {command}")
 
 
 @dataclass(frozen=True)
