@@ -6,6 +6,7 @@ head's weights and bias, which are not the layer's.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "nam",
@@ -31,4 +32,8 @@ LSTM = Layout(
     "NAM/lstm.cpp, LSTMCell::LSTMCell",
     "LSTM",
     holds=Holds(("input",), directions=1, alone=True, initial_states=True, dtypes=("float32",)),
+)
+
+HEAD = Surrounding(
+    "nam", "dense", "head", (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias")), "NAM/lstm.cpp, LSTM::LSTM"
 )

@@ -67,3 +67,21 @@ CONV = Surrounding(
     (SurroundingTensor("weights/0", "weight", "*space in out"), SurroundingTensor("weights/1", "bias")),
     _SOURCE + "createConv1D",
 )
+PRELU = Surrounding("rtneural", "prelu", "prelu", (SurroundingTensor("weights/0", "slope", "1 channel"),), _SOURCE + "createPReLU")
+_NORM = ("scale", "shift", "mean", "variance")
+BATCH_NORM = Surrounding(
+    "rtneural",
+    "batch_norm",
+    "batchnorm",
+    tuple(SurroundingTensor(f"weights/{place}", part) for place, part in enumerate(_NORM)),
+    _SOURCE + "createBatchNorm",
+    {"epsilon": "epsilon"},
+)
+BATCH_NORM_ALONE = Surrounding(
+    "rtneural",
+    "batch_norm",
+    "batchnorm",
+    tuple(SurroundingTensor(f"weights/{place}", part) for place, part in enumerate(_NORM[2:])),
+    _SOURCE + "createBatchNorm",
+    {"epsilon": "epsilon"},
+)

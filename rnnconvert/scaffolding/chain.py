@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
 from rnnconvert.scaffolding.weights import LayerWeights
 
@@ -237,9 +237,15 @@ def _recurrent(r: _Reading, node: Node) -> None:
         raise r.refused(node, "a layer behind a last step", "what it reads has no steps any more")
     axes = r.by_channel(node, place, 2)
     r.settle(node, axes[0], axes[1])
+    if not node.named.get("states"):
+        stack = stack.replace(layers=(replace(stack.layers[0], directions=(_from_zeros(stack.first),)),))
     r.stateful |= bool(node["stateful"])
     r.last = not node["sequences"]
     r.add(node, ChainLayer("recurrent", r.name(node), stack.input_size, stack.layers[-1].output_size, stack), axes if node["sequences"] else axes[::2])
+
+
+def _from_zeros(direction: Direction) -> Direction:
+    return direction.with_arrays(dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial")))
 
 
 def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
@@ -502,6 +508,7 @@ _RULES: Mapping[str, Callable[[_Reading, Node], None]] = {
     "select": _select,
     "slice": _slice,
     **dict.fromkeys(("pad", "pad axes"), _pad),
+    **dict.fromkeys(("constant", "parameter", "full", "expand"), lambda r, node: None),  # initial states, which the layer holds
 }
 """The kinds that are known."""
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Command, Flag, called_by_flags
-from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.operations import activation
-from rnnconvert.scaffolding.recurrent import recurrent
+from rnnconvert.scaffolding.rows import Row
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FUNCTIONS = (
@@ -156,15 +154,15 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
     names, words = _names(model), order.split()
     if not words:
         raise UsageError(f"{Flag('chain')} is empty. Name the layers of {model.title} in their order: {', '.join(names)}")
-    build = Builder(DescribedModel("model"))
-    x = begin = None
+    build: Row | None = None
+    x: SourceTensor | None = None
     before, read, chosen = "the input", set[str](), dict[str, Unit]()
     for number, text in enumerate(words):
         name, _, stated = text.rpartition(":") if ":" in text and text not in names else (text, "", "")
         if name not in names and name in (*FUNCTIONS, LAST, SKIP):
-            if x is None or begin is None:
+            if x is None or build is None:
                 raise UsageError(f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}")
-            x, before = _worked(build, name, x, begin, before), name
+            x, before = _worked(build, name, x, before), name
             continue
         units = _named(names, name, model)
         if name in read:
@@ -174,18 +172,14 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
         word = _reading(text, name, stated, units, model, behind if x is None else ())
         chosen |= {unit.name: unit for unit in word.units}
         if x is None:
-            sizes: Dims = (open_size("batch"), open_size("time"))
-            x = begin = build.input("x", sizes, "int64") if word.kind == "embedding" else build.input("x", (*sizes, word.width), "float32")
-            for dim, role in zip(sizes, ("batch", "time"), strict=True):
-                build.call(dim, role)
+            build = Row(word.width)
+            x = build.begin
+        assert build is not None
         x, before = _applied(build, word, x, before), name
-    assert x is not None
-    scope = build.scope
-    scope.outputs = (build.read(x),)
-    axes = "(batch, time) of whole numbers" if scope.inputs[0].dtype == "int64" else "(batch, time, values)"
+    assert build is not None and x is not None
+    axes = "(batch, time) of whole numbers" if build.begin.dtype == "int64" else "(batch, time, values)"
     note = f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
-    paths = {name: (name,) for name in chosen}
-    described = Description(scope, (note,), paths, words=build.words, roles=build.roles)
+    described = build.described(x, [note])
     return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
 
 
@@ -244,41 +238,37 @@ def _decided(unit: Unit, name: str, stated: str, model: Model) -> Unit:
     return unit.replace(stack=unit.stack.replace(layers=layers))
 
 
-def _applied(build: Builder, word: _Word, x: SourceTensor, before: str) -> SourceTensor:
+def _applied(build: Row, word: _Word, x: SourceTensor, before: str) -> SourceTensor:
     """Add the layers of a word. Raises UsageError where they do not read what stands before."""
     unit = word.units[0]
     if word.kind == "embedding":
         if x.dtype != "int64":
             raise UsageError(f"{Flag('chain')}: the embedding {word.text!r} stands behind {before!r}, and reads whole numbers: put it first")
-        return build.add_layer("embedding", [x], (*x.dims, word.gives), "float32", layer=unit.name, input_size=word.rows, output_size=word.gives)
+        return build.layer("embedding", unit, x, (*x.dims, word.gives), "float32", input_size=word.rows, output_size=word.gives)
     width = x.dims[-1]
-    if word.kind == "prelu" and word.width == 1:
-        return build.add_layer("prelu first", [x], x.dims, layer=unit.name, axis=x.rank - 1, size=1)
-    if width != word.width:
+    if width != word.width and not (word.kind == "prelu" and word.width == 1):
         raise UsageError(f"{Flag('chain')}: {word.text!r} reads {word.width} values, and {before!r} gives {width}")
     if word.kind == "prelu":
-        return build.add_layer("prelu first", [x], x.dims, layer=unit.name, axis=x.rank - 1, size=word.width)
+        return build.prelu(unit, x, word.width)
     if word.kind == "dense":
-        bias = len(unit.names) > 1
-        return build.add_layer("dense", [x], (*x.dims[:-1], word.gives), layer=unit.name, units=word.gives, bias=bias)
+        return build.dense(unit, x, word.gives, len(unit.names) > 1)
     if x.rank != 3:
         raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives its last step alone")
-    for each in word.units:
-        x, _ = recurrent(build, each, x, ())
-    return x
+    return build.recurrent(word.units, x)
 
 
-def _worked(build: Builder, word: str, x: SourceTensor, begin: SourceTensor, before: str) -> SourceTensor:
+def _worked(build: Row, word: str, x: SourceTensor, before: str) -> SourceTensor:
     """Add what a word does that is no layer. Raises UsageError where it cannot."""
     if word == LAST:
         if x.rank != 3:
             raise UsageError(f"{Flag('chain')}: {LAST!r} stands behind {before!r}, which gives one step already")
         return build.select(x, 1, -1)
     if word == SKIP:
+        begin = build.begin
         if begin.dtype != "float32" or x.rank != begin.rank:
             raise UsageError(f"{Flag('chain')}: {SKIP!r} adds the input, which has other axes or whole numbers")
         width, most = x.dims[-1], begin.dims[-1]
         if not isinstance(width, int) or not isinstance(most, int) or width > most:
             raise UsageError(f"{Flag('chain')}: {SKIP!r} adds the first {width} values of the input, and it has {most}")
-        return build.elementwise("add", [x, build.slice(begin, 2, 0, width, 1)])
+        return build.plus_input(x, begin)
     return activation(build, x, word)
