@@ -21,6 +21,7 @@ SYSTEM = System(
         "is silent until you put your own there",
         "numbers are float32: others are refused until you ask for float32",
     ),
+    separator=".",
     family="audio",
 )
 
