@@ -36,7 +36,9 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     assert first is not None
     skip, width = about.get("skip") or 0, checkpoint.tensors["lin.weight"].shape[0]
     if skip not in (0, width) or width > first.input_size and skip:
-        raise RefusedError(f"skip = {skip}", "a model", f"it gives {width} values a step and reads {first.input_size}, which cannot be added")
+        raise RefusedError(
+            f"skip = {skip}", "a model", f"it gives {width} values a step and reads {first.input_size}, which cannot be added"
+        )
     row = Row(first.input_size)
     x = row.dense(head, row.recurrent(stack, row.begin), width, len(head.names) > 1)
     return row.described(row.plus_input(x, row.begin) if skip else x)

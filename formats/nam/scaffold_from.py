@@ -33,4 +33,6 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     assert first is not None
     row = Row(first.input_size)
     x = row.dense(head, row.recurrent(stack, row.begin), checkpoint.tensors["head.weight"].shape[0], True)
-    return row.described(x, ["the plug-in runs half a second of silence before the first sample, so that its states have settled; this does not"])
+    return row.described(
+        x, ["the plug-in runs half a second of silence before the first sample, so that its states have settled; this does not"]
+    )

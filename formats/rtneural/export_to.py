@@ -112,9 +112,7 @@ def _activation(layer: ChainLayer) -> list[dict[str, Any]]:
 
 def _conv(layer: ChainLayer) -> list[dict[str, Any]]:
     settings = layer.settings
-    return _with_function(
-        layer, "conv1d", kernel_size=[settings["kernel"]], dilation=[settings["dilation"]], groups=settings["groups"]
-    )
+    return _with_function(layer, "conv1d", kernel_size=[settings["kernel"]], dilation=[settings["dilation"]], groups=settings["groups"])
 
 
 def _batch_norm(layer: ChainLayer) -> list[dict[str, Any]]:

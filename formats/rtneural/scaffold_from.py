@@ -77,7 +77,9 @@ def _conv(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> So
     units = int(entry["shape"][-1])
     settings = {"channels": x.dims[-1], "filters": units, "rank": 1, "kernel": (kernel,), "strides": (1,), "dilation": (dilation,)}
     dims = (*x.dims[:-1], units)
-    return _function(row, unit, row.layer("conv", unit, x, dims, **settings, padding="causal", groups=groups, bias=len(unit.names) > 1), entry)
+    return _function(
+        row, unit, row.layer("conv", unit, x, dims, **settings, padding="causal", groups=groups, bias=len(unit.names) > 1), entry
+    )
 
 
 def _prelu(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:

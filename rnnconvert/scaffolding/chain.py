@@ -241,7 +241,11 @@ def _recurrent(r: _Reading, node: Node) -> None:
         stack = stack.replace(layers=(replace(stack.layers[0], directions=(_from_zeros(stack.first),)),))
     r.stateful |= bool(node["stateful"])
     r.last = not node["sequences"]
-    r.add(node, ChainLayer("recurrent", r.name(node), stack.input_size, stack.layers[-1].output_size, stack), axes if node["sequences"] else axes[::2])
+    r.add(
+        node,
+        ChainLayer("recurrent", r.name(node), stack.input_size, stack.layers[-1].output_size, stack),
+        axes if node["sequences"] else axes[::2],
+    )
 
 
 def _from_zeros(direction: Direction) -> Direction:
@@ -359,7 +363,11 @@ def _scale(r: _Reading, node: Node) -> None:
     else:
         numbers = [value for kind, value in node["operands"] if kind == "number"]
         known = len(numbers) == 1 and len(node.inputs) == 1 and len(node["operands"]) == 2
-        if not known or (node["operation"] not in ("multiply", "divide")) or (node["operation"] == "divide" and node["operands"][0][0] == "number"):
+        if (
+            not known
+            or (node["operation"] not in ("multiply", "divide"))
+            or (node["operation"] == "divide" and node["operands"][0][0] == "number")
+        ):
             raise r.refused(node, f"the operation {node['operation']!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
         factor, shift = (numbers[0] if node["operation"] == "multiply" else 1 / numbers[0]), 0
     if np.ndim(factor) or np.ndim(shift) or shift:
@@ -373,7 +381,9 @@ def _scale(r: _Reading, node: Node) -> None:
 def _sum(r: _Reading, node: Node) -> None:
     """Add the sum of the model's input and of what its last layer gives."""
     if node["operation"] != "add" or len(node.inputs) != 2:
-        raise r.refused(node, f"the operation {node['operation']!r}", "of two tensors a chain has the sum of its input and its output alone")
+        raise r.refused(
+            node, f"the operation {node['operation']!r}", "of two tensors a chain has the sum of its input and its output alone"
+        )
     places = [r.place(node, value) for value in node.inputs]
     ends = [place for place in places if place.stage == len(r._stages)]
     begin = next((number for number, layer in enumerate(r.layers) if layer.kind != "scale"), len(r.layers))

@@ -25,6 +25,10 @@ _KINDS = ("recurrent", "dense", "embedding", "prelu")
 """The layers that weights alone state in full: a norm has an epsilon besides, a convolution its padding."""
 _MOST = 8
 """The most layers whose orders are tried."""
+_ORDERS = 100
+"""The most orders that are looked at."""
+_FIRST = ("recurrent", "embedding")
+"""What models begin with, where sizes allow another order, too."""
 _RNN = ("tanh", "relu")
 
 
@@ -40,14 +44,16 @@ class UnstatedOrderError(UsageError):
         self.text, self.order, self.names = text, order, tuple(names)
         if not order:
             way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
-        way = way or f"the only order whose sizes fit, without functions, is {Flag('chain', order)}"
+        way = way or f"the only order whose sizes fit, from a recurrent layer on and without functions, is {Flag('chain', order)}"
         super().__init__(f"{text}. Or state the order of its layers, with the functions between them, which weights do not show: {way}")
 
     def for_target(self, source: object, target: object, format: str | None) -> UnstatedOrderError:
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UnstatedOrderError(self.text, self.order, self.names, f"without functions, by the only order whose sizes fit, {command}")
+        return UnstatedOrderError(
+            self.text, self.order, self.names, f"without functions, by the only order whose sizes fit from a recurrent layer on, {command}"
+        )
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,10 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     text = str(error).rstrip(".")
     order = ""
     if len(known) <= _MOST and all(known.values()) and not model.questions:
-        fitting = list(itertools.islice(_orders(known, 0), 2))
-        order = " ".join(_spelled(word, known) for word in fitting[0]) if len(fitting) == 1 else ""
+        fitting = list(itertools.islice(_orders(known, 0), _ORDERS))
+        begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
+        chosen = fitting if len(fitting) == 1 else begun
+        order = " ".join(_spelled(word, known) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
     return UnstatedOrderError(text, order, list(known))
 
 
@@ -161,14 +169,18 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
         name, _, stated = text.rpartition(":") if ":" in text and text not in names else (text, "", "")
         if name not in names and name in (*FUNCTIONS, LAST, SKIP):
             if x is None or build is None:
-                raise UsageError(f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}")
+                raise UsageError(
+                    f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}"
+                )
             x, before = _worked(build, name, x, before), name
             continue
         units = _named(names, name, model)
         if name in read:
             raise UsageError(f"{Flag('chain')}: {name!r} is named twice, and a chain has each layer once")
         read.add(name)
-        behind = next((names[other.rpartition(":")[0] or other] for other in words[number + 1 :] if (other.rpartition(":")[0] or other) in names), ())
+        behind = next(
+            (names[other.rpartition(":")[0] or other] for other in words[number + 1 :] if (other.rpartition(":")[0] or other) in names), ()
+        )
         word = _reading(text, name, stated, units, model, behind if x is None else ())
         chosen |= {unit.name: unit for unit in word.units}
         if x is None:
@@ -178,14 +190,18 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
         x, before = _applied(build, word, x, before), name
     assert build is not None and x is not None
     axes = "(batch, time) of whole numbers" if build.begin.dtype == "int64" else "(batch, time, values)"
-    note = f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
+    note = (
+        f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
+    )
     described = build.described(x, [note])
     return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
 
 
 def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple[Unit, ...]:
     """Return the layers that a word names: by the word itself, a whole name, or the end of one. Raises UsageError."""
-    matching = [text for text, units in names.items() if name == text or any(re.sub(r"\[\d+\]$", "", u.name).endswith(f".{name}") for u in units)]
+    matching = [
+        text for text, units in names.items() if name == text or any(re.sub(r"\[\d+\]$", "", u.name).endswith(f".{name}") for u in units)
+    ]
     matching += [text for text, units in names.items() if text not in matching and re.sub(r"\[\d+\]$", "", units[0].name) == name]
     if name in names:
         matching = [name]
@@ -218,7 +234,9 @@ def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: 
         widths = {word.width for word in _readings("", behind, model)}
         fitting = [word for word in words if word.gives in widths and word.kind != "prelu"]
         if len(fitting) > 1:
-            raise UsageError(f"{Flag('chain')}: weights do not show whether {name!r} is an embedding. Write {name}:embedding or {name}:dense")
+            raise UsageError(
+                f"{Flag('chain')}: weights do not show whether {name!r} is an embedding. Write {name}:embedding or {name}:dense"
+            )
         return (fitting or words)[0]
     return next(word for word in words if word.kind == (stated or kinds[0]))
 
@@ -243,7 +261,9 @@ def _applied(build: Row, word: _Word, x: SourceTensor, before: str) -> SourceTen
     unit = word.units[0]
     if word.kind == "embedding":
         if x.dtype != "int64":
-            raise UsageError(f"{Flag('chain')}: the embedding {word.text!r} stands behind {before!r}, and reads whole numbers: put it first")
+            raise UsageError(
+                f"{Flag('chain')}: the embedding {word.text!r} stands behind {before!r}, and reads whole numbers: put it first"
+            )
         return build.layer("embedding", unit, x, (*x.dims, word.gives), "float32", input_size=word.rows, output_size=word.gives)
     width = x.dims[-1]
     if width != word.width and not (word.kind == "prelu" and word.width == 1):

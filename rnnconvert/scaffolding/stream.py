@@ -140,7 +140,10 @@ class _AsSource(ModelApart):
 
 def fitted(stack: Recurrent, format: str) -> tuple[Layout, Recurrent]:
     """Return a recurrent layer in the form of a format, with its layout. Raises RefusedError for one that the format cannot hold."""
-    fit = fit_to_layout(stack, registry.layouts_of(format), retyped=True)
+    try:
+        fit = fit_to_layout(stack, registry.layouts_of(format), retyped=True)
+    except RefusedError as error:  # its remedies are settings of a conversion
+        raise RefusedError(error.feature, error.target, error.reason, "", error.layer) from None
     return fit.layout, fit.stack
 
 
@@ -184,5 +187,3 @@ def decibels(factor: float) -> float:
     if factor <= 0:
         raise RefusedError(f"the factor {factor:g}", "a file", "a gain in decibels is above zero")
     return 20 * math.log10(factor)
-
-
