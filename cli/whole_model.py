@@ -45,7 +45,7 @@ def exported(source: str, target: str, target_format: str) -> tuple[str, Command
         return None
     from rnnconvert.scaffolding.export import export_model
 
-    to = {} if detect.target(Path(target)).NAME == target_format else {"to": target_format}
+    to = {} if target_format == detect.target(Path(target)).NAME else {"to": target_format}
     try:
         export_model(source, target, format=target_format, dry_run=True)
     except UsageError as error:

@@ -162,9 +162,11 @@ def _random_keras(number: int) -> Any:
     x = y = keras.Input((None, generator.choice([1, 2, 3])))
     for _ in range(generator.randint(2, 5)):
         groups = 2 if y.shape[-1] % 2 == 0 else 1
-        one = {"groups": groups, "dilation_rate": generator.choice([1, 2, 3]), "use_bias": generator.random() < 0.5}
+        taps = {"groups": groups, "dilation_rate": generator.choice([1, 2, 3]), "use_bias": generator.random() < 0.5}
         makers = (
-            lambda one=one: layers.Conv1D(generator.choice([2, 4]), generator.choice([1, 2, 3]), padding="causal", activation="elu", **one),
+            lambda taps=taps: layers.Conv1D(
+                generator.choice([2, 4]), generator.choice([1, 2, 3]), padding="causal", activation="elu", **taps
+            ),
             lambda: layers.BatchNormalization(
                 scale=generator.random() < 0.7, moving_mean_initializer="normal", beta_initializer="normal", gamma_initializer="uniform"
             ),
@@ -292,7 +294,7 @@ WRONG_ORDERS = {
     "lstm fc fc": "named twice",
     "tanh lstm": "stands first",
     "": "is empty",
-    "lstm:relu fc": "says nothing of it",
+    "lstm:relu fc": "does not describe it",
 }
 
 
@@ -353,8 +355,8 @@ def test_rtneurals_own_models_give_what_keras_gave(name: str) -> None:
         pytest.skip(corpus.absent())
     folder = corpus.FOLDER / "rtneural-models"
     x, y = (np.loadtxt(folder / f"{name}_{letter}_python.csv", delimiter=",", ndmin=1) for letter in "xy")
-    given = ran(folder / f"{name}.json", "rtneural", x.reshape(1, -1, 1).astype(np.float32))
-    assert np.abs(given.reshape(-1) - y.reshape(-1)).max() < ROUNDING
+    outputs = ran(folder / f"{name}.json", "rtneural", x.reshape(1, -1, 1).astype(np.float32))
+    assert np.abs(outputs.reshape(-1) - y.reshape(-1)).max() < ROUNDING
 
 
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,10 @@ _GATES = {1: "rnn", 3: "gru", 4: "lstm"}
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
-class _Stack:
+class _TorchStack:
     """The layers of one torch module, by its prefix."""
 
     def __init__(self, state: Mapping[str, Any], prefix: str) -> None:
@@ -114,11 +114,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     _, state = _document(request["file"])
     ending = "weight_ih_l0"
     prefixes = [name[: -len(ending)].rstrip(".") for name in state if name.endswith(ending)]
-    stacks = [_Stack(state, prefix) for prefix in request["layers"] or prefixes]
+    stacks = [_TorchStack(state, prefix) for prefix in request["layers"] or prefixes]
     return Sequences.of(request).through(stacks, _answered)
 
 
-def _answered(stack: _Stack, sequences: Sequences) -> dict[str, Any]:
+def _answered(stack: _TorchStack, sequences: Sequences) -> dict[str, Any]:
     return outputs(*stack.run(np.asarray(sequences.x, np.float32), sequences))
 
 
@@ -128,7 +128,7 @@ def witness(request: Mapping[str, Any]) -> None:
     about, state = _document(request["file"])
     if not about or "lin.weight" not in state or "rec.weight_ih_l0" not in state:
         raise WeightsAloneError("the file is no SimpleRNN with model_data, rec and lin, and states no model")
-    stack, skip = _Stack(state, "rec"), int(about.get("skip", 0))
+    stack, skip = _TorchStack(state, "rec"), int(about.get("skip", 0))
     weight = _floats(state["lin.weight"])
     bias = _floats(state["lin.bias"]) if "lin.bias" in state else np.zeros(len(weight), np.float32)
     head = [weight, bias]
@@ -142,7 +142,7 @@ def witness(request: Mapping[str, Any]) -> None:
         return {"output": (y + x[:, :, :skip] if skip else y).transpose(1, 0, 2)}
 
     def shake(move: Any) -> None:
-        stack.layers = [tuple(map(move, layer)) for layer in stack.original]  # type: ignore[misc]
+        stack.layers = [tuple(map(move, layer)) for layer in stack.original]
         head[:] = [move(weight), move(bias)]
 
     seen.run(seen.calls([seen.input("input", ["batch", "time", stack.inputs])]), call, shake=shake)

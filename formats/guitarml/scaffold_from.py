@@ -21,7 +21,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     from rnnconvert.files.load import load
     from rnnconvert.formats.guitarml.files import GuitarMetadata
     from rnnconvert.models.readers import model_of
-    from rnnconvert.scaffolding.rows import Row
+    from rnnconvert.scaffolding.rows import LayerRow
 
     if config is not None:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
@@ -35,10 +35,10 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     first = stack[0].stack
     assert first is not None
     skip, width = about.get("skip") or 0, checkpoint.tensors["lin.weight"].shape[0]
-    if skip not in (0, width) or width > first.input_size and skip:
+    if skip not in (0, width) or (skip and width > first.input_size):
         raise RefusedError(
             f"skip = {skip}", "a model", f"it gives {width} values a step and reads {first.input_size}, which cannot be added"
         )
-    row = Row(first.input_size)
+    row = LayerRow(first.input_size)
     x = row.dense(head, row.recurrent(stack, row.begin), width, len(head.names) > 1)
     return row.described(row.plus_input(x, row.begin) if skip else x)

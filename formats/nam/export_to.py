@@ -36,10 +36,10 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     if chain.skip:
         raise RefusedError("the input that is added to the output", TITLE, "its LSTM gives what its head gives")
     stack, head = one_stack(chain, TITLE)
-    _, own = fitted(stack, NAME)
+    _, lstm = fitted(stack, NAME)
     numbers = np.concatenate([np.asarray(head.parts[part]).reshape(-1) for part in ("weight", "bias")])
     notes = ["the file states no sample_rate: add that of the recordings that the model was trained on, if the plug-in asks for it"]
-    return StreamFile(chain, document_of(own, numbers, head.units), notes)
+    return StreamFile(chain, document_of(lstm, numbers, head.units), notes)
 
 
 def limits(path: Path) -> Sequence[Limit]:

@@ -129,7 +129,7 @@ def _sizes(path: Path, config: dict[str, Any], options: Options) -> Sizes:
 
 
 def _channels(path: Path, config: dict[str, Any], key: str, default: int) -> int:
-    """Return how many channels a config states. Raises UnreadableError for a number that is none."""
+    """Return how many channels a config states. Raises UnreadableError for another value."""
     value = config.get(key, default)
     if type(value) is not int or not 0 < value <= _MOST:
         raise UnreadableError(path, f"its config states {key} {value!r}, which is not an integer from 1 to {_MOST}")
@@ -186,7 +186,7 @@ def document_of(
     packed = np.asarray(pack(layout, with_states, dtype, watch)["weights"])
     sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
     channels = {key: count for key, count in zip(_CHANNELS, (stack.input_size, outputs), strict=True) if count > 1}
-    start = {"version": _VERSION, "architecture": "LSTM", **read}
+    start = read or {"version": _VERSION, "architecture": "LSTM"}
     return {**start, "config": {**read.get("config", {}), **sizes, **channels}, "weights": np.concatenate([packed, head])}
 
 

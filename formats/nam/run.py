@@ -26,7 +26,7 @@ CANNOT = {"cotangents": "these are the equations alone, and no gradients", "how"
 VARIANTS: dict[str, dict[str, Any]] = {"nam-numpy": {"device": "cpu"}}
 
 
-class _Model:
+class _LstmWithHead:
     """The LSTM of a file, read from its list of numbers one after the other."""
 
     def __init__(self, file: str) -> None:
@@ -43,9 +43,9 @@ class _Model:
 
     def _next(self, *shape: int) -> Array:
         count = int(np.prod(shape))
-        taken = self.numbers[self._used : self._used + count]
+        numbers = self.numbers[self._used : self._used + count]
         self._used += count
-        return taken.reshape(shape)
+        return numbers.reshape(shape)
 
     def _cell(self, width: int) -> tuple[Array, Array, Array, Array]:
         return self._next(4 * self.units, width + self.units), self._next(4 * self.units), self._next(self.units), self._next(self.units)
@@ -74,7 +74,7 @@ class _Model:
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if [name for name in request["layers"] if name != "lstm"]:
         raise NotImplementedError("a .nam file has one recurrent layer, lstm")
     sequences = Sequences.of(request)
-    y, hidden, cell = _Model(request["file"]).run(np.asarray(sequences.x, np.float32), sequences)
+    y, hidden, cell = _LstmWithHead(request["file"]).run(np.asarray(sequences.x, np.float32), sequences)
     return outputs(y, hidden, cell)
 
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a file whole; each call begins with the states of the file."""
-    seen, model = request["witness"], _Model(request["file"])
+    seen, model = request["witness"], _LstmWithHead(request["file"])
     original = [*model.cells], model.head
 
     def call(arrays: Sequence[Array]) -> dict[str, Array]:
@@ -100,7 +100,7 @@ def witness(request: Mapping[str, Any]) -> None:
         return {"output": (y @ weight.T + bias).transpose(1, 0, 2)}
 
     def shake(move: Any) -> None:
-        model.cells = [tuple(map(move, cell)) for cell in original[0]]  # type: ignore[misc]
+        model.cells = [tuple(map(move, cell)) for cell in original[0]]
         model.head = move(original[1][0]), move(original[1][1])
 
     seen.run(seen.calls([seen.input("input", ["batch", "time", model.inputs])]), call, shake=shake)

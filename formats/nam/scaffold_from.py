@@ -20,7 +20,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     """Return the model of a file. Raises RefusedError for another architecture."""
     from rnnconvert.files.load import load
     from rnnconvert.models.readers import model_of
-    from rnnconvert.scaffolding.rows import Row
+    from rnnconvert.scaffolding.rows import LayerRow
 
     if config is not None:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
@@ -31,7 +31,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
         raise RefusedError("its architecture", "a model of layers", "of Neural Amp Modeler's, LSTM alone is known")
     first = stack[0].stack
     assert first is not None
-    row = Row(first.input_size)
+    row = LayerRow(first.input_size)
     x = row.dense(head, row.recurrent(stack, row.begin), checkpoint.tensors["head.weight"].shape[0], True)
     return row.described(
         x, ["the plug-in runs half a second of silence before the first sample, so that its states have settled; this does not"]

@@ -17,7 +17,7 @@ from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.core.verdict import Limit
-    from rnnconvert.scaffolding.chain import Chain, ChainLayer
+    from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -60,7 +60,7 @@ def limits(path: Path) -> Sequence[Limit]:
     return ()
 
 
-def _loads_in_aida(chain: Chain) -> bool:
+def _loads_in_aida(chain: LayerChain) -> bool:
     if [layer.kind for layer in chain.layers] != ["recurrent", "dense"]:
         return False
     recurrent, dense = chain.layers

@@ -8,7 +8,7 @@ library itself is C++ that no registry has as a package: docs/formats/rtneural.m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +27,32 @@ VARIANTS: dict[str, dict[str, Any]] = {"rtneural-numpy": {"device": "cpu"}}
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _softmax(x: Array) -> Array:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def _elu(x: Array) -> Array:
     return np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)
 
 
-FUNCTIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "sigmoid": _sigmoid, "softmax": _softmax, "elu": _elu}
+FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": _sigmoid,
+    "softmax": _softmax,
+    "elu": _elu,
+}
 
 
 def _floats(values: Any) -> Array:
     return np.array(values, np.float64).astype(np.float32)
 
 
-class _Layer:
+class _RowLayer:
     """A layer of a row: its numbers, and how it goes over a sequence (batch, time, values)."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
@@ -82,7 +88,7 @@ class _Layer:
     def _batchnorm(self, x: Array) -> Array:
         gamma, beta = self.weights[:2] if len(self.weights) == 4 else (np.float32(1), np.float32(0))
         mean, variance = self.weights[-2:]
-        return gamma / np.sqrt(variance + np.float32(self.entry["epsilon"])) * (x - mean) + beta
+        return np.asarray(gamma / np.sqrt(variance + np.float32(self.entry["epsilon"])) * (x - mean) + beta
 
     def _conv1d(self, x: Array) -> Array:
         """Add up the taps, the last one on the newest step; steps before the first are zeros."""
@@ -131,15 +137,15 @@ class _Layer:
         return (1 - z) * np.tanh(xc + r * hc) + z * h, c
 
 
-def _row(file: str) -> tuple[dict[str, Any], dict[str, _Layer]]:
+def _row(file: str) -> tuple[dict[str, Any], dict[str, _RowLayer]]:
     """Return a file's JSON, and its layers by their types, numbered from the second on."""
     document = json.loads(Path(file).read_text(encoding="utf-8"))
-    layers: dict[str, _Layer] = {}
+    layers: dict[str, _RowLayer] = {}
     for entry in document["layers"]:
         name, number = entry["type"], 2
         while name in layers:
             name, number = f"{entry['type']}_{number}", number + 1
-        layers[name] = _Layer(entry)
+        layers[name] = _RowLayer(entry)
     return document, layers
 
 
@@ -153,10 +159,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return Sequences.of(request).through([layers[name] for name in names], _answered)
 
 
-def _answered(layer: _Layer, sequences: Sequences) -> dict[str, Any]:
+def _answered(layer: _RowLayer, sequences: Sequences) -> dict[str, Any]:
     x = np.asarray(sequences.x, np.float32).transpose(1, 0, 2)
     states = [None if not several else several[0] for several in (sequences.hidden, sequences.cell)]
-    y, h, c = layer.steps(x, *states, sequences.lengths)
+    y, h, c = layer.steps(x, states[0], states[1], sequences.lengths)
     return outputs(y.transpose(1, 0, 2), [h], [] if c is None else [c])
 
 
@@ -175,10 +181,10 @@ def witness(request: Mapping[str, Any]) -> None:
         x = arrays[0] * gains[0]
         y = x
         for name, layer in layers.items():
-            given = layer.run(y)
+            output = layer.run(y)
             if name in seen.layers:
-                seen.record(name, y.transpose(1, 0, 2), given.transpose(1, 0, 2))
-            y = given
+                seen.record(name, y.transpose(1, 0, 2), output.transpose(1, 0, 2))
+            y = output
         return {"output": (y + x[:, :, :1] if skip else y) * gains[1]}
 
     def shake(move: Any) -> None:

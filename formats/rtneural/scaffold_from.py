@@ -14,7 +14,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.models.model import Unit
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.rows import Row
+    from rnnconvert.scaffolding.rows import LayerRow
     from rnnconvert.scaffolding.tensors import SourceTensor
 
 NAME = "rtneural"
@@ -30,14 +30,15 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     from rnnconvert.files.load import load
     from rnnconvert.formats.rtneural.files import RtneuralMetadata
     from rnnconvert.models.readers import model_of
-    from rnnconvert.scaffolding.rows import Row
+    from rnnconvert.scaffolding.rows import LayerRow
 
     if config is not None:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
     checkpoint = load(path, NAME)
-    document, names = (checkpoint.metadata_as(RtneuralMetadata)[key] for key in ("document", "names"))
+    metadata = checkpoint.metadata_as(RtneuralMetadata)
+    document, names = metadata["document"], metadata["names"]
     units = {unit.name: unit for unit in model_of(checkpoint).units}
-    row = Row(int(document["in_shape"][-1]))
+    row = LayerRow(int(document["in_shape"][-1]))
     x = begin = _gained(path, row, row.begin, document, "in_gain")
     for name, entry in zip(names, document["layers"], strict=True):
         rule = _RULES.get(entry["type"])
@@ -57,43 +58,50 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     return row.described(_gained(path, row, x, document, "out_gain"), notes)
 
 
-def _gained(path: Path, row: Row, x: SourceTensor, document: Mapping[str, Any], key: str) -> SourceTensor:
+def _gained(path: Path, row: LayerRow, x: SourceTensor, document: Mapping[str, Any], key: str) -> SourceTensor:
     gain = document.get(key) or 0
     if type(gain) not in (int, float) or not abs(gain) < 90:
         raise UnreadableError(path, f"its {key} is {gain!r}, and no number of decibels between -90 and 90")
     return row.times(x, 10 ** (gain * 0.05), key) if gain else x
 
 
-def _recurrent(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _recurrent(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     return row.recurrent([unit], x)
 
 
-def _dense(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _dense(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     return _function(row, unit, row.dense(unit, x, entry["shape"][-1], len(unit.names) > 1), entry)
 
 
-def _conv(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _conv(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     kernel, dilation, groups = int(entry["kernel_size"][-1]), int(entry["dilation"][-1]), int(entry.get("groups", 1))
     units = int(entry["shape"][-1])
-    settings = {"channels": x.dims[-1], "filters": units, "rank": 1, "kernel": (kernel,), "strides": (1,), "dilation": (dilation,)}
+    settings: dict[str, Any] = {
+        "channels": x.dims[-1],
+        "filters": units,
+        "rank": 1,
+        "kernel": (kernel,),
+        "strides": (1,),
+        "dilation": (dilation,),
+    }
     dims = (*x.dims[:-1], units)
     return _function(
         row, unit, row.layer("conv", unit, x, dims, **settings, padding="causal", groups=groups, bias=len(unit.names) > 1), entry
     )
 
 
-def _prelu(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _prelu(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     return row.prelu(unit, x, len(entry["weights"][0][0]))
 
 
-def _batch_norm(row: Row, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _batch_norm(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     affine = len(entry["weights"]) == 4
     return row.layer(
         "batch_norm", unit, x, x.dims, axis=2, size=x.dims[-1], momentum=0.99, epsilon=float(entry["epsilon"]), scale=affine, shift=affine
     )
 
 
-def _function(row: Row, unit: Unit | None, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
+def _function(row: LayerRow, unit: Unit | None, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     from rnnconvert.scaffolding.operations import activation
 
     function = entry.get("activation", "")

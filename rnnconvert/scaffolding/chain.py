@@ -18,8 +18,8 @@ from rnnconvert.scaffolding.description import RANK, DescribedModel, Description
 from rnnconvert.scaffolding.weights import LayerWeights
 
 Label = int | str
-"""What an axis of a tensor is: an axis of the model's input by its number, ONE for one of length 1, CHANNEL for what a layer gives."""
-ONE, CHANNEL = "1", "channel"
+"""What an axis of a tensor is: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for what a layer gives."""
+UNIT_LENGTH, CHANNEL = "1", "channel"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class ChainLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class LayerChain:
     """A model as a chain.
 
     layers    its layers, in their order
@@ -57,7 +57,7 @@ class Chain:
     skip      how many of these, from the first on, are added to what the last layer gives; 0 for none
     gains     what its input is multiplied by, before anything reads it, and its output, after everything
     name      what its input is called
-    batch     what the batch is among the axes of the input; ONE where it has none
+    batch     what the batch is among the axes of the input; UNIT_LENGTH where it has none
     time      what the time is, likewise
     channel   what the values of a step are, likewise
     axes      those of the output
@@ -91,17 +91,17 @@ class Chain:
         lengths = [x.shape[axis] if isinstance(axis, int) else 1 for axis in (self.batch, self.time, self.channel)]
         return x.transpose([*axes, *rest]).reshape(lengths)
 
-    def given(self, y: Array) -> Array:
+    def as_source(self, y: Array) -> Array:
         """Return (batch, time, values) as the model gives it."""
         y = y[:, -1:] if self.last else y
         places: dict[Label, int] = {self.batch: 0, self.time: 1, CHANNEL: 2}
-        order = [places[axis] for axis in self.axes if axis != ONE]
-        lengths = [y.shape[places[axis]] if axis != ONE else 1 for axis in self.axes]
+        order = [places[axis] for axis in self.axes if axis != UNIT_LENGTH]
+        lengths = [y.shape[places[axis]] if axis != UNIT_LENGTH else 1 for axis in self.axes]
         return y.transpose([*order, *(axis for axis in range(3) if axis not in order)]).reshape(lengths)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ChainPlace:
     """Where a tensor stands in the chain.
 
     stage     how many operations there are before it
@@ -118,7 +118,7 @@ class _Place:
     early: int = 0
 
 
-class _Reading:
+class _ChainReading:
     """A chain being read off a description."""
 
     def __init__(self, description: Description, weights: LayerWeights) -> None:
@@ -126,11 +126,11 @@ class _Reading:
         self.layers: list[ChainLayer] = []
         self.skip = self.summed = 0
         self.last = self.stateful = False
-        self.batch: Label = ONE
+        self.batch: Label = UNIT_LENGTH
         self.time: Label | None = None
         self.channel: Label | None = None
         self.notes: list[str] = []
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _ChainPlace] = {}
         self._stages: list[str] = []
 
     # Where tensors stand
@@ -139,14 +139,14 @@ class _Reading:
         layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
         return RefusedError(feature, "a chain of layers", reason, remedy, layer)
 
-    def place(self, node: Node, value: Value) -> _Place:
+    def place(self, node: Node, value: Value) -> _ChainPlace:
         """Return where a tensor stands that a node reads. Raises RefusedError for one that is not in the chain."""
         place = self._places.get(id(value))
         if place is None:
             raise self.refused(node, f"the input {value.name!r}", "it does not come from the model's input through its layers")
         return place
 
-    def end(self, node: Node) -> _Place:
+    def end(self, node: Node) -> _ChainPlace:
         """Return the end of the chain, which a node reads. Raises RefusedError for a node that reads what stands before."""
         place, name = self.place(node, node.x), node.layer or node.y.name
         if place.stage < len(self._stages):
@@ -158,13 +158,13 @@ class _Reading:
             raise self.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
         return place
 
-    def give(self, node: Node, place: _Place) -> None:
+    def give(self, node: Node, place: _ChainPlace) -> None:
         self._places[id(node.y)] = place
 
     def move_on(self, node: Node, axes: Sequence[Label], late: int = 0) -> None:
         """Let what a node gives be the end of the chain: what it reads is none any more."""
         self._stages.append(node.layer or node.y.name)
-        self.give(node, _Place(len(self._stages), tuple(axes), late=late))
+        self.give(node, _ChainPlace(len(self._stages), tuple(axes), late=late))
 
     def add(self, node: Node, layer: ChainLayer, axes: Sequence[Label], late: int = 0) -> None:
         self.layers.append(layer)
@@ -176,7 +176,7 @@ class _Reading:
     def path(self, node: Node) -> str:
         return self.scope.inside(node.settings.get("of", node.layer))
 
-    def by_channel(self, node: Node, place: _Place, axis: int) -> tuple[Label, ...]:
+    def by_channel(self, node: Node, place: _ChainPlace, axis: int) -> tuple[Label, ...]:
         """Return the axes behind a layer that works on the values of a step, which are an axis of what it reads.
 
         Raises RefusedError for another axis.
@@ -213,7 +213,7 @@ class _Reading:
         self.scope = outer
 
 
-def _model(r: _Reading, node: Node) -> None:
+def _model(r: _ChainReading, node: Node) -> None:
     scope = node["scope"]
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         r._places[id(inside)] = r.place(node, outside)
@@ -222,13 +222,13 @@ def _model(r: _Reading, node: Node) -> None:
         r._places[id(outside)] = r.place(node, inside)
 
 
-def _recurrent(r: _Reading, node: Node) -> None:
+def _recurrent(r: _ChainReading, node: Node) -> None:
     place = r.end(node)
     stack = r.weights.stack(r.path(node))
     if len(stack.layers[0].directions) > 1:
-        raise r.refused(node, "two directions", "a stream is read as it comes, and its end is not there yet")
+        raise r.refused(node, "two directions", _NO_END)
     if node["backwards"]:
-        raise r.refused(node, "a layer that reads from the end", "a stream is read as it comes, and its end is not there yet")
+        raise r.refused(node, "a layer that reads from the end", _NO_END)
     if node.named.get("mask"):
         raise r.refused(node, "a mask", "a stream has no steps that do not count")
     if node.named.get("states") and not any(key[0].startswith("initial") for key in stack.first.arrays):
@@ -258,7 +258,7 @@ def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
     return {"weight": weight, "bias": parts["bias"] if "bias" in parts else np.zeros(units, weight.dtype)}
 
 
-def _dense(r: _Reading, node: Node) -> None:
+def _dense(r: _ChainReading, node: Node) -> None:
     place = r.end(node)
     parts = r.weights.parts(r.path(node), "dense")
     units, width = parts["weight"].shape
@@ -267,7 +267,7 @@ def _dense(r: _Reading, node: Node) -> None:
     )
 
 
-def _conv(r: _Reading, node: Node) -> None:
+def _conv(r: _ChainReading, node: Node) -> None:
     """Add a convolution over time: it may read no step that is still to come."""
     place = r.end(node)
     first = node.kind == "conv first"
@@ -302,7 +302,7 @@ def _pads(node: Node, reach: int) -> tuple[int, int]:
     return {"causal": (reach, 0), "valid": (0, 0), "same": (reach // 2, reach - reach // 2)}[node["padding"]]
 
 
-def _batch_norm(r: _Reading, node: Node) -> None:
+def _batch_norm(r: _ChainReading, node: Node) -> None:
     place = r.end(node)
     axes = r.by_channel(node, place, node["axis"])
     parts = r.weights.parts(r.path(node), "batch_norm")
@@ -311,7 +311,7 @@ def _batch_norm(r: _Reading, node: Node) -> None:
     r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node["epsilon"]}), axes)
 
 
-def _prelu(r: _Reading, node: Node) -> None:
+def _prelu(r: _ChainReading, node: Node) -> None:
     """Add slopes, one for every value of a step."""
     place = r.end(node)
     if node.kind == "prelu":
@@ -328,7 +328,7 @@ def _prelu(r: _Reading, node: Node) -> None:
     r.add(node, ChainLayer("prelu", r.name(node), units, units, parts={"slope": slope}), axes)
 
 
-def _activation(r: _Reading, node: Node) -> None:
+def _activation(r: _ChainReading, node: Node) -> None:
     """Add a function, to the layer before where that alone computes a sum."""
     place = r.end(node)
     function, alpha = node["name"], node["alpha"]
@@ -343,28 +343,28 @@ def _activation(r: _Reading, node: Node) -> None:
     r.add(node, ChainLayer("activation", r.name(node), units, units, function=function, alpha=alpha), _named(r, place))
 
 
-def _width(r: _Reading, node: Node, place: _Place) -> int:
+def _width(r: _ChainReading, node: Node, place: _ChainPlace) -> int:
     """Return how many values a step of the model's input has, before a layer without weights: they are the last axis."""
     r.by_channel(node, place, len(place.axes) - 1)
     return node.x.shape[-1] or 1
 
 
-def _named(r: _Reading, place: _Place) -> tuple[Label, ...]:
+def _named(r: _ChainReading, place: _ChainPlace) -> tuple[Label, ...]:
     """Return the axes behind a layer that changes each number by itself."""
     if r.layers or r.channel is None:
         return place.axes
     return (*place.axes[:-1], CHANNEL)
 
 
-def _scale(r: _Reading, node: Node) -> None:
+def _scale(r: _ChainReading, node: Node) -> None:
     """Add a factor: that of a Rescaling, or of a product with a number."""
     if node.kind == "rescale":
         factor, shift = node["scale"], node["shift"]
     else:
         numbers = [value for kind, value in node["operands"] if kind == "number"]
-        known = len(numbers) == 1 and len(node.inputs) == 1 and len(node["operands"]) == 2
+        single = len(numbers) == 1 and len(node.inputs) == 1 and len(node["operands"]) == 2
         if (
-            not known
+            not single
             or (node["operation"] not in ("multiply", "divide"))
             or (node["operation"] == "divide" and node["operands"][0][0] == "number")
         ):
@@ -378,7 +378,7 @@ def _scale(r: _Reading, node: Node) -> None:
     r.add(node, ChainLayer("scale", r.name(node), units, units, settings={"factor": float(factor)}), axes)
 
 
-def _sum(r: _Reading, node: Node) -> None:
+def _sum(r: _ChainReading, node: Node) -> None:
     """Add the sum of the model's input and of what its last layer gives."""
     if node["operation"] != "add" or len(node.inputs) != 2:
         raise r.refused(
@@ -392,12 +392,12 @@ def _sum(r: _Reading, node: Node) -> None:
         stages = [place.stage for place in places if place.stage not in (begin, len(r._stages))]
         what = repr(r._stages[stages[0] - 1]) if stages and stages[0] else "the model's input, unscaled," if stages else "one layer"
         raise r.refused(node, "a branch", f"a chain may add its input to what its last layer gives, and here what {what} gives is added")
-    (value, start), place = starts[0], ends[0]
+    (_, start), place = starts[0], ends[0]
     if place.late or start.early or place.early:
         raise r.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
     channel = CHANNEL if begin else r.channel
     alike = len(start.axes) == len(place.axes) and all(
-        a == b or (a in (channel, ONE) and b == CHANNEL) for a, b in zip(start.axes, place.axes, strict=True)
+        a == b or (a in (channel, UNIT_LENGTH) and b == CHANNEL) for a, b in zip(start.axes, place.axes, strict=True)
     )
     units = r.layers[-1].units
     width = start.channels or r.layers[0].inputs
@@ -410,42 +410,42 @@ def _sum(r: _Reading, node: Node) -> None:
 # Moves
 
 
-def _same(r: _Reading, node: Node) -> None:
+def _same(r: _ChainReading, node: Node) -> None:
     r.give(node, r.place(node, node.x))
 
 
-def _transpose(r: _Reading, node: Node) -> None:
+def _transpose(r: _ChainReading, node: Node) -> None:
     place = r.place(node, node.x)
     r.give(node, replace(place, axes=tuple(place.axes[axis] for axis in node["order"])))
 
 
-def _squeeze(r: _Reading, node: Node) -> None:
+def _squeeze(r: _ChainReading, node: Node) -> None:
     place, axis = r.place(node, node.x), node["axis"]
     if place.axes[axis] == r.time:
         raise r.refused(node, "an axis that is taken away", "it is the time")
     r.give(node, replace(place, axes=tuple(label for number, label in enumerate(place.axes) if number != axis)))
 
 
-def _unsqueeze(r: _Reading, node: Node) -> None:
+def _unsqueeze(r: _ChainReading, node: Node) -> None:
     place, axis = r.place(node, node.x), node["axis"]
     if CHANNEL not in place.axes and place.stage:
-        r.give(node, replace(place, axes=(*place.axes[:axis], CHANNEL if r.layers[-1].units == 1 else ONE, *place.axes[axis:])))
+        r.give(node, replace(place, axes=(*place.axes[:axis], CHANNEL if r.layers[-1].units == 1 else UNIT_LENGTH, *place.axes[axis:])))
         return
-    r.give(node, replace(place, axes=(*place.axes[:axis], ONE, *place.axes[axis:])))
+    r.give(node, replace(place, axes=(*place.axes[:axis], UNIT_LENGTH, *place.axes[axis:])))
 
 
-def _view(r: _Reading, node: Node) -> None:
+def _view(r: _ChainReading, node: Node) -> None:
     """Take another shape that moves axes of length 1 alone."""
     place = r.place(node, node.x)
     lengths = node["lengths"] if node.kind == "view" else node["sizes"]
     shape = node.x.shape
-    kept = [(label, size) for label, size in zip(place.axes, shape, strict=True) if size != 1]
+    left = [(label, size) for label, size in zip(place.axes, shape, strict=True) if size != 1]
     axes: list[Label] = []
     for length in lengths:
         if length == 1:
-            axes.append(CHANNEL if place.stage and CHANNEL not in [label for label, _ in kept] and CHANNEL not in axes else ONE)
+            axes.append(CHANNEL if place.stage and CHANNEL not in [label for label, _ in left] and CHANNEL not in axes else UNIT_LENGTH)
             continue
-        label, size = kept.pop(0) if kept else ("", 0)
+        label, size = left.pop(0) if left else ("", 0)
         stated = size is not None and length == size
         if isinstance(length, Length) and len(length.terms) == 1 and length.terms[0][0] == 1 and len(length.terms[0][1]) == 1:
             factor = length.terms[0][1][0]
@@ -455,12 +455,12 @@ def _view(r: _Reading, node: Node) -> None:
         if not stated:
             raise r.refused(node, "another shape", "it moves more than axes of length 1")
         axes.append(label)
-    if kept:
+    if left:
         raise r.refused(node, "another shape", "it moves more than axes of length 1")
     r.give(node, replace(place, axes=tuple(axes)))
 
 
-def _select(r: _Reading, node: Node) -> None:
+def _select(r: _ChainReading, node: Node) -> None:
     """Take the last step, or the first value of the input."""
     place = r.place(node, node.x)
     if not place.stage and node["axis"] == len(place.axes) - 1 and node["index"] == 0:
@@ -473,7 +473,7 @@ def _select(r: _Reading, node: Node) -> None:
     r.move_on(node, [label for label in place.axes if label != r.time])
 
 
-def _slice(r: _Reading, node: Node) -> None:
+def _slice(r: _ChainReading, node: Node) -> None:
     """Take the first values of the input, or leave out the steps that a convolution was padded with at the end."""
     place, axis = r.place(node, node.x), node["axis"]
     start, end, step = node["start"], node["end"], node["step"]
@@ -487,7 +487,7 @@ def _slice(r: _Reading, node: Node) -> None:
     raise r.refused(node, f"a slice of axis {axis} from {start} to {end}", "a stream is read step by step, and all values of a step")
 
 
-def _pad(r: _Reading, node: Node) -> None:
+def _pad(r: _ChainReading, node: Node) -> None:
     """Put steps of zeros in front of what a convolution reads."""
     place = r.place(node, node.x)
     pairs = [(0, 0), *node["pairs"], (0, 0)] if node.kind == "pad" else list(node["pairs"])
@@ -499,8 +499,9 @@ def _pad(r: _Reading, node: Node) -> None:
 
 
 _FACTORS = ("rescale", "elementwise")
+_NO_END = "a stream is read as it comes, without its end"
 _LAYERS = ("recurrent layers", "dense layers", "causal convolutions", "batch norms", "PReLUs", "activations")
-_RULES: Mapping[str, Callable[[_Reading, Node], None]] = {
+_RULES: Mapping[str, Callable[[_ChainReading, Node], None]] = {
     "model": _model,
     "recurrent": _recurrent,
     "dense": _dense,
@@ -520,10 +521,10 @@ _RULES: Mapping[str, Callable[[_Reading, Node], None]] = {
     **dict.fromkeys(("pad", "pad axes"), _pad),
     **dict.fromkeys(("constant", "parameter", "full", "expand"), lambda r, node: None),  # initial states, which the layer holds
 }
-"""The kinds that are known."""
+"""The kinds that a chain has."""
 
 
-def chain_of(description: Description, weights: LayerWeights) -> Chain:
+def chain_of(description: Description, weights: LayerWeights) -> LayerChain:
     """Return a described model as a chain.
 
     Raises RefusedError for a model that branches, and for a layer that does not run step by step; it names the layer.
@@ -533,29 +534,29 @@ def chain_of(description: Description, weights: LayerWeights) -> Chain:
         if len(values) != 1:
             names = ", ".join(value.name for value in values)
             raise RefusedError(f"{len(values)} {word} ({names})", "a chain of layers", "a chain has one input and one output")
-    r, x = _Reading(description, weights), scope.inputs[0]
-    axes = tuple(axis if size != 1 else ONE for axis, size in enumerate(x.shape))
-    r._places[id(x)] = _Place(0, axes)
+    r, x = _ChainReading(description, weights), scope.inputs[0]
+    axes = tuple(axis if size != 1 else UNIT_LENGTH for axis, size in enumerate(x.shape))
+    r._places[id(x)] = _ChainPlace(0, axes)
     r.run(scope)
     place = r._places[id(scope.outputs[0])]
     if place.stage < len(r._stages) or place.late or place.early or not r.layers:
         raise RefusedError("the output", "a chain of layers", "it is not what the last layer gives")
     if r.time is None:  # layers of single steps alone
-        others = [label for label in axes if label not in (r.channel, ONE)]
-        r.time = others[-1] if others else ONE
-        r.batch = others[0] if len(others) > 1 else ONE
+        others = [label for label in axes if label not in (r.channel, UNIT_LENGTH)]
+        r.time = others[-1] if others else UNIT_LENGTH
+        r.batch = others[0] if len(others) > 1 else UNIT_LENGTH
     checks = [check for check in description.checks if any(axis != RANK for _, axis in check.axes)]
     notes = [f"the source asks of its inputs: {check.spelled([x.name])[1]}; a stream has any length" for check in checks]
     assert r.channel is not None
     layers, gains = _without_gains(r)
     if not layers:
         raise RefusedError("the model", "a chain of layers", "it has no layer besides factors")
-    return Chain(
+    return LayerChain(
         layers, r.layers[0].inputs, r.skip, gains, x.name, r.batch, r.time, r.channel, place.axes, r.last, r.stateful, tuple(notes)
     )
 
 
-def _without_gains(r: _Reading) -> tuple[tuple[ChainLayer, ...], tuple[float, float]]:
+def _without_gains(r: _ChainReading) -> tuple[tuple[ChainLayer, ...], tuple[float, float]]:
     """Return the layers without the factors at both ends, and their products; a factor before the sum with the input is a layer."""
     layers, gains = list(r.layers), [1.0, 1.0]
     behind = r.summed if r.skip else 0

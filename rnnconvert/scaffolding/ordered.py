@@ -12,21 +12,20 @@ from rnnconvert.core.remedies import Command, Flag, called_by_flags
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.operations import activation
-from rnnconvert.scaffolding.rows import Row
+from rnnconvert.scaffolding.rows import LayerRow
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FUNCTIONS = (
-    "tanh", "relu", "sigmoid", "softmax", "log_softmax", "elu", "gelu", "silu", "selu", "softplus", "softsign", "mish", "relu6", "hard_swish",
+    "tanh", "relu", "sigmoid", "softmax", "log_softmax", "elu", "gelu", "silu", "selu", "softplus", "softsign", "mish", "relu6",
+    "hard_swish",
 )  # fmt: skip
 """The activations that may stand between layers."""
 LAST, SKIP = "last", "skip"
 """The words for the last step of what stands before, and for the sum with the model's input."""
-_KINDS = ("recurrent", "dense", "embedding", "prelu")
-"""The layers that weights alone state in full: a norm has an epsilon besides, a convolution its padding."""
 _MOST = 8
 """The most layers whose orders are tried."""
 _ORDERS = 100
-"""The most orders that are looked at."""
+"""The most orders that are tried."""
 _FIRST = ("recurrent", "embedding")
 """What models begin with, where sizes allow another order, too."""
 _RNN = ("tanh", "relu")
@@ -62,7 +61,7 @@ class _Word:
 
     text    the word
     units   the layers, one of a stack after the other
-    kind    one of _KINDS
+    kind    "recurrent", "dense", "embedding" or "prelu": what weights alone state in full
     width   how many values a step it reads; 0 for an embedding
     gives   how many it gives
     rows    of an embedding, how many numbers it knows
@@ -116,17 +115,17 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     error  what was said
     """
     names = _names(model)
-    known = {text: list(_readings(text, units, model)) for text, units in names.items()}
-    if not known or not any(word.kind == "recurrent" for words in known.values() for word in words):
+    readings = {text: list(_readings(text, units, model)) for text, units in names.items()}
+    if not readings or not any(word.kind == "recurrent" for words in readings.values() for word in words):
         return None
     text = str(error).rstrip(".")
     order = ""
-    if len(known) <= _MOST and all(known.values()) and not model.questions:
-        fitting = list(itertools.islice(_orders(known, 0), _ORDERS))
+    if len(readings) <= _MOST and all(readings.values()) and not model.questions:
+        fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
         begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
         chosen = fitting if len(fitting) == 1 else begun
-        order = " ".join(_spelled(word, known) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
-    return UnstatedOrderError(text, order, list(known))
+        order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
+    return UnstatedOrderError(text, order, list(readings))
 
 
 def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:
@@ -139,13 +138,13 @@ def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:
     for text, words in left.items():
         rest = {other: listed for other, listed in left.items() if other != text}
         for word in words:
-            fits = not width if word.kind == "embedding" else width in (0, word.width) or word.width == 1 and word.kind == "prelu"
+            fits = not width if word.kind == "embedding" else width in (0, word.width) or (word.width == 1 and word.kind == "prelu")
             if fits:
                 yield from ([word, *others] for others in _orders(rest, width if word.kind == "prelu" and width else word.gives))
 
 
-def _spelled(word: _Word, known: dict[str, list[_Word]]) -> str:
-    return word.text if len(known[word.text]) == 1 or word.kind == "dense" else f"{word.text}:{word.kind}"
+def _spelled(word: _Word, readings: dict[str, list[_Word]]) -> str:
+    return word.text if len(readings[word.text]) == 1 or word.kind == "dense" else f"{word.text}:{word.kind}"
 
 
 def ordered(model: Model, order: str) -> tuple[Model, Description]:
@@ -157,12 +156,12 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
            stands before it, and "skip" for the sum with the input; NAME:embedding, NAME:dense and, of an RNN, NAME:relu say what the
            weights do not
 
-    Raises UsageError for a name that is none, and for layers that do not fit together.
+    Raises UsageError for a name that no layer has, and for layers that do not fit together.
     """
     names, words = _names(model), order.split()
     if not words:
         raise UsageError(f"{Flag('chain')} is empty. Name the layers of {model.title} in their order: {', '.join(names)}")
-    build: Row | None = None
+    build: LayerRow | None = None
     x: SourceTensor | None = None
     before, read, chosen = "the input", set[str](), dict[str, Unit]()
     for number, text in enumerate(words):
@@ -184,7 +183,7 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
         word = _reading(text, name, stated, units, model, behind if x is None else ())
         chosen |= {unit.name: unit for unit in word.units}
         if x is None:
-            build = Row(word.width)
+            build = LayerRow(word.width)
             x = build.begin
         assert build is not None
         x, before = _applied(build, word, x, before), name
@@ -248,7 +247,7 @@ def _decided(unit: Unit, name: str, stated: str, model: Model) -> Unit:
     if unit.stack.cell.kind == "rnn" and asked and stated not in _RNN:
         raise UsageError(f"{Flag('chain')}: weights do not show the function of the RNN {name!r}. Write {name}:tanh or {name}:relu")
     if stated and (stated not in _RNN or not asked or unit.stack.cell.kind != "rnn"):
-        raise UsageError(f"{Flag('chain')}: {name!r} is {unit.stack.describe()}, and ':{stated}' says nothing of it. Leave it out")
+        raise UsageError(f"{Flag('chain')}: {name!r} is {unit.stack.describe()}, and ':{stated}' does not describe it. Leave it out")
     if not stated:
         return unit
     cell = replace(unit.stack.cell, activation=replace(unit.stack.cell.activation, name=stated))
@@ -256,7 +255,7 @@ def _decided(unit: Unit, name: str, stated: str, model: Model) -> Unit:
     return unit.replace(stack=unit.stack.replace(layers=layers))
 
 
-def _applied(build: Row, word: _Word, x: SourceTensor, before: str) -> SourceTensor:
+def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> SourceTensor:
     """Add the layers of a word. Raises UsageError where they do not read what stands before."""
     unit = word.units[0]
     if word.kind == "embedding":
@@ -277,8 +276,8 @@ def _applied(build: Row, word: _Word, x: SourceTensor, before: str) -> SourceTen
     return build.recurrent(word.units, x)
 
 
-def _worked(build: Row, word: str, x: SourceTensor, before: str) -> SourceTensor:
-    """Add what a word does that is no layer. Raises UsageError where it cannot."""
+def _worked(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceTensor:
+    """Add what a word does that names no layer. Raises UsageError where it cannot."""
     if word == LAST:
         if x.rank != 3:
             raise UsageError(f"{Flag('chain')}: {LAST!r} stands behind {before!r}, which gives one step already")

@@ -15,7 +15,7 @@ from rnnconvert.scaffolding.recurrent import recurrent
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 
-class Row(Builder):
+class LayerRow(Builder):
     """A model in the making, of layers in a row.
 
     begin   its input

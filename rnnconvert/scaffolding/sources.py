@@ -126,8 +126,8 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
 
     def run() -> Any:
         raise UsageError(
-            f"{path} holds weights, and states no model that runs: there is nothing to compare with. Leave out {Flag('verify')}, and compare "
-            "with your own code"
+            f"{path} holds weights, and states no model that runs: there is nothing to compare with. Leave out "
+            f"{Flag('verify')}, and compare with your own code"
         )
 
     return DescribedSource(path, path.name, _named(description, model, False), model, run)

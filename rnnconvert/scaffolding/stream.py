@@ -21,7 +21,7 @@ from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.runners import FileModel, ModelApart, Ran
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.models import NamedArrays
-from rnnconvert.scaffolding.chain import Chain, ChainLayer
+from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -35,7 +35,7 @@ class StreamFile:
     stated    what a reader of it should know, besides what the chain says
     """
 
-    chain: Chain
+    chain: LayerChain
     document: Mapping[str, Any]
     stated: Sequence[str] = ()
 
@@ -102,7 +102,7 @@ def _arrays(tree: Any) -> list[Array | Pieced]:
     return [tree] if hasattr(tree, "dtype") else []
 
 
-def _weights(chain: Chain) -> list[Any]:
+def _weights(chain: LayerChain) -> list[Any]:
     stacks = [layer.stack for layer in chain.layers if layer.stack is not None]
     return [
         *(array for stack in stacks for _, _, direction in stack.directions() for array in direction.arrays.values()),
@@ -113,7 +113,7 @@ def _weights(chain: Chain) -> list[Any]:
 class _AsSource(ModelApart):
     """A written stream in the axes of its source."""
 
-    def __init__(self, written: FileModel, chain: Chain) -> None:
+    def __init__(self, written: FileModel, chain: LayerChain) -> None:
         self._written, self._chain, self.notes = written, chain, written.notes
 
     @property
@@ -130,7 +130,7 @@ class _AsSource(ModelApart):
 
         def of_source(each: Ran) -> Ran:
             (y,) = each.outputs
-            return Ran((self._chain.given(y[:, y.shape[1] - steps :]),), {})
+            return Ran((self._chain.as_source(y[:, y.shape[1] - steps :]),), {})
 
         return of_source(ran), [of_source(each) for each in shaken]
 
@@ -149,14 +149,14 @@ def fitted(stack: Recurrent, format: str) -> tuple[Layout, Recurrent]:
 
 def packed(stack: Recurrent, format: str) -> tuple[Layout, Mapping[str, Array | Pieced]]:
     """Return a recurrent layer's arrays as a format has them, with their layout. Raises RefusedError likewise."""
-    layout, own = fitted(stack, format)
-    return layout, pack(layout, own, FLOAT32)
+    layout, rewritten = fitted(stack, format)
+    return layout, pack(layout, rewritten, FLOAT32)
 
 
-def one_stack(chain: Chain, name: str) -> tuple[Recurrent, ChainLayer]:
+def one_stack(chain: LayerChain, name: str) -> tuple[Recurrent, ChainLayer]:
     """Return a chain of recurrent layers and a dense layer as one stack and that layer.
 
-    Raises RefusedError, by the layer that is something else, and for layers that are no stack.
+    Raises RefusedError, by the layer that is something else, and for layers that cannot be one stack.
     """
     layers, head = chain.layers[:-1], chain.layers[-1]
     odd = next((layer for layer in (*layers, head) if layer.kind != ("dense" if layer is head else "recurrent")), None)
@@ -175,7 +175,7 @@ def one_stack(chain: Chain, name: str) -> tuple[Recurrent, ChainLayer]:
     return Recurrent(name, tuple(layer for stack in stacks for layer in stack.layers)), head
 
 
-def refuse_gains(chain: Chain, name: str) -> None:
+def refuse_gains(chain: LayerChain, name: str) -> None:
     """Raise RefusedError for factors at the ends of a chain."""
     factor = next((gain for gain in chain.gains if gain != 1), None)
     if factor is not None:
