@@ -18,8 +18,8 @@ SYSTEM = System(
     (
         "LSTM only, one direction; every layer has a learned initial state, which is zero where the source has none",
         "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
-        "a model ends in a head: it stays where a .nam is written again, and export writes that of another format's model; convert writes zeros, "
-        "so that the model is silent until you put your own there",
+        "a model ends in a head: it stays where a .nam is written again, and export writes that of another format's model; convert "
+        "writes zeros, so that the model is silent until you put your own there",
         "numbers are float32: others are refused until you ask for float32",
     ),
     separator=".",

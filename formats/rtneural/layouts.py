@@ -20,8 +20,8 @@ SYSTEM = System(
         "one direction; a stack is written as layers that read one another",
         "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
         "numbers are float32, as RTNeural takes them: others are refused until you ask for float32",
-        "the layers around stay where a file of RTNeural is written again; from another format convert writes the recurrent layers, and export "
-        "the whole model",
+        "the layers around stay where a file of RTNeural is written again; from another format convert writes the recurrent layers, "
+        "and export the whole model",
         "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files",
     ),
     separator="/",

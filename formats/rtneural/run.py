@@ -88,7 +88,7 @@ class _RowLayer:
     def _batchnorm(self, x: Array) -> Array:
         gamma, beta = self.weights[:2] if len(self.weights) == 4 else (np.float32(1), np.float32(0))
         mean, variance = self.weights[-2:]
-        return np.asarray(gamma / np.sqrt(variance + np.float32(self.entry["epsilon"])) * (x - mean) + beta
+        return np.asarray(gamma / np.sqrt(variance + np.float32(self.entry["epsilon"])) * (x - mean) + beta)
 
     def _conv1d(self, x: Array) -> Array:
         """Add up the taps, the last one on the newest step; steps before the first are zeros."""
