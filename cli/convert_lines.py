@@ -72,5 +72,6 @@ def _tell_left_out(summary: Summary, source: str, target: str) -> None:
     if named and STREAM not in (source, target):
         from rnnconvert.cli.whole_model import exported
 
-        if command := exported(source, target):
-            say(f"  the whole model: {command.flags}", hang=4)
+        if offer := exported(source, target, summary.target_format):
+            what, command = offer
+            say(f"  {what}: {command.flags}", hang=4)

@@ -17,9 +17,12 @@ Examples:
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
   rnnconvert export model.keras model.onnx --dry-run --json
+  rnnconvert export model.keras amp.json
+  rnnconvert export weights.pt amp.nam --chain "lstm fc"
 
-Each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an equivalent is
-refused by name, and nothing is written.
+In ONNX each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an
+equivalent is refused by name, and nothing is written. The words of --chain are the layers' names, activations (relu, tanh ...),
+last for the last step of what stands before it, and skip for the sum with the input.
 """
 
 
@@ -31,6 +34,7 @@ class ExportOptions(NamedTuple):
     target_format: str | None
     config: str | None
     axes: str | None
+    chain: str | None
     verify: bool | str
     force: bool
     dry_run: bool
@@ -44,6 +48,7 @@ class ExportOptions(NamedTuple):
 @format_option("--to", "target_format", "Format of TARGET; by default, its ending decides.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
+@click.option("--chain", metavar="WORDS", help='If MODEL has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
@@ -67,6 +72,7 @@ def run(asked: ExportOptions) -> None:
             format=asked.target_format,
             config=asked.config,
             axes=counts(asked.axes, "--axes"),
+            chain=asked.chain,
             force=asked.force,
             dry_run=asked.dry_run,
             verify=asked.verify,

@@ -34,6 +34,7 @@ class ScaffoldOptions(NamedTuple):
     output: str | None
     config: str | None
     axes: str | None
+    chain: str | None
     weights: str | None
     verify: bool | str
     partial: bool
@@ -48,6 +49,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript SOURCE does not state it: how many axes each input has.")
+@click.option("--chain", metavar="WORDS", help='If SOURCE has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", **proving("Run both models, and keep the files only if they agree."))
 @click.option("--partial", is_flag=True, help="Write the rest if a layer is unknown: its line raises NotImplementedError.")
@@ -66,6 +68,7 @@ def scaffold(asked: ScaffoldOptions) -> None:
             asked.output,
             config=asked.config,
             axes=counts(asked.axes, "--axes"),
+            chain=asked.chain,
             weights=asked.weights,
             verify=asked.verify,
             partial=asked.partial,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rnnconvert.core.errors import RefusedError, RnnConvertError, UndecidedError, UnreadLayersError
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UndecidedError, UnreadLayersError, UsageError
 from rnnconvert.core.remedies import Command
 
 _AS_CODE = {"pytorch": "pytorch", "keras": "keras", "jax": "flax"}
@@ -31,16 +31,29 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
     return (f"To write the whole model as {title} code, which computes this layer, too: {command}",)
 
 
-def exported(source: str, target: str) -> Command | None:
-    """Return the command that writes the whole model of a file in place of its recurrent layers alone; None where it would refuse."""
-    from rnnconvert.language import registry
+def exported(source: str, target: str, target_format: str) -> tuple[str, Command] | None:
+    """Return the command that writes the whole model of a file in place of its recurrent layers alone, and what it does.
 
-    if not any(target.lower().endswith(room.SUFFIXES) for room in registry.named("export_to").values()):
+    Of weights alone it states the only order of the layers that fits. None where the command would refuse.
+    """
+    from rnnconvert.files import detect
+    from rnnconvert.language import registry
+    from rnnconvert.scaffolding.ordered import UnstatedOrderError
+
+    room = registry.named("export_to").get(target_format)
+    if room is None or not target.lower().endswith(room.SUFFIXES):
         return None
     from rnnconvert.scaffolding.export import export_model
 
+    to = {} if target_format == detect.target(Path(target)).NAME else {"to": target_format}
     try:
-        export_model(source, target, dry_run=True)
+        export_model(source, target, format=target_format, dry_run=True)
+    except UsageError as error:
+        order = error.order if isinstance(error, UnstatedOrderError) else ""
+        if not order:
+            return None
+        what = "the whole model, once the functions between its layers are added to these words"
+        return what, Command("export", source, target, chain=order, **to, force=True)
     except RnnConvertError:
         return None
-    return Command("export", source, target, force=True)
+    return "the whole model", Command("export", source, target, **to, force=True)

@@ -16,9 +16,9 @@ SYSTEM = System(
     (
         "one direction, with both biases",
         "numbers are float32: others are refused until you ask for float32",
-        "model_data and the layers around stay where such a file is written again; from another format a bare state dictionary is written: "
-        "GuitarML's plug-ins want `rec` (the option prefix=rec), a dense layer `lin` and model_data, too",
-        "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files",
+        "model_data and the layers around stay where such a file is written again; from another format convert writes a bare state "
+        "dictionary: GuitarML's plug-ins want `rec` (the option prefix=rec), a dense layer `lin` and model_data, which export writes",
+        "skip=k adds the first k inputs to the output of the whole model: convert names it, and export keeps it",
     ),
     separator=".",
     family="audio",

@@ -6,7 +6,9 @@ Source: NeuralAmpModelerCore, NAM/get_dsp.cpp and NAM/lstm.cpp.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 import numpy as np
@@ -16,7 +18,7 @@ from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
-from rnnconvert.core.weights import Call, Direction, Input, Key
+from rnnconvert.core.weights import Call, Direction, Input, Key, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -33,6 +35,8 @@ _LAYER = "lstm"
 _VERSION = "0.5.4"
 _READABLE_VERSION = re.compile(r"0\.[567]\.\d+")
 _SIZES = ("input_size", "hidden_size", "num_layers")
+_CHANNELS = ("in_channels", "out_channels")
+"""The channels of what a model reads and gives: 1 where a config does not say it, and as many as its LSTM and its head have."""
 _PARTS = frozenset({"input", "recurrent", "input_bias", "initial_hidden", "initial_cell"})
 _MOST, _MOST_LAYERS = 1 << 20, 256
 _KEYS = ("version", "metadata", "architecture", "config", "weights", "sample_rate")
@@ -88,15 +92,16 @@ def read(path: Path, options: Options) -> Checkpoint:
     sizes = _sizes(path, config, options)
     layout = registry.layout_named("nam.lstm")
     length = _length(sizes)
-    if weights.size != length + sizes.hidden_size + 1:
+    outputs = _channels(path, config, "out_channels", 1)
+    if weights.size != length + outputs * (sizes.hidden_size + 1):
         raise UnreadableError(
             path,
             f"it has {weights.size} weights, but an LSTM of {sizes.num_layers} layers with {sizes.hidden_size} units, "
-            f"{sizes.input_size} inputs and a head has {length + sizes.hidden_size + 1}",
+            f"{sizes.input_size} inputs and a head of {outputs} has {length + outputs * (sizes.hidden_size + 1)}",
         )
     stack = assemble(_LAYER, layout.cell, unpack(layout, sizes, {"weights": weights[:length]}), 1)
     stack = stack.replace(calls=(Call(Input()),))  # its only one reads the samples
-    head = {"head.weight": weights[length:-1].reshape(1, -1), "head.bias": weights[-1:]}
+    head = {"head.weight": weights[length:-outputs].reshape(outputs, -1), "head.bias": weights[-outputs:]}
     version = document.get("version")
     odd = [] if _READABLE_VERSION.fullmatch(str(version)) else [f"its version is {version!r}; what is known here are those of 0.5 to 0.7"]
     odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _KEYS]
@@ -116,7 +121,19 @@ def _sizes(path: Path, config: dict[str, Any], options: Options) -> Sizes:
         if type(value) is not int or not 0 < value <= most:
             raise UnreadableError(path, f"its config states {key} {value!r}, which is not an integer from 1 to {most}")
         numbers.append(value)
+    for key in _CHANNELS:
+        facts.take(key)
+    if _channels(path, config, "in_channels", numbers[0]) != numbers[0]:
+        raise UnreadableError(path, f"its config states {config['in_channels']} in_channels, and an LSTM of input_size {numbers[0]}")
     return Sizes("lstm", numbers[0], numbers[1], numbers[2], parts=_PARTS)
+
+
+def _channels(path: Path, config: dict[str, Any], key: str, default: int) -> int:
+    """Return how many channels a config states. Raises UnreadableError for another value."""
+    value = config.get(key, default)
+    if type(value) is not int or not 0 < value <= _MOST:
+        raise UnreadableError(path, f"its config states {key} {value!r}, which is not an integer from 1 to {_MOST}")
+    return value
 
 
 def _length(sizes: Sizes) -> int:
@@ -135,24 +152,42 @@ def write(path: Path, job: Job) -> WriteResult:
         names = ", ".join(part.stack.name for part in job.parts)
         raise UsageError(f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with {Flag('layer')}")
     (part,) = job.parts
-    stack = each(part.stack, _with_states)
-    packed = np.asarray(pack(part.layout, stack, job.dtype, job.watch)["weights"])
-    sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
+    stack = part.stack
     head = [job.carried.get(name) for name in ("head.weight", "head.bias")]
     head_parts = [np.asarray(array).reshape(-1) for array in head if array is not None]
     read = job.source.metadata_as(NamMetadata).get("document") if len(head_parts) == 2 else None
     notes, headless = [], read is None
     if read is None:
-        head_parts = [np.zeros(stack.hidden_size + 1, packed.dtype)]
+        head_parts = [np.zeros(stack.hidden_size + 1, np.float32)]
         notes.append(
             f"its head is zeros, since a recurrent layer has none: the model is silent until the last {stack.hidden_size + 1} "
             "numbers of its weights are those of a dense layer, its weights and then its bias"
         )
-        read = {"version": _VERSION, "architecture": "LSTM"}
+        read = {}
+    outputs = head_parts[-1].size if not headless else 1
+    document = document_of(stack, np.concatenate(head_parts), outputs, read, job)
     if not job.dry_run:
-        weights: Array = np.concatenate([packed, *head_parts])
-        json_file.write(path, {**read, "config": {**read.get("config", {}), **sizes}, "weights": weights})
+        json_file.write(path, document)
     return WriteResult(notes, dropped=[*job.carried] if headless else [])
+
+
+def document_of(
+    stack: Recurrent, head: Array, outputs: int, read: Mapping[str, Any] = MappingProxyType({}), job: Job | None = None
+) -> dict[str, Any]:
+    """Return the JSON of an LSTM in this format's form, with what a file that was read states besides.
+
+    head     the numbers of the head: its weights, row by row, and its biases
+    outputs  how many values a step it gives
+    job      what is written, with its element type; None for float32
+    """
+    layout = registry.layout_named("nam.lstm")
+    with_states = each(stack, _with_states)
+    dtype, watch = (np.dtype(np.float32), None) if job is None else (job.dtype, job.watch)
+    packed = np.asarray(pack(layout, with_states, dtype, watch)["weights"])
+    sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
+    channels = {key: count for key, count in zip(_CHANNELS, (stack.input_size, outputs), strict=True) if count > 1}
+    start = read or {"version": _VERSION, "architecture": "LSTM"}
+    return {**start, "config": {**read.get("config", {}), **sizes, **channels}, "weights": np.concatenate([packed, head])}
 
 
 def _with_states(direction: Direction) -> Direction:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
+from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
-from rnnconvert.models.runners import runners
+from rnnconvert.models.runners import FileModel, ModelApart, runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -59,6 +62,15 @@ class ExportedGraph(Protocol):
 
     def write(self, path: Path) -> None:
         """Write a new file."""
+        ...
+
+
+@runtime_checkable
+class InOtherAxes(Protocol):
+    """A model in the form of a target that has other axes than its source."""
+
+    def opened(self, written: FileModel) -> ModelApart:
+        """Return the written file as a model that reads and gives what its source does."""
         ...
 
 
@@ -154,6 +166,7 @@ def export_model(
     example: Any = None,
     config: PathLike | None = None,
     axes: int | Sequence[int] | None = None,
+    chain: str | None = None,
     force: bool = False,
     dry_run: bool = False,
     verify: bool | PathLike = False,
@@ -167,6 +180,8 @@ def export_model(
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
     axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
+             the last step of what stands before it, and "skip" adds the input
     force    replace the target if it exists
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
@@ -182,11 +197,17 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     try:
-        model = described_source(source, example, config, axes=axes)
-        weights = LayerWeights(model.model, model.description.names)
-        graph = writer.graph(model.description, weights)
+        model = described_source(source, example, config, axes=axes, chain=chain)
+    except UnstatedOrderError as error:
+        raise error.for_target(source, target, format) from None
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
+    weights = LayerWeights(model.model, model.description.names)
+    try:
+        graph = writer.graph(model.description, weights)
+    except RefusedError as error:
+        remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
+        raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
     done = Exported(
         model.title,
         str(out),
@@ -203,6 +224,17 @@ def export_model(
         graph.write(out)
         return done
     return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+
+
+def _others(refusing: ExportTarget, model: DescribedSource) -> str:
+    """Return a sentence on the formats that hold a model which one refuses; "" where none does, as far as they can be asked here."""
+    holding = []
+    for name, target in registry.named("export_to").items():
+        with contextlib.suppress(RefusedError, MissingPackageError):
+            if target is not refusing:
+                target.graph(model.description, LayerWeights(model.model, model.description.names))
+                holding.append(name)
+    return f"This model can be written for {either(holding)}." if holding else ""
 
 
 def _assumed(description: Description) -> list[str]:
@@ -227,7 +259,10 @@ def _proved(
 
     def prove(written: Path) -> None:
         limits = tuple(writer.limits(written))
-        for proof in proofs(model.description, runners()[writer.NAME].open_file(written), model.open(), [], user_inputs):
+        opened: Any = runners()[writer.NAME].open_file(written)
+        if isinstance(graph, InOtherAxes):
+            opened = graph.opened(opened)
+        for proof in proofs(model.description, opened, model.open(), [], user_inputs):
             comparisons.append(replace(proof, limits=limits))
             if comparisons[-1].exit_code:
                 raise NotEqualError(out, comparisons[-1])

@@ -104,6 +104,7 @@ def scaffold(
     example: Any = None,
     config: PathLike | None = None,
     axes: int | Sequence[int] | None = None,
+    chain: str | None = None,
     weights: PathLike | None = None,
     verify: bool | PathLike = False,
     partial: bool = False,
@@ -118,6 +119,7 @@ def scaffold(
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
     axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    chain    for weights alone, without such a file, the order of their layers, with the activations between: see export_model
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal; a .npy or .npz file of inputs, by their names or in the model's order: on these, too
@@ -141,7 +143,7 @@ def scaffold(
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
-        model = described_source(source, example, config, partial, axes)
+        model = described_source(source, example, config, partial, axes, chain)
         text, missing = written.write(model.description, model.label)
     except RefusedError as error:
         remedy = error.remedy or ("" if partial else _in_part(source, example, config, written, axes))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnnconvert.containers.addresses import local
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import model_path
 from rnnconvert.language import registry
@@ -18,6 +18,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import runners
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
+from rnnconvert.scaffolding.ordered import ordered, unstated
 from rnnconvert.scaffolding.simplify import simplify
 
 
@@ -75,6 +76,7 @@ def described_source(
     config: str | os.PathLike[str] | None = None,
     partial: bool = False,
     axes: int | Sequence[int] | None = None,
+    chain: str | None = None,
 ) -> DescribedSource:
     """Return a model with its description.
 
@@ -83,6 +85,7 @@ def described_source(
     config   for weights alone the file that states the model
     partial  leave out what is not known
     axes     how many axes each input has, where the file does not state it: one number for all, or a list
+    chain    for weights alone the order of their layers: see rnnconvert.scaffolding.ordered
 
     Raises UsageError for a format that states no model, RefusedError for a layer that is not known.
     """
@@ -94,6 +97,8 @@ def described_source(
     if live is not None:
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
+        if chain is not None:
+            raise UsageError("chain= decides nothing: a live module states the order of its layers. Leave it out")
         if stated:
             raise UsageError("axes= decides nothing: a live module's example has them. Leave it out")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
@@ -103,9 +108,42 @@ def described_source(
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
+    if chain is not None:
+        if config is not None or stated:
+            raise UsageError(f"{Flag('config')} and {Flag('axes')} decide nothing beside {Flag('chain')}. Leave them out")
+        return _ordered_source(path, chain)
     model, description = described(path, None if config is None else local(config), partial, stated)
     options = {key: Path(file) for key, file in description.options.items()}
     return DescribedSource(path, path.name, description, model, lambda: runners()[model.framework].open_file(model_path(path), **options))
+
+
+def _ordered_source(path: Path, chain: str) -> DescribedSource:
+    """Return weights alone with the model that a stated order of their layers makes. Raises UsageError for a file that states its own."""
+    weights = model_of(path)
+    if _states_a_model(path, weights.framework):
+        raise UsageError(f"{Flag('chain')} decides nothing: {path} states the order of its layers. Leave it out")
+    model, description = ordered(weights, chain)
+
+    def run() -> Any:
+        raise UsageError(
+            f"{path} holds weights, and states no model that runs: there is nothing to compare with. Leave out "
+            f"{Flag('verify')}, and compare with your own code"
+        )
+
+    return DescribedSource(path, path.name, _named(description, model, False), model, run)
+
+
+def _states_a_model(path: Path, framework: str) -> bool:
+    """Return whether a file states its model, known or not."""
+    source = sources().get(framework)
+    try:
+        if source is not None:
+            source.describe(model_path(path))
+    except UsageError:
+        return False
+    except RefusedError:
+        return True
+    return source is not None
 
 
 def sources() -> dict[str, Source]:
@@ -120,19 +158,27 @@ def described(path: Path, config: Path | None = None, partial: bool = False, axe
     partial  leave out what is not known
     axes     how many axes each input has, where the file does not state it
 
-    Raises UsageError for a format that states no model.
+    Raises UsageError for a format that states no model: UnstatedOrderError for weights whose layers can be put in an order.
     """
     model = model_of(path, settings=() if config is None else (f"config={config}",))
-    source = sources().get(model.framework)
+    try:
+        return model, _named(_description(path, model.framework, config, partial, axes), model, partial)
+    except UsageError as error:
+        asked = unstated(model, error) if config is None and not axes else None
+        raise asked or error from None
+
+
+def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: Sequence[int]) -> Description:
+    """Return the model of a file. Raises UsageError for a format that states none."""
+    source = sources().get(framework)
     if source is None:
         raise UsageError(
-            f"{path}: format {model.framework!r} is not written as a model. "
+            f"{path}: format {framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
     if axes and not getattr(source, "ASKS_AXES", False):
         raise UsageError(f"{Flag('axes')} decides nothing: {path} states the axes of its inputs. Leave it out")
-    description = source.describe(model_path(path), config, partial, *([axes] if axes else []))
-    return model, _named(description, model, partial)
+    return source.describe(model_path(path), config, partial, *([axes] if axes else []))
 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:

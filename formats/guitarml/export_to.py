@@ -1,0 +1,51 @@
+"""A described model with its weights as GuitarML's JSON: recurrent layers `rec`, a dense layer `lin`, and `skip`.
+
+Source: Alec-Wright/CoreAudioML networks.py, SimpleRNN (forward, save_model), and miscfuncs.py, json_save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rnnconvert.language import registry
+
+if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.core.verdict import Limit
+    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.weights import LayerWeights
+
+NAME = "guitarml"
+TITLE = "GuitarML (CoreAudioML)"
+SUFFIXES = registry.endings(NAME)
+
+
+def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+    """Return a model as SimpleRNN. Raises RefusedError for other layers than it has."""
+    from rnnconvert.scaffolding.chain import chain_of
+    from rnnconvert.scaffolding.stream import StreamFile, one_stack, packed, refuse_gains
+
+    chain = chain_of(description, weights)
+    refuse_gains(chain, TITLE)
+    stack, head = one_stack(chain, TITLE)
+    layout, arrays = packed(stack, NAME)
+    about = {
+        "model": "SimpleRNN",
+        "input_size": chain.inputs,
+        "skip": chain.skip,
+        "output_size": head.units,
+        "unit_type": layout.class_name,
+        "num_layers": stack.num_layers,
+        "hidden_size": stack.hidden_size,
+        "bias_fl": True,
+    }
+    state = {f"rec.{name}": array for name, array in arrays.items()}
+    state |= {f"lin.{part}": head.parts[part] for part in ("weight", "bias")}
+    return StreamFile(chain, {"model_data": about, "state_dict": state})
+
+
+def limits(path: Path) -> Sequence[Limit]:
+    """Return nothing: what a file computes in numpy is bounded as in the plug-ins."""
+    return ()

@@ -1,0 +1,47 @@
+"""A described model with its weights as a .nam file of the architecture LSTM: LSTM layers and a head.
+
+Source: NeuralAmpModelerCore, NAM/lstm.cpp: LSTM::LSTM for the order of the weights, parse_config_json for the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.language import registry
+
+if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.core.verdict import Limit
+    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.weights import LayerWeights
+
+NAME = "nam"
+TITLE = "Neural Amp Modeler"
+SUFFIXES = registry.endings(NAME)
+
+
+def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+    """Return a model as an LSTM with its head. Raises RefusedError for other layers."""
+    from rnnconvert.formats.nam.files import document_of
+    from rnnconvert.scaffolding.chain import chain_of
+    from rnnconvert.scaffolding.stream import StreamFile, fitted, one_stack, refuse_gains
+
+    chain = chain_of(description, weights)
+    refuse_gains(chain, TITLE)
+    if chain.skip:
+        raise RefusedError("the input that is added to the output", TITLE, "its LSTM gives what its head gives")
+    stack, head = one_stack(chain, TITLE)
+    _, lstm = fitted(stack, NAME)
+    numbers = np.concatenate([np.asarray(head.parts[part]).reshape(-1) for part in ("weight", "bias")])
+    notes = ["the file states no sample_rate: add that of the recordings that the model was trained on, if the plug-in asks for it"]
+    return StreamFile(chain, document_of(lstm, numbers, head.units), notes)
+
+
+def limits(path: Path) -> Sequence[Limit]:
+    """Return nothing: what a file computes in numpy is bounded as in the plug-in."""
+    return ()

@@ -1,0 +1,14 @@
+"""Whole .nam files, run by the equations of formats/nam/run.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rnnconvert.models.runners import FileModel
+
+NAME = "nam"
+
+
+def open_file(path: Path, config: Path | None = None) -> FileModel:
+    """Return the model of a file."""
+    return FileModel(path, ["nam-numpy"])

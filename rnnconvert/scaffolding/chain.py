@@ -1,0 +1,567 @@
+"""A described model as a chain: layers one after the other, each step of a sequence by itself, as audio plug-ins run them.
+
+A chain has one input and one output. Its first inputs may be added to what its last layer gives. Which axis is the batch and which the
+time is read off the layers; a stream has neither, and takes one step after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
+from rnnconvert.scaffolding.weights import LayerWeights
+
+Label = int | str
+"""What an axis of a tensor is: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for what a layer gives."""
+UNIT_LENGTH, CHANNEL = "1", "channel"
+
+
+@dataclass(frozen=True, eq=False)
+class ChainLayer:
+    """A layer of a chain.
+
+    kind       "recurrent", "dense", "conv", "batch_norm", "prelu", "activation" or "scale"; the last one by a number
+    name       what the source calls it, or what it gives
+    inputs     how many values a step it reads
+    units      how many it gives
+    stack      of a recurrent layer, its weights
+    parts      of any other, its canonical arrays: those of rnnconvert.language.surroundings; "slope" and "bias" for every unit
+    function   the activation behind a dense layer or a convolution, or that of an "activation"; "" for none
+    alpha      its number
+    settings   epsilon; kernel, dilation and groups; factor
+    """
+
+    kind: str
+    name: str
+    inputs: int
+    units: int
+    stack: Recurrent | None = None
+    parts: Mapping[str, Array] = field(default_factory=dict)
+    function: str = ""
+    alpha: float | None = None
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerChain:
+    """A model as a chain.
+
+    layers    its layers, in their order
+    inputs    how many values a step its input has
+    skip      how many of these, from the first on, are added to what the last layer gives; 0 for none
+    gains     what its input is multiplied by, before anything reads it, and its output, after everything
+    name      what its input is called
+    batch     what the batch is among the axes of the input; UNIT_LENGTH where it has none
+    time      what the time is, likewise
+    channel   what the values of a step are, likewise
+    axes      those of the output
+    last      whether it gives its last step alone
+    stateful  whether its states last from one call to the next
+    notes     what a reader of the chain should know
+    """
+
+    layers: tuple[ChainLayer, ...]
+    inputs: int
+    skip: int
+    gains: tuple[float, float]
+    name: str
+    batch: Label
+    time: Label
+    channel: Label
+    axes: tuple[Label, ...]
+    last: bool
+    stateful: bool
+    notes: tuple[str, ...]
+
+    @property
+    def units(self) -> int:
+        """How many values a step it gives."""
+        return self.layers[-1].units if self.layers else self.inputs
+
+    def read(self, x: Array) -> Array:
+        """Return an array of the model's input as (batch, time, values)."""
+        axes = [axis for axis in (self.batch, self.time, self.channel) if isinstance(axis, int)]
+        rest = [axis for axis in range(x.ndim) if axis not in axes]
+        lengths = [x.shape[axis] if isinstance(axis, int) else 1 for axis in (self.batch, self.time, self.channel)]
+        return x.transpose([*axes, *rest]).reshape(lengths)
+
+    def as_source(self, y: Array) -> Array:
+        """Return (batch, time, values) as the model gives it."""
+        y = y[:, -1:] if self.last else y
+        places: dict[Label, int] = {self.batch: 0, self.time: 1, CHANNEL: 2}
+        order = [places[axis] for axis in self.axes if axis != UNIT_LENGTH]
+        lengths = [y.shape[places[axis]] if axis != UNIT_LENGTH else 1 for axis in self.axes]
+        return y.transpose([*order, *(axis for axis in range(3) if axis not in order)]).reshape(lengths)
+
+
+@dataclass(frozen=True)
+class _ChainPlace:
+    """Where a tensor stands in the chain.
+
+    stage     how many operations there are before it
+    axes      what its axes are
+    channels  of the input, how many of its values are read, from the first on; None for all
+    late      how many steps at the end have to be dropped still, since a convolution was padded there, too
+    early     how many steps of zeros stand in front of it, for a convolution
+    """
+
+    stage: int
+    axes: tuple[Label, ...]
+    channels: int | None = None
+    late: int = 0
+    early: int = 0
+
+
+class _ChainReading:
+    """A chain being read off a description."""
+
+    def __init__(self, description: Description, weights: LayerWeights) -> None:
+        self.weights, self.scope = weights, description.scope
+        self.layers: list[ChainLayer] = []
+        self.skip = self.summed = 0
+        self.last = self.stateful = False
+        self.batch: Label = UNIT_LENGTH
+        self.time: Label | None = None
+        self.channel: Label | None = None
+        self.notes: list[str] = []
+        self._places: dict[int, _ChainPlace] = {}
+        self._stages: list[str] = []
+
+    # Where tensors stand
+
+    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        return RefusedError(feature, "a chain of layers", reason, remedy, layer)
+
+    def place(self, node: Node, value: Value) -> _ChainPlace:
+        """Return where a tensor stands that a node reads. Raises RefusedError for one that is not in the chain."""
+        place = self._places.get(id(value))
+        if place is None:
+            raise self.refused(node, f"the input {value.name!r}", "it does not come from the model's input through its layers")
+        return place
+
+    def end(self, node: Node) -> _ChainPlace:
+        """Return the end of the chain, which a node reads. Raises RefusedError for a node that reads what stands before."""
+        place, name = self.place(node, node.x), node.layer or node.y.name
+        if place.stage < len(self._stages):
+            before = f"what {self._stages[place.stage - 1]!r} gives" if place.stage else "the model's input"
+            raise self.refused(node, "a branch", f"{before} is read by {self._stages[place.stage]!r} and by {name!r}")
+        if self.skip and node.kind not in _FACTORS:
+            raise self.refused(node, "a layer behind the sum with the input", "that sum is the last that a chain computes")
+        if place.late or (place.early and node.kind not in ("conv", "conv first")):
+            raise self.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
+        return place
+
+    def give(self, node: Node, place: _ChainPlace) -> None:
+        self._places[id(node.y)] = place
+
+    def move_on(self, node: Node, axes: Sequence[Label], late: int = 0) -> None:
+        """Let what a node gives be the end of the chain: what it reads is none any more."""
+        self._stages.append(node.layer or node.y.name)
+        self.give(node, _ChainPlace(len(self._stages), tuple(axes), late=late))
+
+    def add(self, node: Node, layer: ChainLayer, axes: Sequence[Label], late: int = 0) -> None:
+        self.layers.append(layer)
+        self.move_on(node, axes, late)
+
+    def name(self, node: Node) -> str:
+        return "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+
+    def path(self, node: Node) -> str:
+        return self.scope.inside(node.settings.get("of", node.layer))
+
+    def by_channel(self, node: Node, place: _ChainPlace, axis: int) -> tuple[Label, ...]:
+        """Return the axes behind a layer that works on the values of a step, which are an axis of what it reads.
+
+        Raises RefusedError for another axis.
+        """
+        if self.layers:
+            if place.axes[axis] != CHANNEL:
+                raise self.refused(node, "an axis that is not the values of a step", f"it works along axis {axis} of {node.x.shape}")
+        elif self.channel is None:
+            self.channel = place.axes[axis]
+        elif place.axes[axis] != self.channel:
+            raise self.refused(node, "an axis that is not the values of a step", f"it works along axis {axis} of {node.x.shape}")
+        if place.channels is not None:
+            raise self.refused(node, "a part of the input", "its first layer reads all values of a step")
+        return tuple(CHANNEL if number == axis % len(place.axes) else label for number, label in enumerate(place.axes))
+
+    def settle(self, node: Node, batch: Label, time: Label) -> None:
+        """Note which axes are the batch and the time. Raises RefusedError for others than a layer before reads."""
+        if self.time is None:
+            self.batch, self.time = batch, time
+        elif (self.batch, self.time) != (batch, time):
+            raise self.refused(node, "time and batch exchanged", "it reads as time what a layer before reads as the batch")
+
+    # Nodes
+
+    def run(self, scope: DescribedModel) -> None:
+        outer, self.scope = self.scope, scope
+        for node in scope.nodes:
+            if node.kind == "left out":
+                raise node["error"]
+            rule = _RULES.get(node.kind)
+            if rule is None:
+                raise self.refused(node, f"a layer of kind {node.kind!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
+            rule(self, node)
+        self.scope = outer
+
+
+def _model(r: _ChainReading, node: Node) -> None:
+    scope = node["scope"]
+    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
+        r._places[id(inside)] = r.place(node, outside)
+    r.run(scope)
+    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
+        r._places[id(outside)] = r.place(node, inside)
+
+
+def _recurrent(r: _ChainReading, node: Node) -> None:
+    place = r.end(node)
+    stack = r.weights.stack(r.path(node))
+    if len(stack.layers[0].directions) > 1:
+        raise r.refused(node, "two directions", _NO_END)
+    if node["backwards"]:
+        raise r.refused(node, "a layer that reads from the end", _NO_END)
+    if node.named.get("mask"):
+        raise r.refused(node, "a mask", "a stream has no steps that do not count")
+    if node.named.get("states") and not any(key[0].startswith("initial") for key in stack.first.arrays):
+        raise r.refused(node, "initial states", "a stream begins with zeros")
+    if r.last:
+        raise r.refused(node, "a layer behind a last step", "what it reads has no steps any more")
+    axes = r.by_channel(node, place, 2)
+    r.settle(node, axes[0], axes[1])
+    if not node.named.get("states"):
+        stack = stack.replace(layers=(replace(stack.layers[0], directions=(_from_zeros(stack.first),)),))
+    r.stateful |= bool(node["stateful"])
+    r.last = not node["sequences"]
+    r.add(
+        node,
+        ChainLayer("recurrent", r.name(node), stack.input_size, stack.layers[-1].output_size, stack),
+        axes if node["sequences"] else axes[::2],
+    )
+
+
+def _from_zeros(direction: Direction) -> Direction:
+    return direction.with_arrays(dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial")))
+
+
+def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
+    """Return the arrays of a layer with its bias: zeros where it has none."""
+    weight = parts["weight"]
+    return {"weight": weight, "bias": parts["bias"] if "bias" in parts else np.zeros(units, weight.dtype)}
+
+
+def _dense(r: _ChainReading, node: Node) -> None:
+    place = r.end(node)
+    parts = r.weights.parts(r.path(node), "dense")
+    units, width = parts["weight"].shape
+    r.add(
+        node, ChainLayer("dense", r.name(node), width, units, parts=_biased(parts, units)), r.by_channel(node, place, len(place.axes) - 1)
+    )
+
+
+def _conv(r: _ChainReading, node: Node) -> None:
+    """Add a convolution over time: it may read no step that is still to come."""
+    place = r.end(node)
+    first = node.kind == "conv first"
+    if node["rank"] != 1 or node.settings.get("transposed") or len(place.axes) != 3:
+        raise r.refused(node, f"a convolution over {node['rank']} axes", "a stream has one, the time")
+    axes = r.by_channel(node, place, 1 if first else 2)
+    r.settle(node, axes[0], axes[2] if first else axes[1])
+    kernel, dilation, stride = (node[key][0] for key in ("kernel", "dilation", "strides"))
+    if stride != 1:
+        raise r.refused(node, f"strides of {stride}", "a stream gives one step for each that it reads")
+    reach = dilation * (kernel - 1)
+    front, behind = _pads(node, reach)
+    if place.early + front != reach or behind not in (0, reach):
+        raise r.refused(
+            node,
+            "a convolution that is not causal",
+            f"a stream has {reach} steps of zeros in front of it and none behind, and here they are {place.early + front} and {behind}",
+            "Build it with padding='causal', or pad it in front alone",
+        )
+    parts = r.weights.parts(r.path(node), "conv")
+    units, groups = parts["weight"].shape[0], node["groups"]
+    width = parts["weight"].shape[1] * groups
+    settings = {"kernel": kernel, "dilation": dilation, "groups": groups}
+    r.add(node, ChainLayer("conv", r.name(node), width, units, parts=_biased(parts, units), settings=settings), axes, behind)
+
+
+def _pads(node: Node, reach: int) -> tuple[int, int]:
+    """Return how many steps of zeros a convolution has in front and behind."""
+    if node.kind == "conv first":
+        front, behind = node["pads"][0]
+        return front, behind
+    return {"causal": (reach, 0), "valid": (0, 0), "same": (reach // 2, reach - reach // 2)}[node["padding"]]
+
+
+def _batch_norm(r: _ChainReading, node: Node) -> None:
+    place = r.end(node)
+    axes = r.by_channel(node, place, node["axis"])
+    parts = r.weights.parts(r.path(node), "batch_norm")
+    mean = parts["mean"]
+    parts = {"scale": np.ones_like(mean), "shift": np.zeros_like(mean), **parts}
+    r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node["epsilon"]}), axes)
+
+
+def _prelu(r: _ChainReading, node: Node) -> None:
+    """Add slopes, one for every value of a step."""
+    place = r.end(node)
+    if node.kind == "prelu":
+        slopes = r.weights.numbers(r.path(node)).reshape(node["slopes"])
+        axis = len(place.axes) - 1
+        if slopes.size not in (1, slopes.shape[-1]):
+            raise r.refused(node, f"slopes of the shape {slopes.shape}", "they differ from step to step", "Share them: shared_axes=[1]")
+    else:
+        slopes = r.weights.parts(r.path(node), "prelu")["slope"]
+        axis = node["axis"] if node["size"] > 1 else place.axes.index(CHANNEL) if CHANNEL in place.axes else len(place.axes) - 1
+    axes = r.by_channel(node, place, axis)
+    units = node.x.shape[axis] or slopes.size
+    slope = np.broadcast_to(slopes.reshape(-1), (units,))
+    r.add(node, ChainLayer("prelu", r.name(node), units, units, parts={"slope": slope}), axes)
+
+
+def _activation(r: _ChainReading, node: Node) -> None:
+    """Add a function, to the layer before where that alone computes a sum."""
+    place = r.end(node)
+    function, alpha = node["name"], node["alpha"]
+    before = r.layers[-1] if r.layers else None
+    if "softmax" in function:
+        r.by_channel(node, place, node["axis"])
+    if before is not None and before.kind in ("dense", "conv") and not before.function:
+        r.layers[-1] = replace(before, function=function, alpha=alpha)
+        r.move_on(node, place.axes)
+        return
+    units = before.units if before is not None else _width(r, node, place)
+    r.add(node, ChainLayer("activation", r.name(node), units, units, function=function, alpha=alpha), _named(r, place))
+
+
+def _width(r: _ChainReading, node: Node, place: _ChainPlace) -> int:
+    """Return how many values a step of the model's input has, before a layer without weights: they are the last axis."""
+    r.by_channel(node, place, len(place.axes) - 1)
+    return node.x.shape[-1] or 1
+
+
+def _named(r: _ChainReading, place: _ChainPlace) -> tuple[Label, ...]:
+    """Return the axes behind a layer that changes each number by itself."""
+    if r.layers or r.channel is None:
+        return place.axes
+    return (*place.axes[:-1], CHANNEL)
+
+
+def _scale(r: _ChainReading, node: Node) -> None:
+    """Add a factor: that of a Rescaling, or of a product with a number."""
+    if node.kind == "rescale":
+        factor, shift = node["scale"], node["shift"]
+    else:
+        numbers = [value for kind, value in node["operands"] if kind == "number"]
+        single = len(numbers) == 1 and len(node.inputs) == 1 and len(node["operands"]) == 2
+        if (
+            not single
+            or (node["operation"] not in ("multiply", "divide"))
+            or (node["operation"] == "divide" and node["operands"][0][0] == "number")
+        ):
+            raise r.refused(node, f"the operation {node['operation']!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
+        factor, shift = (numbers[0] if node["operation"] == "multiply" else 1 / numbers[0]), 0
+    if np.ndim(factor) or np.ndim(shift) or shift:
+        raise r.refused(node, "a shift" if np.ndim(factor) == 0 else "several factors", "a chain has one factor at an end")
+    place = r.end(node)
+    units = r.layers[-1].units if r.layers else _width(r, node, place)
+    axes = _named(r, place)
+    r.add(node, ChainLayer("scale", r.name(node), units, units, settings={"factor": float(factor)}), axes)
+
+
+def _sum(r: _ChainReading, node: Node) -> None:
+    """Add the sum of the model's input and of what its last layer gives."""
+    if node["operation"] != "add" or len(node.inputs) != 2:
+        raise r.refused(
+            node, f"the operation {node['operation']!r}", "of two tensors a chain has the sum of its input and its output alone"
+        )
+    places = [r.place(node, value) for value in node.inputs]
+    ends = [place for place in places if place.stage == len(r._stages)]
+    begin = next((number for number, layer in enumerate(r.layers) if layer.kind != "scale"), len(r.layers))
+    starts = [(value, place) for value, place in zip(node.inputs, places, strict=True) if place.stage == begin]
+    if len(ends) != 1 or len(starts) != 1 or ends[0] is starts[0][1] or r.skip:
+        stages = [place.stage for place in places if place.stage not in (begin, len(r._stages))]
+        what = repr(r._stages[stages[0] - 1]) if stages and stages[0] else "the model's input, unscaled," if stages else "one layer"
+        raise r.refused(node, "a branch", f"a chain may add its input to what its last layer gives, and here what {what} gives is added")
+    (_, start), place = starts[0], ends[0]
+    if place.late or start.early or place.early:
+        raise r.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
+    channel = CHANNEL if begin else r.channel
+    alike = len(start.axes) == len(place.axes) and all(
+        a == b or (a in (channel, UNIT_LENGTH) and b == CHANNEL) for a, b in zip(start.axes, place.axes, strict=True)
+    )
+    units = r.layers[-1].units
+    width = start.channels or r.layers[0].inputs
+    if not alike or width != units:
+        raise r.refused(node, "the sum of the input and the output", f"they have {width} and {units} values a step, or unlike axes")
+    r.skip, r.summed = width, len(r.layers)
+    r.move_on(node, place.axes)
+
+
+# Moves
+
+
+def _same(r: _ChainReading, node: Node) -> None:
+    r.give(node, r.place(node, node.x))
+
+
+def _transpose(r: _ChainReading, node: Node) -> None:
+    place = r.place(node, node.x)
+    r.give(node, replace(place, axes=tuple(place.axes[axis] for axis in node["order"])))
+
+
+def _squeeze(r: _ChainReading, node: Node) -> None:
+    place, axis = r.place(node, node.x), node["axis"]
+    if place.axes[axis] == r.time:
+        raise r.refused(node, "an axis that is taken away", "it is the time")
+    r.give(node, replace(place, axes=tuple(label for number, label in enumerate(place.axes) if number != axis)))
+
+
+def _unsqueeze(r: _ChainReading, node: Node) -> None:
+    place, axis = r.place(node, node.x), node["axis"]
+    if CHANNEL not in place.axes and place.stage:
+        r.give(node, replace(place, axes=(*place.axes[:axis], CHANNEL if r.layers[-1].units == 1 else UNIT_LENGTH, *place.axes[axis:])))
+        return
+    r.give(node, replace(place, axes=(*place.axes[:axis], UNIT_LENGTH, *place.axes[axis:])))
+
+
+def _view(r: _ChainReading, node: Node) -> None:
+    """Take another shape that moves axes of length 1 alone."""
+    place = r.place(node, node.x)
+    lengths = node["lengths"] if node.kind == "view" else node["sizes"]
+    shape = node.x.shape
+    left = [(label, size) for label, size in zip(place.axes, shape, strict=True) if size != 1]
+    axes: list[Label] = []
+    for length in lengths:
+        if length == 1:
+            axes.append(CHANNEL if place.stage and CHANNEL not in [label for label, _ in left] and CHANNEL not in axes else UNIT_LENGTH)
+            continue
+        label, size = left.pop(0) if left else ("", 0)
+        stated = size is not None and length == size
+        if isinstance(length, Length) and len(length.terms) == 1 and length.terms[0][0] == 1 and len(length.terms[0][1]) == 1:
+            factor = length.terms[0][1][0]
+            stated = isinstance(factor, tuple) and node.inputs[factor[0]] is node.x and place.axes[factor[1]] == label
+        elif length == -1:
+            stated = True
+        if not stated:
+            raise r.refused(node, "another shape", "it moves more than axes of length 1")
+        axes.append(label)
+    if left:
+        raise r.refused(node, "another shape", "it moves more than axes of length 1")
+    r.give(node, replace(place, axes=tuple(axes)))
+
+
+def _select(r: _ChainReading, node: Node) -> None:
+    """Take the last step, or the first value of the input."""
+    place = r.place(node, node.x)
+    if not place.stage and node["axis"] == len(place.axes) - 1 and node["index"] == 0:
+        r.give(node, replace(place, axes=place.axes[:-1], channels=1))
+        return
+    place = r.end(node)
+    if place.axes[node["axis"]] != r.time or node["index"] != -1:
+        raise r.refused(node, f"the step {node['index']} of axis {node['axis']}", "of a sequence the last step alone can be read")
+    r.last = True
+    r.move_on(node, [label for label in place.axes if label != r.time])
+
+
+def _slice(r: _ChainReading, node: Node) -> None:
+    """Take the first values of the input, or leave out the steps that a convolution was padded with at the end."""
+    place, axis = r.place(node, node.x), node["axis"]
+    start, end, step = node["start"], node["end"], node["step"]
+    if start in (None, 0) and step == 1 and isinstance(end, int):
+        if place.late and place.axes[axis] == r.time and end == -place.late:
+            r.give(node, replace(place, late=0))
+            return
+        if not place.stage and end > 0 and axis == len(place.axes) - 1:
+            r.give(node, replace(place, channels=end))
+            return
+    raise r.refused(node, f"a slice of axis {axis} from {start} to {end}", "a stream is read step by step, and all values of a step")
+
+
+def _pad(r: _ChainReading, node: Node) -> None:
+    """Put steps of zeros in front of what a convolution reads."""
+    place = r.place(node, node.x)
+    pairs = [(0, 0), *node["pairs"], (0, 0)] if node.kind == "pad" else list(node["pairs"])
+    padded = [axis for axis, pair in enumerate(pairs) if tuple(pair) != (0, 0)]
+    plain = node.settings.get("mode", "constant") == "constant" and not node.settings.get("number", 0)
+    if len(padded) != 1 or not plain or pairs[padded[0]][1]:
+        raise r.refused(node, "padding", "a stream has steps of zeros in front of it alone")
+    r.give(node, replace(place, early=place.early + pairs[padded[0]][0]))
+
+
+_FACTORS = ("rescale", "elementwise")
+_NO_END = "a stream is read as it comes, without its end"
+_LAYERS = ("recurrent layers", "dense layers", "causal convolutions", "batch norms", "PReLUs", "activations")
+_RULES: Mapping[str, Callable[[_ChainReading, Node], None]] = {
+    "model": _model,
+    "recurrent": _recurrent,
+    "dense": _dense,
+    **dict.fromkeys(("conv", "conv first"), _conv),
+    "batch_norm": _batch_norm,
+    **dict.fromkeys(("prelu", "prelu first"), _prelu),
+    "activation": _activation,
+    **dict.fromkeys(_FACTORS, _scale),
+    "arithmetic": _sum,
+    "dropout": _same,
+    "transpose": _transpose,
+    "squeeze": _squeeze,
+    "unsqueeze": _unsqueeze,
+    **dict.fromkeys(("view", "reshape all"), _view),
+    "select": _select,
+    "slice": _slice,
+    **dict.fromkeys(("pad", "pad axes"), _pad),
+    **dict.fromkeys(("constant", "parameter", "full", "expand"), lambda r, node: None),  # initial states, which the layer holds
+}
+"""The kinds that a chain has."""
+
+
+def chain_of(description: Description, weights: LayerWeights) -> LayerChain:
+    """Return a described model as a chain.
+
+    Raises RefusedError for a model that branches, and for a layer that does not run step by step; it names the layer.
+    """
+    scope = description.scope
+    for values, word in ((scope.inputs, "inputs"), (scope.outputs, "outputs")):
+        if len(values) != 1:
+            names = ", ".join(value.name for value in values)
+            raise RefusedError(f"{len(values)} {word} ({names})", "a chain of layers", "a chain has one input and one output")
+    r, x = _ChainReading(description, weights), scope.inputs[0]
+    axes = tuple(axis if size != 1 else UNIT_LENGTH for axis, size in enumerate(x.shape))
+    r._places[id(x)] = _ChainPlace(0, axes)
+    r.run(scope)
+    place = r._places[id(scope.outputs[0])]
+    if place.stage < len(r._stages) or place.late or place.early or not r.layers:
+        raise RefusedError("the output", "a chain of layers", "it is not what the last layer gives")
+    if r.time is None:  # layers of single steps alone
+        others = [label for label in axes if label not in (r.channel, UNIT_LENGTH)]
+        r.time = others[-1] if others else UNIT_LENGTH
+        r.batch = others[0] if len(others) > 1 else UNIT_LENGTH
+    checks = [check for check in description.checks if any(axis != RANK for _, axis in check.axes)]
+    notes = [f"the source asks of its inputs: {check.spelled([x.name])[1]}; a stream has any length" for check in checks]
+    assert r.channel is not None
+    layers, gains = _without_gains(r)
+    if not layers:
+        raise RefusedError("the model", "a chain of layers", "it has no layer besides factors")
+    return LayerChain(
+        layers, r.layers[0].inputs, r.skip, gains, x.name, r.batch, r.time, r.channel, place.axes, r.last, r.stateful, tuple(notes)
+    )
+
+
+def _without_gains(r: _ChainReading) -> tuple[tuple[ChainLayer, ...], tuple[float, float]]:
+    """Return the layers without the factors at both ends, and their products; a factor before the sum with the input is a layer."""
+    layers, gains = list(r.layers), [1.0, 1.0]
+    behind = r.summed if r.skip else 0
+    while len(layers) > behind and layers[-1].kind == "scale":
+        gains[1] *= layers.pop().settings["factor"]
+    while layers and layers[0].kind == "scale":
+        gains[0] *= layers.pop(0).settings["factor"]
+    return tuple(layers), (gains[0], gains[1])

@@ -1,0 +1,293 @@
+"""Weights alone as a model: their layers in an order that the caller states, in words such as "lstm relu fc"."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Command, Flag, called_by_flags
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.operations import activation
+from rnnconvert.scaffolding.rows import LayerRow
+from rnnconvert.scaffolding.tensors import SourceTensor
+
+FUNCTIONS = (
+    "tanh", "relu", "sigmoid", "softmax", "log_softmax", "elu", "gelu", "silu", "selu", "softplus", "softsign", "mish", "relu6",
+    "hard_swish",
+)  # fmt: skip
+"""The activations that may stand between layers."""
+LAST, SKIP = "last", "skip"
+"""The words for the last step of what stands before, and for the sum with the model's input."""
+_MOST = 8
+"""The most layers whose orders are tried."""
+_ORDERS = 100
+"""The most orders that are tried."""
+_FIRST = ("recurrent", "embedding")
+"""What models begin with, where sizes allow another order, too."""
+_RNN = ("tanh", "relu")
+
+
+class UnstatedOrderError(UsageError):
+    """Weights without a model, whose layers' order nobody stated.
+
+    text   what was said without a way out
+    order  the only order whose sizes fit, or ""
+    names  the layers
+    """
+
+    def __init__(self, text: str, order: str, names: Sequence[str], way: str = "") -> None:
+        self.text, self.order, self.names = text, order, tuple(names)
+        if not order:
+            way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
+        way = way or f"the only order whose sizes fit, from a recurrent layer on and without functions, is {Flag('chain', order)}"
+        super().__init__(f"{text}. Or state the order of its layers, with the functions between them, which weights do not show: {way}")
+
+    def for_target(self, source: object, target: object, format: str | None) -> UnstatedOrderError:
+        """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
+        to = {} if format is None else {"to" if called_by_flags() else "format": format}
+        command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
+        return UnstatedOrderError(
+            self.text, self.order, self.names, f"without functions, by the only order whose sizes fit from a recurrent layer on, {command}"
+        )
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word of an order: the layers that it names, and what they are.
+
+    text    the word
+    units   the layers, one of a stack after the other
+    kind    "recurrent", "dense", "embedding" or "prelu": what weights alone state in full
+    width   how many values a step it reads; 0 for an embedding
+    gives   how many it gives
+    rows    of an embedding, how many numbers it knows
+    """
+
+    text: str
+    units: tuple[Unit, ...]
+    kind: str
+    width: int
+    gives: int
+    rows: int = 0
+
+
+def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
+    """Return the layers by the shortest words that name them, a stack's together; one without a name goes by its cell."""
+    together: dict[str, list[Unit]] = {}
+    for unit in model.units:
+        if not unit.alias:
+            base = re.sub(r"\[\d+\]$", "", unit.name)
+            together.setdefault(base or (unit.stack.cell.kind if unit.stack is not None else unit.name), []).append(unit)
+    result = {}
+    for name, units in together.items():
+        ends = [".".join(name.split(".")[-count:]) for count in range(1, name.count(".") + 2)]
+        others = [other for other in together if other != name]
+        short = next((end for end in ends if not any(other == end or other.endswith(f".{end}") for other in others)), name)
+        result[short if short not in (*FUNCTIONS, LAST, SKIP) else name] = tuple(units)
+    return result
+
+
+def _readings(text: str, units: tuple[Unit, ...], model: Model) -> Iterator[_Word]:
+    """Yield what layers of one name may be."""
+    first, end = units[0], units[-1]
+    if first.stack is not None and end.stack is not None:
+        yield _Word(text, units, "recurrent", first.stack.input_size, end.stack.layers[-1].output_size)
+        return
+    for kind in ("dense", "embedding", "prelu"):
+        if len(units) == 1 and kind in first.kinds:
+            parts = model.parts(first, kind)
+            (_, array), *_ = parts.items()
+            if kind == "dense":
+                yield _Word(text, units, kind, array.shape[1], array.shape[0])
+            elif kind == "embedding":
+                yield _Word(text, units, kind, 0, array.shape[1], array.shape[0])
+            elif text.rpartition(".")[2].lower().startswith("prelu"):
+                yield _Word(text, units, kind, array.size, array.size)
+
+
+def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
+    """Return the error that asks for the order of the layers of weights alone; None for a file without layers that have one.
+
+    error  what was said
+    """
+    names = _names(model)
+    readings = {text: list(_readings(text, units, model)) for text, units in names.items()}
+    if not readings or not any(word.kind == "recurrent" for words in readings.values() for word in words):
+        return None
+    text = str(error).rstrip(".")
+    order = ""
+    if len(readings) <= _MOST and all(readings.values()) and not model.questions:
+        fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
+        begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
+        chosen = fitting if len(fitting) == 1 else begun
+        order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
+    return UnstatedOrderError(text, order, list(readings))
+
+
+def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:
+    """Yield the orders of all layers in which each reads what the one before gives.
+
+    width  how many values the one before gives; 0 for the first layer
+    """
+    if not left:
+        yield []
+    for text, words in left.items():
+        rest = {other: listed for other, listed in left.items() if other != text}
+        for word in words:
+            fits = not width if word.kind == "embedding" else width in (0, word.width) or (word.width == 1 and word.kind == "prelu")
+            if fits:
+                yield from ([word, *others] for others in _orders(rest, width if word.kind == "prelu" and width else word.gives))
+
+
+def _spelled(word: _Word, readings: dict[str, list[_Word]]) -> str:
+    return word.text if len(readings[word.text]) == 1 or word.kind == "dense" else f"{word.text}:{word.kind}"
+
+
+def ordered(model: Model, order: str) -> tuple[Model, Description]:
+    """Return weights, and the model whose layers they are in a stated order.
+
+    It reads (batch, time, values), or whole numbers (batch, time) where an embedding comes first.
+
+    order  names of layers, each a prefix in the file or the end of one, with activations between, "last" for the last step of what
+           stands before it, and "skip" for the sum with the input; NAME:embedding, NAME:dense and, of an RNN, NAME:relu say what the
+           weights do not
+
+    Raises UsageError for a name that no layer has, and for layers that do not fit together.
+    """
+    names, words = _names(model), order.split()
+    if not words:
+        raise UsageError(f"{Flag('chain')} is empty. Name the layers of {model.title} in their order: {', '.join(names)}")
+    build: LayerRow | None = None
+    x: SourceTensor | None = None
+    before, read, chosen = "the input", set[str](), dict[str, Unit]()
+    for number, text in enumerate(words):
+        name, _, stated = text.rpartition(":") if ":" in text and text not in names else (text, "", "")
+        if name not in names and name in (*FUNCTIONS, LAST, SKIP):
+            if x is None or build is None:
+                raise UsageError(
+                    f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}"
+                )
+            x, before = _worked(build, name, x, before), name
+            continue
+        units = _named(names, name, model)
+        if name in read:
+            raise UsageError(f"{Flag('chain')}: {name!r} is named twice, and a chain has each layer once")
+        read.add(name)
+        behind = next(
+            (names[other.rpartition(":")[0] or other] for other in words[number + 1 :] if (other.rpartition(":")[0] or other) in names), ()
+        )
+        word = _reading(text, name, stated, units, model, behind if x is None else ())
+        chosen |= {unit.name: unit for unit in word.units}
+        if x is None:
+            build = LayerRow(word.width)
+            x = build.begin
+        assert build is not None
+        x, before = _applied(build, word, x, before), name
+    assert build is not None and x is not None
+    axes = "(batch, time) of whole numbers" if build.begin.dtype == "int64" else "(batch, time, values)"
+    note = (
+        f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
+    )
+    described = build.described(x, [note])
+    return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
+
+
+def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple[Unit, ...]:
+    """Return the layers that a word names: by the word itself, a whole name, or the end of one. Raises UsageError."""
+    matching = [
+        text for text, units in names.items() if name == text or any(re.sub(r"\[\d+\]$", "", u.name).endswith(f".{name}") for u in units)
+    ]
+    matching += [text for text, units in names.items() if text not in matching and re.sub(r"\[\d+\]$", "", units[0].name) == name]
+    if name in names:
+        matching = [name]
+    if len(matching) == 1:
+        return names[matching[0]]
+    what = f"several layers end so: {', '.join(matching)}" if matching else f"{model.title} has {', '.join(names)}"
+    functions = f"; functions are {', '.join(FUNCTIONS)}, and {LAST!r} and {SKIP!r}"
+    raise UsageError(f"{Flag('chain')}: {name!r} names no layer: {what}{functions}")
+
+
+def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: Model, behind: tuple[Unit, ...]) -> _Word:
+    """Return what a named layer is. Raises UsageError where the weights do not show it, and for what they are not.
+
+    behind  of the first layer, those that read what it gives: of a matrix without a bias they show whether it is an embedding
+    """
+    words = list(_readings(name, units, model))
+    kinds = [word.kind for word in words]
+    if not words:
+        why = {"batch_norm": "its epsilon", "layer_norm": "its epsilon", "conv": "its padding and dilation"}
+        lacking = next((why[kind] for kind in units[0].kinds if kind in why), "what it computes")
+        raise UsageError(
+            f"{Flag('chain')}: {name!r} cannot be a layer of a chain: weights do not show {lacking}. Export the model itself, as a live "
+            "module or as a file that states it"
+        )
+    if words[0].kind == "recurrent":
+        return replace(words[0], units=tuple(_decided(unit, name, stated, model) for unit in units))
+    if stated and stated not in kinds:
+        raise UsageError(f"{Flag('chain')}: {text!r} is no {stated} by its weights, but {' or '.join(kinds)}")
+    if not stated and "embedding" in kinds and behind:
+        widths = {word.width for word in _readings("", behind, model)}
+        fitting = [word for word in words if word.gives in widths and word.kind != "prelu"]
+        if len(fitting) > 1:
+            raise UsageError(
+                f"{Flag('chain')}: weights do not show whether {name!r} is an embedding. Write {name}:embedding or {name}:dense"
+            )
+        return (fitting or words)[0]
+    return next(word for word in words if word.kind == (stated or kinds[0]))
+
+
+def _decided(unit: Unit, name: str, stated: str, model: Model) -> Unit:
+    """Return a recurrent layer with the function that a caller states of it, where its file does not. Raises UsageError without one."""
+    asked = [question for question in model.questions if question.option == "nonlinearity"]
+    assert unit.stack is not None
+    if unit.stack.cell.kind == "rnn" and asked and stated not in _RNN:
+        raise UsageError(f"{Flag('chain')}: weights do not show the function of the RNN {name!r}. Write {name}:tanh or {name}:relu")
+    if stated and (stated not in _RNN or not asked or unit.stack.cell.kind != "rnn"):
+        raise UsageError(f"{Flag('chain')}: {name!r} is {unit.stack.describe()}, and ':{stated}' does not describe it. Leave it out")
+    if not stated:
+        return unit
+    cell = replace(unit.stack.cell, activation=replace(unit.stack.cell.activation, name=stated))
+    layers = tuple(replace(layer, directions=tuple(way.replace(cell=cell) for way in layer.directions)) for layer in unit.stack.layers)
+    return unit.replace(stack=unit.stack.replace(layers=layers))
+
+
+def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> SourceTensor:
+    """Add the layers of a word. Raises UsageError where they do not read what stands before."""
+    unit = word.units[0]
+    if word.kind == "embedding":
+        if x.dtype != "int64":
+            raise UsageError(
+                f"{Flag('chain')}: the embedding {word.text!r} stands behind {before!r}, and reads whole numbers: put it first"
+            )
+        return build.layer("embedding", unit, x, (*x.dims, word.gives), "float32", input_size=word.rows, output_size=word.gives)
+    width = x.dims[-1]
+    if width != word.width and not (word.kind == "prelu" and word.width == 1):
+        raise UsageError(f"{Flag('chain')}: {word.text!r} reads {word.width} values, and {before!r} gives {width}")
+    if word.kind == "prelu":
+        return build.prelu(unit, x, word.width)
+    if word.kind == "dense":
+        return build.dense(unit, x, word.gives, len(unit.names) > 1)
+    if x.rank != 3:
+        raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives its last step alone")
+    return build.recurrent(word.units, x)
+
+
+def _worked(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceTensor:
+    """Add what a word does that names no layer. Raises UsageError where it cannot."""
+    if word == LAST:
+        if x.rank != 3:
+            raise UsageError(f"{Flag('chain')}: {LAST!r} stands behind {before!r}, which gives one step already")
+        return build.select(x, 1, -1)
+    if word == SKIP:
+        begin = build.begin
+        if begin.dtype != "float32" or x.rank != begin.rank:
+            raise UsageError(f"{Flag('chain')}: {SKIP!r} adds the input, which has other axes or whole numbers")
+        width, most = x.dims[-1], begin.dims[-1]
+        if not isinstance(width, int) or not isinstance(most, int) or width > most:
+            raise UsageError(f"{Flag('chain')}: {SKIP!r} adds the first {width} values of the input, and it has {most}")
+        return build.plus_input(x, begin)
+    return activation(build, x, word)

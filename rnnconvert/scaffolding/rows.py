@@ -1,0 +1,79 @@
+"""Models in the making whose layers stand in a row: they read (batch, time, values), or whole numbers (batch, time)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.sizes import Dims, open_size
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.recurrent import recurrent
+from rnnconvert.scaffolding.tensors import SourceTensor
+
+
+class LayerRow(Builder):
+    """A model in the making, of layers in a row.
+
+    begin   its input
+    layers  those with weights, by name
+    """
+
+    begin: SourceTensor
+
+    def __init__(self, width: int) -> None:
+        """Begin with an input of so many values a step; 0 for whole numbers, which an embedding reads."""
+        super().__init__(DescribedModel("model"))
+        sizes: Dims = (open_size("batch"), open_size("time"))
+        self.begin = self.input("x", (*sizes, width), "float32") if width else self.input("x", sizes, "int64")
+        for dim, role in zip(sizes, ("batch", "time"), strict=True):
+            self.call(dim, role)
+        self.layers: dict[str, tuple[str, ...]] = {}
+
+    def dense(self, unit: Unit, x: SourceTensor, units: int, bias: bool) -> SourceTensor:
+        """Add a dense layer."""
+        self.layers[unit.name] = (unit.name,)
+        return self.add_layer("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias)
+
+    def recurrent(self, units: Sequence[Unit], x: SourceTensor) -> SourceTensor:
+        """Add the layers of a stack, one after the other, with the initial states that they hold."""
+        for unit in units:
+            self.layers[unit.name] = (unit.name,)
+            assert unit.stack is not None
+            states = [
+                self._for_batch(np.asarray(direction.arrays[part, ""]), x)
+                for direction in unit.stack.layers[0].directions
+                for part in ("initial_hidden", "initial_cell")
+                if (part, "") in direction.arrays
+            ]
+            x, _ = recurrent(self, unit, x, states)
+        return x
+
+    def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:
+        first = self.add("constant", [], (1, state.size), "float32", name="state", numbers=state.reshape(1, -1).astype(np.float32))
+        return self.expand(first, (x.dims[0], state.size))
+
+    def layer(self, kind: str, unit: Unit, x: SourceTensor, dims: Dims, dtype: str = "", **settings: object) -> SourceTensor:
+        """Add a layer of another kind."""
+        self.layers[unit.name] = (unit.name,)
+        return self.add_layer(kind, [x], dims, dtype, layer=unit.name, **settings)
+
+    def prelu(self, unit: Unit, x: SourceTensor, slopes: int) -> SourceTensor:
+        """Add slopes below zero: one for all values of a step, or one for each."""
+        return self.layer("prelu first", unit, x, x.dims, axis=x.rank - 1, size=slopes)
+
+    def plus_input(self, x: SourceTensor, begin: SourceTensor) -> SourceTensor:
+        """Add the first values of an input to what the last layer gives, as many as that has."""
+        return self.elementwise("add", [x, self.slice(begin, 2, 0, x.dims[-1], 1)])
+
+    def times(self, x: SourceTensor, factor: float, name: str) -> SourceTensor:
+        """Add a factor."""
+        return self.add("elementwise", [x], x.dims, operation="multiply", operands=(("input", 0), ("number", factor)), name=name)
+
+    def described(self, x: SourceTensor, notes: Sequence[str] = ()) -> Description:
+        """Return the model that ends in a tensor."""
+        self.scope.outputs = (self.read(x),)
+        return Description(self.scope, tuple(notes), self.layers, words=self.words, roles=self.roles)
