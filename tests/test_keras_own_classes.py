@@ -23,6 +23,7 @@ from rnnconvert.formats.keras import flow
 from rnnconvert.formats.keras.describe.layers import LAYERS
 from rnnconvert.formats.keras.model import operators
 from rnnconvert.formats.keras.model.entries import RECURRENT, entry, every
+from rnnconvert.formats.keras.model.masks import EFFECTS, READING
 from rnnconvert.formats.keras.upgrade import tables
 from tests.commands import call
 from tests.drawn import drawn, each
@@ -36,8 +37,7 @@ CLASSES = sorted(
         *LAYERS,
         *tables.LAYERS,
         *tables.MODELS,
-        *operators.PASS_MASKS,
-        *flow.MERGES,
+        *(set(EFFECTS) - {*RECURRENT}),
         *(name for name in map(str, operators.DIALECT) if name[:1].isupper()),
         "Wrapper",
         "StackedRNNCells",
@@ -292,25 +292,79 @@ def test_a_layer_inside_an_own_class_that_does_not_state_it_is_read_from_the_liv
 
 
 def test_the_table_of_masks_is_that_of_keras() -> None:
-    """Each built-in class that has no rule for masks of its own passes them on exactly where the table says so."""
-    several = {"Attention", "AdditiveAttention"}
-    differ = []
-    for name, kind in vars(keras.layers).items():
-        if not (inspect.isclass(kind) and issubclass(kind, keras.layers.Layer)) or name in {*RECURRENT, *several, "Layer", "Lambda"}:
+    """What every built-in layer gives of a mask on what it reads is what the table says, and so is which layers are called with it."""
+    differ, compared = [], set()
+    for kind in dict.fromkeys(filter(inspect.isclass, vars(keras.layers).values())):
+        if not issubclass(kind, keras.layers.Layer) or kind in (keras.layers.Layer, keras.layers.Lambda):
             continue
-        layer = _built(name, kind)
-        if layer is None or type(layer).compute_mask is not keras.layers.Layer.compute_mask:
+        if "image_preprocessing" in kind.__module__ or kind is keras.layers.Pipeline:  # steps before a model
             continue
-        mask = np.array([[True, False]])
-        passes = layer.supports_masking and layer.compute_mask(np.zeros((1, 2, 3), np.float32), mask) is mask
-        if passes != (kind.__name__ in operators.PASS_MASKS):
-            differ.append(f"{name}: Keras {'passes' if passes else 'drops'}")
+        name = kind.__name__
+        if ("mask" in inspect.signature(kind.call).parameters) != (name in READING):
+            differ.append(f"{name}: Keras calls it {'without' if name in READING else 'with'} a mask")
+        effect = _effect(name, kind)
+        if effect is not None:
+            compared.add(name)
+            expected = EFFECTS.get(name, "")
+            if effect != {"inside": "pass"}.get(expected, expected):
+                differ.append(f"{name}: {effect or 'drop'} in Keras, {expected or 'drop'} in the table")
     assert not differ
+    assert {name for name in EFFECTS if hasattr(keras.layers, name)} <= compared
+
+
+def _effect(name: str, kind: Any) -> str | None:
+    """What a class of layers does with masks, in the words of the table; None for one that no array here is for."""
+
+    def after(masked: int, tensors: int, **settings: Any) -> tuple[bool, bool]:
+        """Whether what a layer gives has a mask, and that of what it reads first: `tensors`, of which the first so many are masked."""
+        for rank in (3, 4, 5, 6, 2):
+            arrays = [keras.ops.ones((2, *[4] * (rank - 1)), "int32" if rank == 2 else "float32") for _ in range(tensors)]
+            masks = [keras.ops.ones((2, 4), "bool") for _ in arrays[:masked]]
+            for arguments in ([*arrays], [arrays], [arrays[0], *arrays], [[arrays[0], *arrays]]):
+                layer = _built(name, kind)
+                for key, value in settings.items():
+                    setattr(layer, key, value)
+                for array, mask in zip(arrays, masks, strict=False):
+                    array._keras_mask = mask  # a call that fails takes it away
+                try:
+                    output = layer(*arguments)
+                except Exception:  # most layers take one of these forms alone
+                    continue
+                mask = getattr(output[0] if isinstance(output, list | tuple) else output, "_keras_mask", None)
+                return mask is not None, any(mask is first for first in masks[:1])
+        raise ValueError("nothing that it takes")
+
+    try:
+        if _built(name, kind) is None:
+            return None
+        if name in RECURRENT:
+            sequences = {"return_sequences": True}
+            sequence_masks = after(1, 1, **sequences) if name != "Bidirectional" else after(1, 1)
+            return "sequences" if sequence_masks == (True, True) else ""
+        if after(0, 1)[0]:
+            return "make"
+        if EFFECTS.get(name) == "join":
+            return "join" if after(2, 2)[0] and (name == "Concatenate" or not after(1, 2)[0]) else ""
+        return "pass" if after(1, 1) == (True, True) else ""
+    except ValueError:
+        return None
 
 
 def _built(name: str, kind: Any) -> Any:
     arguments: dict[str, tuple[Any, ...]] = {
         "Dense": (4,),
+        "GroupNormalization": (2,),
+        "SpectralNormalization": (keras.layers.Dense(4),),
+        "Bidirectional": (keras.layers.LSTM(2, return_sequences=True),),
+        "RNN": (keras.layers.LSTMCell(2),),
+        "LSTM": (2,),
+        "GRU": (2,),
+        "SimpleRNN": (2,),
+        "ConvLSTM1D": (2, 1),
+        "ConvLSTM2D": (2, 1),
+        "ConvLSTM3D": (2, 1),
+        "Embedding": (9, 2, "uniform", None, None, True),
+        "ReversibleEmbedding": (9, 2, True, "uniform", None, None, True),
         "EinsumDense": ("abc,cd->abd", (None, 4)),
         "MultiHeadAttention": (1, 2),
         "GroupQueryAttention": (2, 2, 1),
@@ -346,6 +400,23 @@ def test_a_mask_that_keras_drops_is_not_named(tmp_path: Path) -> None:
         assert [call.mask for call in stack.calls] == [""], between
         layer = entry(json.loads(zipfile.ZipFile(tmp_path / "dropped.keras").read("config.json")))
         assert flow.KerasFlow(layer).masks("lstm" if "lstm" in {x.name for x in every(layer)} else stack.name) == "none"
+
+
+def test_a_mask_that_passes_through_the_layer_inside_a_wrapper_is_named(tmp_path: Path) -> None:
+    """Keras's SpectralNormalization says that it drops masks, and gives that of its layer."""
+    layers = keras.layers
+    for inner, mask in ((layers.Dense(3), "that of 'masking'"), (layers.Conv1D(3, 1), "")):
+        wrapped = layers.SpectralNormalization(inner)
+        model = keras.Sequential([keras.Input((4, 3)), layers.Masking(name="masking"), wrapped, layers.LSTM(4, name="lstm")])
+        path = tmp_path / f"{inner.name}.keras"
+        model.save(path)
+        (stack,) = rc.load(path).layers.values()
+        assert [call.mask for call in stack.calls] == [mask], inner
+        padded = np.ones((1, 4, 3), np.float32)
+        padded[:, 2:] = 0
+        read = np.array(wrapped(keras.ops.convert_to_tensor(padded)))
+        skipped = np.allclose(model(padded), model.get_layer("lstm")(read[:, :2]), atol=1e-6)
+        assert skipped == bool(mask), inner
 
 
 def test_an_attention_takes_the_mask_off_the_tensor_that_a_dropout_returned(tmp_path: Path) -> None:

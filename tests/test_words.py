@@ -15,7 +15,6 @@ WORDS = {
 
 STAY = {
     # documented keywords and attributes
-    ("cli/convert.py", "whole"),
     ("formats/keras/live.py", "own"),
     ("formats/pytorch/live.py", "own"),
     ("rnnconvert/core/cells.py", "known"),

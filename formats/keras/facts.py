@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.formats.keras.model.entries import Entry, every
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep
-from rnnconvert.formats.keras.model.operators import MAY_MASK, drops
+from rnnconvert.formats.keras.model.masks import MAY_MASK
+from rnnconvert.formats.keras.model.operators import drops
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.run_exact import MIXED
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.model.calls import calls_of, references
 from rnnconvert.formats.keras.model.entries import Entry, children
-from rnnconvert.formats.keras.model.operators import hands_masks_on
+from rnnconvert.formats.keras.model.masks import ADDING, hands_masks_on
 from rnnconvert.models.model import Flat, Unit
 
 _ELEMENTWISE = (
@@ -23,7 +23,6 @@ _ELEMENTWISE = (
 _OVER_SPACE = re.compile(r"(Max|Average)Pool(ing)?\dD|ZeroPadding\dD|Cropping\dD|UpSampling\dD")
 _TO_CHANNELS = re.compile(r"Global(Max|Average)Pool(ing)?\dD")
 _CONV = re.compile(r"(Depthwise|Separable)?Conv(olution)?(\d)D(Transpose)?")
-MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
 _ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNNLSTM", "CuDNNGRU", "Highway", "MaxoutDense")
 
 
@@ -110,7 +109,7 @@ class KerasFlow:
         if conv := _CONV.fullmatch(layer.class_name):
             space = tuple(f"s{axis}" for axis in range(int(conv[3])))
             return _LayerValues((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
-        if layer.class_name in MERGES:
+        if layer.class_name in ADDING:
             return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
             return _joined([self._given_values(below) for below in self.reads[name]], layer.config.get("axis", -1))

@@ -20,7 +20,7 @@ _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+
 
 def read(path: Path, graph: GraphDef) -> RecognisedLayers:
     """Return the layers that a graph computes; their names are the scopes of their operations."""
-    return recognise_in(lambda: GraphDefLowering(graph).program(path), _LATER)
+    return recognise_in(lambda: GraphDefLowering(graph).program(path), _LATER)[0]
 
 
 def constants(layer: Computed) -> set[str]:

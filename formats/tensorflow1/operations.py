@@ -23,7 +23,7 @@ _SAME = {
     "Inv": "Reciprocal", "LogicalNot": "Not", "Add": "Add", "AddV2": "Add", "Sub": "Sub", "Mul": "Mul", "RealDiv": "Div",
     "Maximum": "Max", "Minimum": "Min", "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater",
     "GreaterEqual": "GreaterOrEqual", "Equal": "Equal", "LogicalAnd": "And", "LogicalOr": "Or", "Pow": "Pow", "AddN": "Sum",
-    "SelectV2": "Where", "Reshape": "Reshape", "Range": "Range",
+    "SelectV2": "Where", "Range": "Range",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -99,10 +99,11 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Transpose": lambda step: step.transpose(step.integers(1)),
     "ExpandDims": lambda step: step.unsqueeze(step.axis(1)),
     "Squeeze": _squeeze,
+    "Reshape": lambda step: step.add("Reshape", step.inputs, allowzero=1),
     "Shape": lambda step: step.shape(TYPES.get(step.option("out_type", 3), INTEGER)),
     "Fill": OperationStep.fill,
-    "ZerosLike": lambda step: step.option("T", 1) == 1 and step.filled_like(0),
-    "OnesLike": lambda step: step.option("T", 1) == 1 and step.filled_like(1),
+    "ZerosLike": lambda step: step.filled_like(0, TYPES.get(step.option("T", 1))),
+    "OnesLike": lambda step: step.filled_like(1, TYPES.get(step.option("T", 1))),
     **dict.fromkeys(("Gather", "GatherV2"), OperationStep.gather),
     "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
     "ReverseV2": lambda step: step.flip(step.integers(1)),

@@ -12,7 +12,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -21,12 +21,12 @@ from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flow import FusedOperator, Looped, calls
 from rnnconvert.formats.tflite.graph import Operator, Subgraph
 from rnnconvert.formats.tflite.layer import OperatorLayer
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
+from rnnconvert.recognition.flow import RecurrentCall
 
 NAME = "tflite"
 SUFFIXES = registry.endings(NAME)
@@ -57,105 +57,128 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Return every recurrent operator of every graph.
+    """Return every recurrent operator of every graph, and the layers that others compute.
 
     Raises UnreadableError for a damaged file.
     """
     model = graphs.read(path)
-    layers: dict[str, Recurrent] = {}
-    arrays: dict[str, Array] = {}
-    others: dict[str, Array] = {}
-    evidence: list[str] = []
-    warnings: list[str] = []
-    unread: list[LayerNote] = []
-    batch_first: dict[str, bool] = {}
-    labels: set[str] = set()
-    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
-    recognised = looked.nodes_by_name
-    bodies = {
-        body
-        for main_graph in model.graphs[:1]
-        for operator in main_graph.operators
-        if operator.code == s.WHILE and _label(main_graph, operator, "") in recognised
-        for body in tflite_loops.bodies(operator)
-    }
-    for number, graph in enumerate(model.graphs):
-        where = graph.name or f"graph {number}" if number else ""
-        calls_of: dict[str, FusedOperator | Looped] = {}
-        used: set[int] = set()
-        for operator in graph.operators:
-            loop = operator.code in (s.WHILE, s.STABLEHLO_WHILE)
-            if loop and not number and _label(graph, operator, where) in recognised:
-                used |= set(operator.inputs)
-            elif loop:
-                reasons = looked.reasons
-                why = _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
-                unread.append(
-                    LayerNote(
-                        _label(graph, operator, where),
-                        f"a loop (WHILE), as converters make it of recurrent layers without an operator of "
-                        f"their own; it is not read{': ' + why if why else ''}",
-                        UNREAD,
-                    )
-                )
-            if operator.code not in s.NAMES:
-                continue
-            reader = OperatorLayer(path, graph, operator, unique(_label(graph, operator, where), labels))
-            labels.add(reader.name)
-            why = reader.unreadable()
-            if why:
-                unread.append(LayerNote(reader.name, str(why), UNREAD))
-                continue
-            layers[reader.name] = reader.read()
-            calls_of[reader.name] = reader.fused(layers[reader.name])
-            batch_first[reader.name] = not reader.option("time_major", "?")
-            arrays |= {f"{reader.name}/{local}": array for local, array in reader.arrays.items()}
-            used |= set(operator.inputs)
-            evidence.append(f"{reader.name}: an operator {s.NAMES[operator.code]}")
-            warnings += reader.warnings()
-        if not number:
-            for name, computed in looked.layers.items():
-                layer = computed.renamed(unique(name, layers))
-                layers[layer.stack.name] = layer.stack
-                labels.add(layer.stack.name)
-                calls_of[layer.stack.name] = tflite_loops.looped(layer)
-                warnings += layer.warnings
-                evidence.append(layer.evidence)
-                used |= tflite_loops.tensors(computed)
-        used |= {
-            dequantise.input(0) for dequantise in graph.operators if dequantise.code == s.DEQUANTIZE and used & set(dequantise.outputs)
-        }
-        for name, received in calls(graph, calls_of).items():
-            layers[name] = layers[name].replace(calls=received)
-        for place, tensor in enumerate(graph.tensors):
-            if (
-                number not in bodies
-                and place not in used
-                and tensor.stored is not None
-                and not tensor.odd
-                and not looked.reads(tensor, not graph.consumers(place))
-                and is_float(tensor.stored)
-            ):
-                others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
-        if number not in bodies:
-            _list_integers(path, graph, used, others)
-    if looked.layers or not (layers or unread):
-        unread += looked.refusals()
-    if not layers and not unread and (steps := _integers(model)):
-        unread += steps
+    reader = _Reader(path, model)
+    for number in range(len(model.graphs)):
+        reader.read_operators(number)
+    reader.read_computed()
+    for number in range(len(model.graphs)):
+        reader.note_loops(number)
+        if number not in reader.bodies:
+            reader.list_others(number)
+    if reader.computed.layers or not (reader.layers or reader.unread):
+        reader.unread += reader.computed.refusals()
+    if not reader.layers and not reader.unread:
+        reader.unread += _integers(model)
     return Checkpoint(
         str(path),
         NAME,
-        layers,
-        others,
-        tuple(evidence),
+        reader.layers,
+        reader.others,
+        tuple(reader.evidence),
         options.questions,
-        (*warnings, *unread),
+        (*reader.warnings, *reader.unread),
         {"description": model.description},
-        {**arrays, **others},
-        unread=tuple(unread),
-        batch_first=batch_first,
+        {**reader.arrays, **reader.others},
+        unread=tuple(reader.unread),
+        batch_first=reader.batch_first,
     )
+
+
+class _Reader:
+    """A model on its way to a checkpoint.
+
+    layers, others, evidence, warnings, unread, batch_first  as a checkpoint has them
+    arrays    the stored arrays of the layers
+    computed  the layers that other operators of the main graph compute
+    bodies    the graphs that are the loops of these, by their numbers
+    """
+
+    def __init__(self, path: Path, model: graphs.TfliteFile) -> None:
+        self.path, self.model = path, model
+        self.layers: dict[str, Recurrent] = {}
+        self.arrays: dict[str, Array] = {}
+        self.others: dict[str, Array] = {}
+        self.evidence: list[str] = []
+        self.warnings: list[str] = []
+        self.unread: list[LayerNote] = []
+        self.batch_first: dict[str, bool] = {}
+        self.computed = tflite_loops.Loops()
+        self.bodies: set[int] = set()
+        self._names: set[str] = set()
+        self._homes: dict[int, dict[str, RecurrentCall]] = {}
+        self._used: dict[int, set[int]] = {}
+
+    def read_operators(self, number: int) -> None:
+        """Read the recurrent operators of a graph."""
+        graph, homes, used = self.model.graphs[number], self._homes.setdefault(number, {}), self._used.setdefault(number, set())
+        for operator in graph.operators:
+            if operator.code not in s.NAMES:
+                continue
+            reader = OperatorLayer(self.path, graph, operator, unique(self._label(number, operator), self._names))
+            self._names.add(reader.name)
+            if why := reader.unreadable():
+                self.unread.append(LayerNote(reader.name, str(why), UNREAD))
+                continue
+            self.layers[reader.name] = reader.read()
+            homes[reader.name] = reader.fused(self.layers[reader.name]).call
+            self.batch_first[reader.name] = not reader.option("time_major", "?")
+            self.arrays |= {f"{reader.name}/{local}": array for local, array in reader.arrays.items()}
+            used |= set(operator.inputs)
+            self.evidence.append(f"{reader.name}: an operator {s.NAMES[operator.code]}")
+            self.warnings += reader.warnings()
+
+    def read_computed(self) -> None:
+        """Read the layers that other operators of the main graph compute, and what all layers receive."""
+        received = dict[str, tuple[Call, ...]]()
+        for number in self._homes:
+            if not number:
+                self.computed = tflite_loops.read(self.path, self.model, self._homes[number])
+                received |= self.computed.calls
+            elif self._homes[number]:
+                received |= tflite_loops.received_in(self.path, self.model, number, self._homes[number])
+        self.layers = {name: layer.replace(calls=received[name]) for name, layer in self.layers.items()}
+        for name, layer in self.computed.layers.items():
+            self.layers[name] = layer.stack
+            self.warnings += layer.warnings
+            self.evidence.append(layer.evidence)
+            self._used[0] |= tflite_loops.tensors(layer)
+        for main_graph in self.model.graphs[:1]:
+            for operator in main_graph.operators:
+                if operator.code == s.WHILE and self._label(0, operator) in self.computed.nodes_by_name:
+                    self._used[0] |= set(operator.inputs)
+                    self.bodies |= tflite_loops.bodies(operator)
+
+    def note_loops(self, number: int) -> None:
+        """Name the loops of a graph that are not read as layers, with the reason."""
+        for operator in self.model.graphs[number].operators:
+            label, reasons = self._label(number, operator), self.computed.reasons
+            if operator.code not in (s.WHILE, s.STABLEHLO_WHILE) or (not number and label in self.computed.nodes_by_name):
+                continue
+            why = _rounded(self.model, operator) or reasons.get(label, "") or reasons.get("", "")
+            text = "a loop (WHILE), as converters make it of recurrent layers without an operator of their own; it is not read"
+            self.unread.append(LayerNote(label, f"{text}{': ' + why if why else ''}", UNREAD))
+
+    def list_others(self, number: int) -> None:
+        """List the stored tensors of a graph that no layer reads."""
+        graph, used = self.model.graphs[number], self._used[number]
+        used |= {unpacked.input(0) for unpacked in graph.operators if unpacked.code == s.DEQUANTIZE and used & set(unpacked.outputs)}
+        for place, tensor in enumerate(graph.tensors):
+            if place in used or tensor.stored is None or tensor.odd or not is_float(tensor.stored):
+                continue
+            if not self.computed.reads(tensor, not graph.consumers(place)):
+                self.others[unique(tensor.name or f"tensor {place}", self.others)] = tensor.stored
+        _list_integers(self.path, graph, used, self.others)
+
+    def _label(self, number: int, operator: Operator) -> str:
+        """Return what a layer goes by: its output's name, since operators have none."""
+        graph = self.model.graphs[number]
+        name = _name(graph, operator)
+        return f"{graph.name or f'graph {number}'}/{name}" if number else name
 
 
 _LISTED = 1 << 26
@@ -200,7 +223,7 @@ def _integers(model: graphs.TfliteFile) -> list[LayerNote]:
             weights = operator.input(1)
             if operator.label not in _PRODUCTS or weights < 0 or not graph.tensors[weights].scales.size:
                 continue
-            name = _label(graph, operator, "")
+            name = _name(graph, operator)
             if weights in seen and _CELL.search(name):
                 stored = graph.tensors[weights].name
                 return [
@@ -222,8 +245,7 @@ def write(path: Path, job: Job) -> WriteResult:
     return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
-def _label(graph: Subgraph, operator: Operator, where: str) -> str:
-    """Return what a layer goes by: its output's name, since operators have none."""
+def _name(graph: Subgraph, operator: Operator) -> str:
+    """Return the name of what an operator gives."""
     name = graph.tensors[operator.outputs[0]].name if operator.outputs and operator.outputs[0] >= 0 else ""
-    name = name.removesuffix(":0") or s.NAMES.get(operator.code, "operator").lower()
-    return f"{where}/{name}" if where else name
+    return name.removesuffix(":0") or s.NAMES.get(operator.code, "operator").lower()

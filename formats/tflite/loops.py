@@ -10,24 +10,27 @@ Source: tensorflow/lite/schema/schema.fbs; tensorflow/lite/kernels/fully_connect
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
-from rnnconvert.formats.tflite.flow import Looped, LoopOutput, SteppedSequence
+from rnnconvert.core.weights import Call
 from rnnconvert.formats.tflite.graph import Operator, SubgraphTensor, TfliteFile
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
 from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
+from rnnconvert.recognition.flow import RecurrentCall, received
 from rnnconvert.recognition.lowered import recognise_in
 
-__all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
+__all__ = ["Loops", "bodies", "quantised", "read", "tensors"]
 
 _LATER = re.compile(r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
 _MOST_SHOWN = 4
@@ -44,9 +47,11 @@ class Loops(RecognisedLayers):
     """What there is to say about the layers that the main graph computes.
 
     stored  the numbers that their operators read, by where they lie
+    calls   what recurrent operators receive, by the layer's name
     """
 
     stored: dict[int, Array] = field(default_factory=dict)
+    calls: Mapping[str, tuple[Call, ...]] = field(default_factory=dict)
 
     def reads(self, tensor: SubgraphTensor, idle: bool) -> bool:
         """Return whether the operators of a layer read a tensor, under this name or another.
@@ -59,11 +64,11 @@ class Loops(RecognisedLayers):
         return idle and any(stored.shape == array.shape and np.array_equal(stored, array) for array in self.stored.values())
 
 
-def read(path: Path, model: TfliteFile) -> Loops:
-    """Return the layers that the main graph computes."""
+def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = MappingProxyType({})) -> Loops:
+    """Return the layers that the main graph computes, and what its recurrent operators receive."""
     lowering = Lowering(path, model)
-    looked = recognise_in(lowering.program, _LATER)
-    result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
+    looked, calls = recognise_in(lowering.program, _LATER, homes)
+    result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells, calls=calls)
     for name, layer in looked.layers.items():
         values = _values(layer.nodes)
         types = sorted({lowering.stored.types[value] for value in values if value in lowering.stored.types})
@@ -73,6 +78,12 @@ def read(path: Path, model: TfliteFile) -> Loops:
         sources = lowering.stored.sources
         result.stored |= {sources[value].ctypes.data: sources[value] for value in values if value in sources}
     return result
+
+
+def received_in(path: Path, model: TfliteFile, number: int, homes: Mapping[str, RecurrentCall]) -> dict[str, tuple[Call, ...]]:
+    """Return what the recurrent operators of another graph than the main one receive."""
+    scopes = list(walk(Lowering(path, model).program(number)))
+    return received(scopes, {name: (scopes[0], home) for name, home in homes.items()}, RecognisedLayers())
 
 
 def _lost(looked: RecognisedLayers, lowering: Lowering) -> dict[str, str]:
@@ -105,36 +116,6 @@ def _values(nodes: Iterable[Operation]) -> set[str]:
         for _, body in node.bodies:
             values |= _values(body.nodes)
     return values
-
-
-def looped(layer: Computed) -> Looped:
-    """Return what a layer reads and gives in the main graph."""
-    recognised, words = layer.recognised, {"hidden": "the final state", "cell": "the final cell state"}
-    reads = [
-        SteppedSequence([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
-        for read in recognised.reads
-    ]
-    gives = [
-        LoopOutput(_tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank)
-        for use in recognised.uses
-    ]
-    mask = "" if recognised.mask is None else f"{recognised.mask.value!r}"
-    lengths = recognised.mask is not None and recognised.mask.rank == 1
-    return Looped(
-        layer.stack,
-        reads,
-        gives,
-        [_tensor_of(value) for value in recognised.states.values()],
-        layer.turned,
-        "" if lengths else mask,
-        mask if lengths else "",
-    )
-
-
-def _tensor_of(value: str) -> Hashable:
-    """Return the tensor that a value stands for; the value itself where it lies inside an operator."""
-    place = value.removesuffix("/last")
-    return int(place) if place.isdigit() else value
 
 
 def tensors(layer: Computed) -> set[int]:

@@ -32,9 +32,9 @@ class Lowering:
         self._values = variables.initial(model)
         self._handles: Mapping[int, str] = {}
 
-    def program(self) -> Program:
-        """Return the model."""
-        graph, self._handles, self.lost[""] = variables.resolved(self.model.graphs[0], {}, self._values)
+    def program(self, number: int = 0) -> Program:
+        """Return the main graph of the model, or another one."""
+        graph, self._handles, self.lost[""] = variables.resolved(self.model.graphs[number], {}, self._values)
         arrays = self.stored.arrays
         block = Block("", arrays)
         self.stored.constants(graph, block, "")
@@ -42,7 +42,7 @@ class Lowering:
             self._write(graph, operator, block, "")
         declared = [
             # A file does not tell a number from what is of any number of axes.
-            Declared(str(place), dtype(tensor), None if tensor.kind == _LIST or not tensor.dims else tensor.dims)
+            Declared(str(place), dtype(tensor), None if tensor.kind == _LIST or not tensor.dims else _axes(graph, place))
             for place, tensor in enumerate(graph.tensors)
             if str(place) not in arrays
         ]
@@ -58,12 +58,10 @@ class Lowering:
         """
         if not operator.outputs:
             return
-        written = Written(self.stored, graph, operator, block, prefix)
-        if operator.code == s.WHILE and not prefix and self._loop(written):
-            return
-        if not written.plain():
-            inputs = [written.name(place) for place in operator.inputs]
-            block.add(operator.label, inputs, written.outputs, written.label, "tflite")
+        written, block.operator = Written(self.stored, graph, operator, block, prefix), operator.label
+        if operator.code != s.WHILE or prefix or not self._loop(written):
+            written.write()
+        block.operator = None
 
     def _loop(self, written: Written) -> bool:
         """Write a WHILE; return whether its graphs are there."""
@@ -113,6 +111,7 @@ class Lowering:
                 single.append(variable(number, last))
             else:
                 states.append(variable(number, inner_))
+        written.block.operator = operator.label
         LoopLowering(written.label, begins, goes_on, states, single, collected).write(written.block, block)
         return True
 
@@ -124,3 +123,10 @@ class Lowering:
         for operator in graph.operators:
             self._write(graph, operator, block, prefix)
         return f"{prefix}{graph.outputs[0]}"
+
+
+def _axes(graph: Subgraph, place: int) -> list[int | str | None]:
+    """Return the axes of a tensor; those of any length bear a name where a run of the graph gives it."""
+    if place not in graph.inputs:
+        return [*graph.tensors[place].dims]
+    return [f"{place} {axis}" if length is None else length for axis, length in enumerate(graph.tensors[place].dims)]

@@ -14,20 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Operator, Subgraph, SubgraphTensor, numbers
 from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, Rule
 
-_TYPES: Mapping[int, np.dtype[Any]] = {
-    0: np.dtype("f4"),
-    1: np.dtype("f2"),
-    2: np.dtype("i4"),
-    4: np.dtype("i8"),
-    6: np.dtype("?"),
-    10: np.dtype("f8"),
-}
+_TYPES: Mapping[int, np.dtype[Any]] = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 6: np.dtype("?"), 18: BFLOAT16}
 """Element types by the schema's numbers."""
 _SAME = {
     "LOGISTIC": "Sigmoid", "RELU": "Relu", "TANH": "Tanh", "EXP": "Exp", "MAXIMUM": "Max", "MINIMUM": "Min", "LESS": "Less", "NEG": "Neg",
@@ -42,8 +35,13 @@ _FLOAT = 0
 
 
 def dtype(tensor: SubgraphTensor) -> np.dtype[Any]:
-    """Return the element type of a tensor, as far as steps of layers have it: float32 for others."""
+    """Return the element type of a tensor: float32 for what has no numbers."""
     return _TYPES.get(tensor.kind, np.dtype("f4"))
+
+
+def both(name: str) -> str:
+    """Return the name of the two outputs of an operator as one value, the directions first."""
+    return f"{name}/directions"
 
 
 class StoredBuffers:
@@ -102,13 +100,28 @@ class Written(Rule):
         """What it gives."""
         return self.graph.tensors[self.operator.outputs[0]]
 
-    def plain(self) -> bool:
-        """Write any operator but a loop; return whether it has an equivalent."""
-        read = [self._operand(place) for place in self.operator.inputs]
-        self.inputs = [name for name in read if name is not None]
-        if len(self.inputs) < len(read) or any(self.graph.tensors[place].scales.size for place in self.operator.outputs if place >= 0):
-            return False
+    def write(self) -> None:
+        """Write any operator but a loop; one of another domain where it has no equivalent."""
+        if self._plain():
+            return
+        self.inputs, outputs = [self.name(place) for place in self.operator.inputs], self.outputs
+        if self.operator.code in (s.BOTH_RNN, s.BOTH_LSTM) and len(outputs) == 2:
+            self.inputs = [self.block.add(self.operator.label, self.inputs, [both(outputs[0])], self.label, "tflite")]
+            self.block.operator = None
+            self.unstack(0)
+        else:
+            self.block.add(self.operator.label, self.inputs, outputs, self.label, "tflite")
+
+    def _plain(self) -> bool:
+        """Write an operator that has an equivalent; return whether it has."""
         kind = s.OPERATORS.get(self.operator.code, "")
+        outputs, inputs = ([self.graph.tensors[n] for n in places if n >= 0] for places in (self.operator.outputs, self.operator.inputs))
+        scales = {(tensor.scales.tobytes(), tensor.zeros.tobytes()) for tensor in (*outputs, *inputs) if tensor.scales.size}
+        moves = kind in _MOVES and len(scales) < 2
+        read = [self.name(place) if moves else self._operand(place) for place in self.operator.inputs]
+        self.inputs = [name for name in read if name is not None]
+        if len(self.inputs) < len(read) or (not moves and any(tensor.scales.size for tensor in outputs)):
+            return False
         if kind in _SAME:
             return self.add(_SAME[kind], self.inputs)
         if kind in _SUMS:
@@ -127,8 +140,10 @@ class Written(Rule):
         return None
 
     def dequantize(self) -> bool:
-        """Write the numbers that stored integers stand for."""
+        """Write the numbers that stored integers stand for, or float16 as float32."""
         tensor = self.graph.tensors[self.operator.input(0)]
+        if tensor.stored is None and not tensor.scales.size:
+            return self.cast()
         if not _readable(tensor) or self.result.kind != _FLOAT:
             return False
         self.store.stored(tensor, self.block, self.outputs[0])
@@ -150,7 +165,9 @@ class Written(Rule):
         after = {1: "Relu", 2: "Clip", 3: "Clip", 4: "Tanh"}.get(function)
         if after is None:
             return False
-        return self.add(after, [self.block.add(kind, inputs, **attributes)], **bounds)
+        value = self.block.add(kind, inputs, **attributes)
+        self.block.operator = f"{self.operator.label} with the function {s.FUNCTIONS[function]}"
+        return self.add(after, [value], **bounds)
 
     def connected(self) -> bool:
         """Write a product with a matrix, and what is added to it."""
@@ -174,13 +191,19 @@ class Written(Rule):
         """Write elements in another shape."""
         inputs, shape = self.inputs, self.integers(1)
         if shape is not None:
-            return self.add("Reshape", [inputs[0], self.block.constant(np.array(shape, np.int64))])
+            return self.add("Reshape", [inputs[0], self.block.constant(np.array(shape, np.int64))], allowzero=1)
         if len(inputs) < 2 or not inputs[1]:
             return False
         stated = self.graph.producer(self.operator.input(1))
         if stated is not None and stated.code == _SHAPE and stated.input(0) == self.operator.input(0):
             return self.add("Identity", inputs[:1])  # a stacked list, by converters of TensorFlow 2.2
-        return self.add("Reshape", [inputs[0], self.block.add("Cast", inputs[1:2], to=WIDE)])
+        return self.add("Reshape", [inputs[0], self.block.add("Cast", inputs[1:2], to=WIDE)], allowzero=1)
+
+    def squeezed(self) -> bool:
+        """Write a value without axes of length 1: those that the options state, or all."""
+        options = self.operator.options
+        axes = [] if options is None else [int(axis) for axis in options.vector(0, "<i4")]
+        return self.add("Squeeze", self.inputs[:1], **({"axes": axes} if axes else {}))
 
     def cast(self) -> bool:
         """Write a change of the element type."""
@@ -203,6 +226,10 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "DEQUANTIZE": Written.dequantize,
     "EXPAND_DIMS": lambda step: step.unsqueeze(step.axis(1)),
     "FILL": Written.fill,
+    "PAD": Written.padded,
+    "REVERSE_SEQUENCE": lambda step: step.turned_by_lengths(int(step.option(0)), int(step.option(1))),
+    "SLICE": Written.parts,
+    "SQUEEZE": Written.squeezed,
     "FULLY_CONNECTED": Written.connected,
     "GATHER": lambda step: not step.option(1) and step.add("Gather", step.inputs, axis=int(step.option(0))),
     "LEAKY_RELU": lambda step: step.add("LeakyRelu", step.inputs, alpha=step.option(0, "f", 0.0)),
@@ -218,9 +245,14 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "SHAPE": lambda step: step.shape(_TYPES.get(step.result.kind, INTEGER)),
     "SPLIT": lambda step: step.with_axis("Split", step.inputs[1:2], step.axis(0)),
     "SPLIT_V": lambda step: step.split(step.integers(1), step.axis(2)),
-    "STRIDED_SLICE": lambda step: step.cut([int(step.option(field)) for field in range(5)]),
+    "STRIDED_SLICE": lambda step: step.cut([int(step.option(field)) for field in range(5)], bool(step.option(5, "?", False))),
     "TILE": lambda step: step.repeated("Tile"),
     "TRANSPOSE": lambda step: step.transpose(step.integers(1)),
     "UNPACK": lambda step: step.unstack(int(step.option(1))),
-    "ZEROS_LIKE": lambda step: step.result.kind == _FLOAT and step.filled_like(0),
+    "ZEROS_LIKE": lambda step: step.filled_like(0, _TYPES.get(step.result.kind)),
 }
+_MOVES = {
+    "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "PACK", "RESHAPE", "REVERSE_SEQUENCE", "REVERSE_V2", "SLICE", "SPLIT",
+    "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
+}  # fmt: skip
+"""Operators that give integers which stand for numbers as they are, where both have one scale."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
 
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
@@ -17,22 +16,54 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.received import states as states_of
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 
-Home: TypeAlias = "tuple[Scope, Operation]"
-
 _FINAL = {"hidden": "the final state", "cell": "the final cell state"}
 _FOLDED = 1 << 12
 """The most numbers of a constant that the graph needs to know: shapes, axes and indices."""
 
 
+@dataclass(frozen=True)
+class RecurrentCall:
+    """A recurrent operation, by the values of its graph; sequences go with their axes (see rnnconvert/graphs/graph.py).
+
+    sequence  what it reads
+    outputs   the sequences that it gives
+    sizes     its widths, directions and element type
+    states    the states that it gives, in words
+    initial   the states that it begins with
+    lengths   the lengths of its sequences; "" for none
+    """
+
+    sequence: tuple[str, str]
+    outputs: Mapping[str, str]
+    sizes: CallSizes
+    states: Mapping[str, str]
+    initial: Sequence[str] = ()
+    lengths: str = ""
+
+
+def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCall:
+    """Return the call of a recurrent operation of the common set."""
+    batch_first = scope.attributes(node).get("layout") == 1
+    lengths = node.inputs[4] if len(node.inputs) > 4 else ""
+    return RecurrentCall(
+        (node.inputs[0], "bti" if batch_first else "tbi"),
+        {name: "btdh" if batch_first else "tdbh" for name in [*node.outputs][:1] if name},
+        CallSizes(stack.hidden_size, directions=stack.num_directions, dtype=stack.dtype, width=stack.input_size),
+        {name: _FINAL["cell" if place else "hidden"] for place, name in enumerate([*node.outputs][1:]) if name},
+        [name for name in node.inputs[5:7] if name],
+        lengths if lengths and scope.constant(lengths) is None else "",
+    )
+
+
 def received(
-    scopes: Sequence[Scope], homes: Mapping[str, Home], looked: RecognisedLayers, layers: Mapping[str, Recurrent]
+    scopes: Sequence[Scope], homes: Mapping[str, tuple[Scope, RecurrentCall]], looked: RecognisedLayers
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer of a model receives.
 
-    homes   where the recurrent operations are: the graph, and the operation
+    homes   the recurrent operations, by the layer's name, and the graphs that they are in
     looked  the layers that other operators compute
     """
-    return calls(_Flow(scopes, homes, looked, layers).graph)
+    return calls(_Flow(scopes, homes, looked).graph)
 
 
 def _nothing() -> None:
@@ -42,9 +73,7 @@ def _nothing() -> None:
 class _Flow:
     """A model's graphs as one, with functions in place of their calls."""
 
-    def __init__(
-        self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: RecognisedLayers, layers: Mapping[str, Recurrent]
-    ) -> None:
+    def __init__(self, scopes: Sequence[Scope], homes: Mapping[str, tuple[Scope, RecurrentCall]], looked: RecognisedLayers) -> None:
         self.graph = Graph(DIALECT)
         self._bodies = {scope.body: scope for scope in scopes if scope.outer is not None}
         self._around = {
@@ -55,8 +84,8 @@ class _Flow:
             for node in scope.nodes:
                 self._add(scope, node)
         states = []
-        for name, home in homes.items():
-            states.append((self._home(name, home, layers[name]), self._states(home)))
+        for name, (scope, home) in homes.items():
+            states.append((self._home(name, scope, home), [self._read(scope, value) for value in home.initial]))
         for name, computed in looked.layers.items():
             if looked.scope is not None:
                 call = self._computed(looked.scope, name, computed)
@@ -93,7 +122,7 @@ class _Flow:
     def _add(self, scope: Scope, node: Operation) -> None:
         inputs = [self._read(scope, name) if name else None for name in node.inputs]
         outputs = [self._key(scope, name) if name else None for name in node.outputs]
-        label = f"{node.kind} of {node.domain}" if node.domain else node.kind
+        label = node.operator if node.operator != "" else f"{node.kind} of {node.domain}" if node.domain else node.kind
         if scope.calls(node):
             called = scope.call(node)
             for name, output in zip(called.body.outputs, outputs, strict=False):
@@ -105,33 +134,23 @@ class _Flow:
             around = [self._key(body, name) for body in bodies for read in body.nodes for name in read.inputs if name]
             begins = [self._key(body, name) for body in bodies for name in body.body.inputs]
             ends = [self._key(body, name) for body in bodies for name in body.body.outputs]
-            self.graph.add(node.kind, inputs, begins)
-            self.graph.add(node.kind, [*inputs, *around, *ends], outputs)
+            self.graph.add(node.kind, inputs, begins, label=label)
+            self.graph.add(node.kind, [*inputs, *around, *ends], outputs, label=label)
             return
         values = scope.values(node) or {}
         self.graph.add((node.domain, node.kind), inputs, outputs, {**values, OPSET: scope.opset}, label)
 
-    def _home(self, name: str, home: Home, stack: Recurrent) -> LayerCall:
-        """Note the call of a recurrent node."""
-        scope, node = home
-        batch_first = scope.attributes(node).get("layout") == 1
-        outputs = [self._key(scope, value) if value else None for value in node.outputs]
-        states = {key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None}
-        sequence = self._read(scope, node.inputs[0]), "bti" if batch_first else "tbi"
-        lengths = node.inputs[4] if len(node.inputs) > 4 else ""
-        facts = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
+    def _home(self, name: str, scope: Scope, home: RecurrentCall) -> LayerCall:
+        """Note the call of a recurrent operation."""
+        value, axes = home.sequence
         return self.graph.call(
             name,
-            sequence,
-            {key: "btdh" if batch_first else "tdbh" for key in outputs[:1] if key is not None},
-            states,
-            sizes=CallSizes(stack.hidden_size, directions=stack.num_directions, dtype=stack.dtype, width=stack.input_size),
-            received=facts,
+            (self._read(scope, value), axes),
+            {self._key(scope, output): output_axes for output, output_axes in home.outputs.items()},
+            {self._key(scope, state): words for state, words in home.states.items()},
+            sizes=home.sizes,
+            received=Call(UNFOLLOWED, lengths=f"{home.lengths!r}" if home.lengths else ""),
         )
-
-    def _states(self, home: Home) -> list[Hashable]:
-        scope, node = home
-        return [self._read(scope, name) for name in node.inputs[5:7] if name]
 
     def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:
         """Note the call of a layer that other operators compute; single steps are put together, or taken out."""

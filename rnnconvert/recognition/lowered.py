@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
+from rnnconvert.core.weights import Call, Unknown
+from rnnconvert.files.adapter import unique
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.computed import Computed, RecognisedLayers, recognise_layers
-from rnnconvert.recognition.flow import received
+from rnnconvert.recognition.flow import RecurrentCall, received
 from rnnconvert.recognition.suspects import looks_recurrent
 
 
-def recognise_in(lower: Callable[[], Program], later: re.Pattern[str]) -> RecognisedLayers:
-    """Return the layers that a graph computes, under the names that its framework shows.
+def recognise_in(
+    lower: Callable[[], Program], later: re.Pattern[str], homes: Mapping[str, RecurrentCall] = MappingProxyType({})
+) -> tuple[RecognisedLayers, dict[str, tuple[Call, ...]]]:
+    """Return the layers that a graph computes, under the names that its framework shows, and what these and others receive.
 
     lower  makes the graph a program
     later  the end of a name that the framework adds to the layer's own
+    homes  the recurrent operations of the graph, by the layer's name
     """
     try:
         program = lower()
@@ -27,13 +33,14 @@ def recognise_in(lower: Callable[[], Program], later: re.Pattern[str]) -> Recogn
     except MALFORMED as error:
         if passes(error):
             raise
-        return RecognisedLayers(reasons={"": f"the graph is not as its operators ask ({in_words(error)})"})
+        why = f"the graph is not as its operators ask ({in_words(error)})"
+        return RecognisedLayers(reasons={"": why}), dict.fromkeys(homes, (Call(Unknown(why)),))
     layers: dict[str, Computed] = {}
     for name, layer in recognised.layers.items():
         short = later.sub("", name)
-        label = short if short and short not in layers else name
+        label = unique(short if short and short not in layers else name, [*homes, *layers])
         layers[label] = layer.renamed(label)
     done = RecognisedLayers(layers, recognised.reasons, recognised.scope, recognised.cells)
-    calls = received(scopes, {}, done, {name: computed.stack for name, computed in layers.items()})
+    calls = received(scopes, {name: (scopes[0], home) for name, home in homes.items()}, done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
-    return done
+    return done, {name: calls[name] for name in homes}

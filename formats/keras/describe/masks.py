@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
-from rnnconvert.formats.keras.flow import MERGES
-from rnnconvert.formats.keras.model.operators import PASS_MASKS
+from rnnconvert.formats.keras.model.masks import EFFECTS
 from rnnconvert.scaffolding.description import Shape, Value
 
 if TYPE_CHECKING:
     from rnnconvert.formats.keras.describe.writer import Writer
-
-_RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 
 
 def masks_on(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value | None]:
@@ -71,17 +68,16 @@ def hand_on(w: Writer, facts: LayerFacts, values: Sequence[Value], outputs: Sequ
         return
     masks = masks_on(w, facts, values)
     mask: Value | None = None
-    if kind in PASS_MASKS:
+    effect = EFFECTS.get(kind, "")
+    if effect == "pass":
         mask = masks[0]
-    elif kind in _RECURRENT:
+    elif effect == "sequences":
         layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old
         mask = masks[0] if layer.entry.config.get("return_sequences", False) else None
         if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and mask is not None:
             w.masks[outputs[1].name] = mask
-    elif kind in MERGES:
-        mask = either(w, facts, masks)
-    elif kind == "Concatenate":
-        mask = _concatenated(w, facts, values, masks)
+    elif effect == "join":
+        mask = _concatenated(w, facts, values, masks) if kind == "Concatenate" else either(w, facts, masks)
     if mask is not None:
         w.masks[outputs[0].name] = mask
 

@@ -17,7 +17,8 @@ from rnnconvert.core.limits import LAYER_CALLS, LAYER_NESTING
 from rnnconvert.core.printable import quoted
 from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
 from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children
-from rnnconvert.formats.keras.model.operators import gives_zeros, mask_after, signature
+from rnnconvert.formats.keras.model.masks import mask_after
+from rnnconvert.formats.keras.model.operators import gives_zeros, signature
 
 _LINE = "Sequential"
 MODELS = (_LINE, "Functional", "Model")

@@ -6,13 +6,11 @@ Sources: keras/src/layers (3.15), each class's call and compute_mask, with the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, RECURRENT, Entry
+from rnnconvert.formats.keras.model.entries import RECURRENT, Entry
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
 
 CAST = "cast"
@@ -199,55 +197,3 @@ DIALECT: Dialect = {
     "Swapaxes": Moves(_swap),
 }
 """What layers and operations do, by their class; one of a user has no entry, whatever its name."""
-
-
-# Masks -----------------------------------------------------------------------------------------------
-
-PASS_MASKS = {
-    "Activation", "ReLU", "LeakyReLU", "PReLU", "ELU", "ThresholdedReLU", "Softmax", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
-    "SpatialDropout3D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Dense",
-    "TimeDistributedDense", "MaxoutDense", "Highway", "Identity", "BatchNormalization", "LayerNormalization", "GroupNormalization",
-    "UnitNormalization", "Normalization", "Rescaling", "TimeDistributed", "MultiHeadAttention",
-    "GroupedQueryAttention", "Attention", "AdditiveAttention", "TFOpLambda",
-}  # fmt: skip
-"""Layers whose output has the mask of what they read, or of the first that they read: those with `supports_masking`."""
-MAY_MASK = ", of a class that is not built in,"
-"""What the words for a mask have behind the name of a layer whose class is not known: it may make a mask, pass one on or drop it."""
-_JOIN = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate", "Merge"}
-"""Layers that join the masks of all that they read."""
-
-
-def hands_masks_on(layer: Entry) -> bool:
-    """Return whether a layer may give what it reads with its mask, or the masks of several joined."""
-    if not layer.built_in or layer.class_name in PASS_MASKS or layer.class_name in _JOIN:
-        return True
-    inner = layer.inner("layer") if layer.class_name == "Bidirectional" else layer
-    return (
-        layer.class_name in RECURRENT
-        and inner is not None
-        and bool(inner.config.get("return_sequences", layer.class_name == OWN_RECURRENT))
-    )
-
-
-def mask_after(layer: Entry, masks: Sequence[str], label: str, passed: str = "") -> str:
-    """Return what masks the first output of a layer, in words; "" for nothing.
-
-    masks   of the tensors that it is called on
-    passed  what masks it according to its call
-    """
-    config: Any = layer.config
-    if layer.class_name == "Masking" or (layer.built_in and config.get("mask_zero") and layer.class_name != "Lambda"):
-        return label
-    if layer.class_name in RECURRENT:
-        inner = layer.inner("layer") if layer.class_name == "Bidirectional" else layer
-        # A layer of a user that is called like one, or has no such key, gives sequences as far as is known.
-        return passed if inner is None or inner.config.get("return_sequences", layer.class_name == OWN_RECURRENT) else ""
-    if layer.class_name in _JOIN:
-        words = list(dict.fromkeys(masks))
-        # Add and its like mask where all do, Concatenate not at all where one of them has no mask.
-        return "" if "" in words else " and ".join(words)
-    if layer.class_name == "Lambda":
-        return f"a function of {label}" if config.get("mask") is not None else ""
-    if not layer.built_in:
-        return f"{label}{MAY_MASK}"
-    return next(iter(masks), "") if layer.class_name in PASS_MASKS else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.model.calls import LayerOutput, ordered
+from rnnconvert.formats.keras.model.masks import DROPPED_BEFORE, EFFECTS, READING
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
@@ -53,6 +54,8 @@ class Masked:
     last: TensorMask | None = None
 
 
+_MIXING = ("Attention", "AdditiveAttention")
+"""Layers whose outputs at a step are computed from all steps."""
 MakeOperation = Callable[[str, Sequence[LayerOutput], Mapping[str, Any]], LayerOutput]
 """Adds an operation to a graph: its class, what it reads, its configuration."""
 
@@ -120,27 +123,27 @@ class Masks:
         there = [mask for mask in masks if mask is not None]
         if old.is_model:
             return self._model(old, there)
-        words = tables.LAYERS[old.kind].mask.split() if old.kind in tables.LAYERS else []
+        effect = EFFECTS.get(old.kind, "") if old.kind in tables.LAYERS else ""
         if _reads(old):
             for input_mask in there:
                 if input_mask.unknown:
                     raise refuse(old.name, "the mask on its input", input_mask.unknown)
         self._inside(old, bool(there))
-        if "make" in words:
+        if effect == "make":
             return self._new(old, graph)
         if not there:
             return None
-        if "sequences" in words:
+        if effect == "sequences":
             return self._steps(old, masks[0])
         zeroed = next((mask.zeroed for mask in there if mask.zeroed), "")
-        if "differs" in words:
+        if old.kind in DROPPED_BEFORE:
             return TensorMask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
-        if "pass" in words:
+        if effect == "pass" and old.kind not in _MIXING:
             return masks[0]
         if zeroed:
             reason = f"Keras 3 gives zeros, older Keras repeated the output before, and {old.name!r} sees them"
             raise refuse(zeroed, "its outputs at masked steps", reason)
-        return self._merged(old, masks, graph) if "merge" in words else None
+        return masks[0] if effect == "pass" else self._merged(old, masks, graph) if effect == "join" else None
 
     def _model(self, old: SourceLayer, there: Sequence[TensorMask]) -> TensorMask | None:
         leaving = self.leaving.get(id(old))
@@ -183,8 +186,6 @@ class Masks:
     def _merged(
         self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[OldCall, MakeOperation] | None
     ) -> TensorMask | None:
-        if old.kind in ("Attention", "AdditiveAttention"):
-            return masks[0]
         unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")
         if unknown:
             return TensorMask(None, unknown)
@@ -201,7 +202,7 @@ class Masks:
 
 def _reads(old: SourceLayer) -> bool:
     """Return whether Keras 3 hands a layer the mask of its input."""
-    return old.is_model or (old.kind in tables.LAYERS and "reads" in tables.LAYERS[old.kind].mask.split())
+    return old.is_model or (old.kind in tables.LAYERS and old.kind in READING)
 
 
 def _makes(old: SourceLayer) -> bool:

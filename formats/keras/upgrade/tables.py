@@ -23,8 +23,6 @@ class ClassRule:
     weights  its variables, in the order of both eras
     scaled   its weights that a function on its outputs sees, if any function is
     takes    "one" input, a "list" of them, or a sequence and "states"
-    mask     what it does with a mask: "pass", "drop", "make" one, pass it if it gives "sequences", "merge" several, or
-             "differs" between the eras; "reads" before it if Keras 3 calls it with the mask
     fixed    keys of Keras 3 that are always the same
     turned   weights that a true convolution, as Theano's, has reversed
     sizes    keys that its weights in Keras 3 show, each as key:weight.axis, or key:weight.space for all but the last two axes
@@ -35,7 +33,6 @@ class ClassRule:
     weights: str = ""
     scaled: str = ""
     takes: str = "one"
-    mask: str = "pass"
     fixed: Mapping[str, object] | None = None
     turned: str = ""
     sizes: str = ""
@@ -94,7 +91,6 @@ def _separable(space: str) -> ClassRule:
         "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
         "depthwise_kernel pointwise_kernel bias|b?use_bias",
         "pointwise_kernel bias",
-        mask="drop",
         fixed=_LAST,
         sizes="filters:pointwise_kernel.-1 filters:bias.0 depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
     )
@@ -107,7 +103,6 @@ def _conv(new: str, more: str = "", one_group: bool = False) -> ClassRule:
         f"{keys}{_kernel()} {more}",
         "kernel|W bias|b?use_bias",
         "kernel bias",
-        mask="drop",
         fixed=_LAST,
         turned="kernel",
         sizes=f"filters:kernel.{-2 if 'Transpose' in new else -1} filters:bias.0 kernel_size:kernel.space",
@@ -131,7 +126,6 @@ _BATCH_NORM = ClassRule(
     "gamma_constraint:constraint mode=0|2 fused! renorm=false renorm_clipping! renorm_momentum! virtual_batch_size=null "
     "adjustment=null synchronized=false",
     "gamma?scale beta?center -moving_mean|running_mean -moving_variance|running_std",
-    mask="reads pass",
 )
 _DEPTHWISE = ClassRule(
     "DepthwiseConv2D",
@@ -140,7 +134,6 @@ _DEPTHWISE = ClassRule(
     "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
     "depthwise_kernel bias?use_bias",
     "depthwise_kernel bias",
-    mask="drop",
     fixed=_LAST,
     sizes="depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
 )
@@ -150,17 +143,17 @@ LAYERS: dict[str, ClassRule] = {
     "Dense": _DENSE,
     "TimeDistributedDense": _DENSE,
     "Embedding": ClassRule("Embedding", f"input_dim:size output_dim:size {_EMBEDDINGS} mask_zero:flag dropout~ sparse=false",
-                      "embeddings|W", mask="make",
+                      "embeddings|W",
                       sizes="input_dim:embeddings.0 output_dim:embeddings.1"),
-    "LSTM": ClassRule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states", mask="reads sequences"),
-    "GRU": ClassRule("GRU", _GRU, _CELL, takes="states", mask="reads sequences"),
-    "SimpleRNN": ClassRule("SimpleRNN", _RNN, _CELL, takes="states", mask="reads sequences"),
+    "LSTM": ClassRule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states"),
+    "GRU": ClassRule("GRU", _GRU, _CELL, takes="states"),
+    "SimpleRNN": ClassRule("SimpleRNN", _RNN, _CELL, takes="states"),
     "CuDNNLSTM": ClassRule(
-        "LSTM", f"{_RNN} {_FORGET}", _CELL, takes="states", mask="reads sequences",
+        "LSTM", f"{_RNN} {_FORGET}", _CELL, takes="states",
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True},
     ),
     "CuDNNGRU": ClassRule(
-        "GRU", _RNN, _CELL, takes="states", mask="reads sequences",
+        "GRU", _RNN, _CELL, takes="states",
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "reset_after": True},
     ),
     "LSTMCell": ClassRule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
@@ -169,9 +162,9 @@ LAYERS: dict[str, ClassRule] = {
     "StackedRNNCells": ClassRule("StackedRNNCells", "cells! reverse_state_order=false"),
     "RNN": ClassRule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
                 "zero_output_for_mask:flag "
-                "num_constants=null", takes="states", mask="reads sequences"),
-    "Bidirectional": ClassRule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states", mask="reads sequences"),
-    "TimeDistributed": ClassRule("TimeDistributed", "layer!", mask="reads pass"),
+                "num_constants=null", takes="states"),
+    "Bidirectional": ClassRule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states"),
+    "TimeDistributed": ClassRule("TimeDistributed", "layer!"),
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
     "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0:size kernel_dim2>kernel_size.1:size kernel_dim3>kernel_size.2:size"),
@@ -190,7 +183,7 @@ LAYERS: dict[str, ClassRule] = {
     "LeakyReLU": ClassRule("LeakyReLU", "alpha>negative_slope:number negative_slope:number"),
     "ThresholdedReLU": ClassRule("ReLU", "theta>threshold:number"),
     "ELU": ClassRule("ELU", "alpha:number"),
-    "Softmax": ClassRule("Softmax", "axis", mask="reads pass"),
+    "Softmax": ClassRule("Softmax", "axis"),
     "PReLU": ClassRule("PReLU", "alpha_initializer:initializer alpha_regularizer:regularizer alpha_constraint:constraint "
                   "shared_axes init>alpha_initializer:initializer", "alpha|alphas"),
     "Dropout": ClassRule("Dropout", f"{_DROP} noise_shape"),
@@ -201,35 +194,33 @@ LAYERS: dict[str, ClassRule] = {
     "GaussianDropout": ClassRule("GaussianDropout", _DROP),
     "AlphaDropout": ClassRule("AlphaDropout", f"{_DROP} noise_shape"),
     "ActivityRegularization": ClassRule("ActivityRegularization", "l1:number l2:number"),
-    "Masking": ClassRule("Masking", "mask_value:number", mask="make"),
-    "Flatten": ClassRule("Flatten", "data_format", mask="drop", fixed=_LAST),
-    "Reshape": ClassRule("Reshape", "target_shape", mask="drop"),
-    "Permute": ClassRule("Permute", "dims", mask="drop"),
-    "RepeatVector": ClassRule("RepeatVector", "n:size", mask="drop"),
-    "Rescaling": ClassRule("Rescaling", "scale offset", mask="differs"),
-    **{f"{kind}Pooling{n}D": ClassRule(f"{kind}Pooling{n}D", _POOL, mask="drop", fixed=_LAST)
+    "Masking": ClassRule("Masking", "mask_value:number"),
+    "Flatten": ClassRule("Flatten", "data_format", fixed=_LAST),
+    "Reshape": ClassRule("Reshape", "target_shape"),
+    "Permute": ClassRule("Permute", "dims"),
+    "RepeatVector": ClassRule("RepeatVector", "n:size"),
+    "Rescaling": ClassRule("Rescaling", "scale offset"),
+    **{f"{kind}Pooling{n}D": ClassRule(f"{kind}Pooling{n}D", _POOL, fixed=_LAST)
        for kind in ("Max", "Average") for n in (1, 2, 3)},
-    **{f"GlobalMaxPooling{n}D": ClassRule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims:flag", mask="drop", fixed=_LAST)
+    **{f"GlobalMaxPooling{n}D": ClassRule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims:flag", fixed=_LAST)
        for n in (1, 2, 3)},
-    **{f"GlobalAveragePooling{n}D": ClassRule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims:flag", mask="reads drop", fixed=_LAST)
+    **{f"GlobalAveragePooling{n}D": ClassRule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims:flag", fixed=_LAST)
        for n in (1, 2, 3)},
-    "ZeroPadding1D": ClassRule("ZeroPadding1D", "padding", mask="drop"),
-    "ZeroPadding2D": ClassRule("ZeroPadding2D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
-    "ZeroPadding3D": ClassRule("ZeroPadding3D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
-    "Cropping1D": ClassRule("Cropping1D", "cropping", mask="drop"),
-    "Cropping2D": ClassRule("Cropping2D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
-    "Cropping3D": ClassRule("Cropping3D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
-    "UpSampling1D": ClassRule("UpSampling1D", "size length>size", mask="drop"),
-    "UpSampling2D": ClassRule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", mask="drop", fixed=_LAST),
-    "UpSampling3D": ClassRule("UpSampling3D", f"size {_SPACE}", mask="drop", fixed=_LAST),
-    **{name: ClassRule(name, takes="list", mask="merge")
+    "ZeroPadding1D": ClassRule("ZeroPadding1D", "padding"),
+    "ZeroPadding2D": ClassRule("ZeroPadding2D", f"padding {_SPACE}", fixed=_LAST),
+    "ZeroPadding3D": ClassRule("ZeroPadding3D", f"padding {_SPACE}", fixed=_LAST),
+    "Cropping1D": ClassRule("Cropping1D", "cropping"),
+    "Cropping2D": ClassRule("Cropping2D", f"cropping {_SPACE}", fixed=_LAST),
+    "Cropping3D": ClassRule("Cropping3D", f"cropping {_SPACE}", fixed=_LAST),
+    "UpSampling1D": ClassRule("UpSampling1D", "size length>size"),
+    "UpSampling2D": ClassRule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", fixed=_LAST),
+    "UpSampling3D": ClassRule("UpSampling3D", f"size {_SPACE}", fixed=_LAST),
+    **{name: ClassRule(name, takes="list")
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
-    "Concatenate": ClassRule("Concatenate", "axis", takes="list", mask="merge"),
-    "Dot": ClassRule("Dot", "axes normalize:flag", takes="list", mask="drop"),
-    "Attention": ClassRule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list",
-                      mask="reads merge"),
-    "AdditiveAttention": ClassRule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list",
-                              mask="reads merge"),
+    "Concatenate": ClassRule("Concatenate", "axis", takes="list"),
+    "Dot": ClassRule("Dot", "axes normalize:flag", takes="list"),
+    "Attention": ClassRule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list"),
+    "AdditiveAttention": ClassRule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list"),
 }  # fmt: skip
 """Every class of layers that is known, by its old name."""
 

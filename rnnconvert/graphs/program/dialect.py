@@ -27,7 +27,8 @@ def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
     call = _call(applied, inputs)
     results = fold(call)
     if results is None:
-        raise UnfitError(f"{call.operator} does not take this")
+        lengths = [*call.attributes.get("split", ()), *call.attributes.get("shape", ())]
+        raise UnfitError(f"{call.operator} does not take this", [*lengths, sum(lengths), applied.outputs])
     return results
 
 
@@ -101,7 +102,8 @@ def _read(applied: Applied) -> Array:
     for read in applied.attributes["reads"]:
         steps = [next(values) for _ in read.steps or (read.value,)]
         sequence = np.stack(steps) if read.steps else np.moveaxis(steps[0], read.axis, 0)
-        sequences.append(sequence[slice(*read.window)] if read.window is not None else sequence)
+        sequence = sequence[slice(*read.window)] if read.window is not None else sequence
+        sequences.append(sequence.reshape(len(sequence), -1, sequence.shape[-1]))
     return np.concatenate(sequences, axis=2)
 
 

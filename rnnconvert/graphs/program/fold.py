@@ -123,6 +123,8 @@ def _split(call: FoldedCall) -> list[Array]:
         count = call.attributes.get("num_outputs", call.outputs)
         if count != call.outputs:
             raise ValueError("Split into another number of parts than it gives")
+        if "num_outputs" not in call.attributes and total % count:
+            raise ValueError("Split into parts of unequal length, which it does not state")
         step = -(-total // count)
         lengths = [step] * (count - 1) + [total - step * (count - 1)]
     if sum(lengths) != total or min(lengths) < 0 or len(lengths) < call.outputs:

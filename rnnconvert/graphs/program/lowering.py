@@ -6,7 +6,7 @@ own domain, which nothing looks into.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,15 @@ INTEGER, WIDE, TRUTH = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_
 class Block:
     """A graph in the making.
 
-    prefix   what the names of its own values begin with
-    arrays   numbers by the names of values, for all graphs of the program together
+    prefix    what the names of its own values begin with
+    arrays    numbers by the names of values, for all graphs of the program together
+    operator  the framework's operator that is being written: see Operation
     """
 
     def __init__(self, prefix: str, arrays: dict[str, Array]) -> None:
         self.prefix, self.arrays = prefix, arrays
         self.nodes: list[Operation] = []
+        self.operator: str | None = None
         self._stored: list[str] = []
         self._count = 0
 
@@ -42,7 +44,7 @@ class Block:
         if isinstance(outputs, int):
             self._count += 1
             outputs = [f"{self.prefix}made_{self._count}:{number}" for number in range(outputs)]
-        self.nodes.append(Operation(kind, list(inputs), list(outputs), name, domain, attributes))
+        self.nodes.append(Operation(kind, list(inputs), list(outputs), name, domain, attributes, operator=self.operator))
         return outputs[0]
 
     def constant(self, array: Array, name: str = "") -> str:
@@ -127,7 +129,8 @@ class LoopLowering:
         firsts = [*(variable.first for variable in self.states), *(nothing for _ in self.single)]
         lasts = [variable.final and f"{variable.final}/last" for variable in self.single]
         outputs = [*(variable.final for variable in self.states), *lasts, *(final for _, final in self.collected)]
-        outer.nodes.append(Operation("Loop", ["", self.begins, *firsts], outputs, self.name, bodies=[("body", body)]))
+        loop = Operation("Loop", ["", self.begins, *firsts], outputs, self.name, bodies=[("body", body)], operator=outer.operator)
+        outer.nodes.append(loop)
         for variable, last in zip(self.single, lasts, strict=True):
             if last:
                 outer.add("Unsqueeze", [last], [variable.final], axes=[0])
@@ -185,7 +188,7 @@ class Rule:
             return self.add("Split", self.inputs[:1], axis=axis, split=list(sizes))
         rest = sizes.index(-1)
         for number, name in enumerate(self.outputs):  # those behind the one of any length are counted from the end
-            start = sum(sizes[:number]) if number <= rest else -sum(sizes[number:])
+            start = sum(sizes[:number]) if number <= rest else -sum(sizes[number:]) or END
             end = sum(sizes[: number + 1]) if number < rest else -sum(sizes[number + 1 :]) or END
             self.block.add("Slice", self.inputs[:1], [name], axes=[axis], starts=[start], ends=[end])
         return True
@@ -193,7 +196,7 @@ class Rule:
     def stack(self, axis: int) -> bool:
         """Write values side by side along an axis of their own."""
         parts = [self.block.add("Unsqueeze", [value], axes=[axis]) for value in self.inputs]
-        return axis >= 0 and self.add("Concat", parts, axis=axis)
+        return self.add("Concat", parts, axis=axis)
 
     def unstack(self, axis: int) -> bool:
         """Write the elements along an axis."""
@@ -217,27 +220,55 @@ class Rule:
         return self.add("Cast", [self.block.add("Shape", self.inputs[:1])], to=dtype)
 
     def fill(self) -> bool:
-        """Write one stored number, the second input, in a shape, the first."""
-        value = self.numbers(1)
-        if value is None or value.size != 1:
-            return False
-        wide = self.block.add("Cast", self.inputs[:1], to=WIDE)
-        return self.add("ConstantOfShape", [wide], value=StoredNumbers.of(np.array(value).reshape(1)))
+        """Write one number, the second input, in a shape, the first."""
+        value, wide = self.numbers(1), self.block.add("Cast", self.inputs[:1], to=WIDE)
+        if value is None:
+            return self.add("Expand", [self.inputs[1], wide])
+        return value.size == 1 and self.add("ConstantOfShape", [wide], value=StoredNumbers.of(np.array(value).reshape(1)))
 
-    def filled_like(self, level: float) -> bool:
+    def filled_like(self, level: float, dtype: np.dtype[Any] | None) -> bool:
         """Write one number in the shape of a value."""
         shape = self.block.add("Shape", self.inputs[:1])
-        return self.add("ConstantOfShape", [shape], value=StoredNumbers.of(np.array([level], np.float32)))
+        return dtype is not None and self.add("ConstantOfShape", [shape], value=StoredNumbers.of(np.array([level], dtype)))
 
     def repeated(self, kind: str) -> bool:
         """Write a value several times along its axes: as often as the second input says (Tile), or up to its lengths (Expand)."""
         return self.add(kind, [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
 
     def flip(self, axes: Sequence[int] | None) -> bool:
-        """Write a value turned around along one axis."""
-        if axes is None or len(axes) != 1:
+        """Write a value turned around along axes."""
+        if axes is None:
             return False
-        return self.add("Slice", self.inputs[:1], starts=[-1], ends=[BEGIN], axes=list(axes), steps=[-1])
+        ends = {"starts": [-1] * len(axes), "ends": [BEGIN] * len(axes), "steps": [-1] * len(axes)}
+        return self.add("Slice", self.inputs[:1], axes=list(axes), **ends)
+
+    def parts(self) -> bool:
+        """Write ranges of the first axes, by where they begin and how long they are; -1 for all that follows."""
+        begin, sizes = self.integers(1), self.integers(2)
+        if begin is not None and sizes is not None:
+            ends = [END if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
+            return self.add("Slice", self.inputs[:1], starts=begin, ends=ends, axes=list(range(len(begin))))
+        low, count = (self.block.add("Cast", [value], to=WIDE) for value in self.inputs[1:3])
+        high = self._either(
+            self.block.add("Equal", [count, self._stored_integers([-1])]), self._stored_integers([END]), self.block.add("Add", [low, count])
+        )
+        return self.add("Slice", [self.inputs[0], low, high])
+
+    def padded(self) -> bool:
+        """Write zeros around a value: how many before and behind each axis is the second input, a row for an axis."""
+        columns = self.block.add("Transpose", [self.block.add("Cast", self.inputs[1:2], to=WIDE)], perm=[1, 0])
+        return self.add("Pad", [self.inputs[0], self.block.add("Reshape", [columns, self._stored_integers([-1])])])
+
+    def turned_by_lengths(self, time: int, batch: int) -> bool:
+        """Write each sequence turned around up to its length, the second input."""
+        return self.add("ReverseSequence", self.inputs[:2], time_axis=time, batch_axis=batch)
+
+    def _stored_integers(self, numbers: Sequence[int]) -> str:
+        return self.block.constant(np.array(numbers, np.int64))
+
+    def _either(self, truths: Sequence[int] | str, first: str, second: str) -> str:
+        truths = truths if isinstance(truths, str) else self.block.constant(np.array(truths, np.bool_))
+        return self.block.add("Where", [truths, first, second])
 
     def differs(self) -> bool:
         """Write where two values are not equal."""
@@ -250,39 +281,69 @@ class Rule:
         numbers = self.block.add("Cast", self.inputs[:1], to=INTEGER)
         return self.add("Cast", [self.block.add(kind, [numbers], axes=list(axes), keepdims=keep)], to=TRUTH)
 
-    def cut(self, masks: Sequence[int]) -> bool:
-        """Write ranges and single elements of axes, whose bounds and steps are the stored inputs 1 to 3.
+    def cut(self, masks: Sequence[int], offset: bool = False) -> bool:
+        """Write ranges and single elements of axes, whose bounds and stored steps are the inputs 1 to 3.
 
         masks  bits for each range: whether its begin and its end are left open, whether it stands for all axes that are not named,
                whether it is a new axis, and whether it is one element, whose axis disappears
+        offset whether ranges are stated by where they begin and how long they are
         """
-        begin, end, steps = (self.integers(index) for index in (1, 2, 3))
-        open_begin, open_end, others, new, single = masks
-        if begin is None or end is None or steps is None or others or new or not len(begin) == len(end) == len(steps):
+        steps = self.integers(3)
+        if steps is None:
             return False
-        starts, ends, axes, gone = [], [], [], []
-        for axis, (low, high, step) in enumerate(zip(begin, end, steps, strict=True)):
-            first, last = open_begin >> axis & 1, open_end >> axis & 1
-            if single >> axis & 1:
-                gone.append(axis)
-                high = low + 1 if low != -1 else END
-            elif first and last and step == 1:
-                continue
+        open_begin, open_end, others, new, single = ([bool(mask >> place & 1) for place in range(len(steps))] for mask in masks)
+        middle = others.index(True) if any(others) else len(steps)
+        begin, end = self.integers(1), self.integers(2)
+        if sum(others) > 1 or any(bounds is not None and len(bounds) != len(steps) for bounds in (begin, end)):
+            return False
+        if offset and begin is not None and end is not None:
+            end = [low + length for low, length in zip(begin, end, strict=True)]
+
+        def axis(place: int, counted: Callable[[int], bool]) -> int:
+            """Return the number of an axis; behind those that are not named, from the end."""
+            around = range(place) if place < middle else range(place, len(steps))
+            count = sum(counted(other) for other in around)
+            return count if place < middle else -count
+
+        read = [place for place in range(len(steps)) if not new[place] and place != middle]
+        axes = {place: axis(place, lambda other: not new[other]) for place in read}
+        gone = [axes[place] for place in read if single[place]]
+        fresh = [place for place in range(len(steps)) if new[place] and place != middle]
+        added = [axis(place, lambda other: new[other] or not single[other]) for place in fresh]
+        cut = [place for place in read if single[place] or not (open_begin[place] and open_end[place] and steps[place] == 1)]
+        chain = list[tuple[str, list[str], dict[str, Any]]]()
+        if begin is not None and len(gone) == len(cut) == 1:
+            chain.append(("Gather", [self.block.constant(np.array(begin[cut[0]], np.int64))], {"axis": gone.pop()}))
+        elif cut:
+            first = [0 if steps[place] > 0 else -1 for place in cut]
+            last = [END if steps[place] > 0 or single[place] else BEGIN for place in cut]
+            counts = [1 if single[place] else steps[place] for place in cut]
+            if begin is not None and end is not None:
+                starts = [low if open_begin[place] and not single[place] else begin[place] for place, low in zip(cut, first, strict=True)]
+                ends = [
+                    begin[place] + 1 or END if single[place] else high if open_end[place] else end[place]
+                    for place, high in zip(cut, last, strict=True)
+                ]
+                attributes = {"starts": starts, "ends": ends, "axes": [axes[place] for place in cut]}
+                chain.append(("Slice", [], attributes | ({"steps": counts} if set(counts) != {1} else {})))
             else:
-                low = (0 if step > 0 else -1) if first else low
-                high = (END if step > 0 else BEGIN) if last else high
-            starts.append(low)
-            ends.append(high)
-            axes.append(axis)
-        if gone == axes and len(axes) == 1:
-            index = self.block.constant(np.array(starts[0], np.int64))
-            return self.add("Gather", [self.inputs[0], index], axis=axes[0])
-        if not axes:
-            return self.add("Identity", self.inputs[:1])
-        attributes: dict[str, Any] = {"starts": starts, "ends": ends, "axes": axes}
-        counts = [steps[axis] for axis in axes]
-        if set(counts) != {1}:
-            attributes["steps"] = counts
-        if not gone:
-            return self.add("Slice", self.inputs[:1], **attributes)
-        return self.add("Squeeze", [self.block.add("Slice", self.inputs[:1], **attributes)], axes=gone)
+                places, stop = self._stored_integers(cut), self._stored_integers(last)
+                low, high = (
+                    self.block.add("Gather", [self.block.add("Cast", [value], to=WIDE), places], axis=0) for value in self.inputs[1:3]
+                )
+                high = self.block.add("Add", [low, high]) if offset else high
+                behind = self.block.add("Add", [low, self._stored_integers([1] * len(cut))])
+                behind = self._either(self.block.add("Equal", [behind, self._stored_integers([0] * len(cut))]), stop, behind)
+                high = self._either([open_end[place] for place in cut], stop, high)
+                high = self._either([single[place] for place in cut], behind, high)
+                low = self._either([open_begin[place] and not single[place] for place in cut], self._stored_integers(first), low)
+                chain.append(
+                    ("Slice", [low, high, self._stored_integers([axes[place] for place in cut]), self._stored_integers(counts)], {})
+                )
+        chain += [("Squeeze", [], {"axes": gone})] if gone else []
+        chain += [("Unsqueeze", [], {"axes": added})] if added else []
+        *before, (kind, inputs, attributes) = chain or [("Identity", [], {})]
+        value = self.inputs[0]
+        for kind_before, operands, stated in before:
+            value = self.block.add(kind_before, [value, *operands], **stated)
+        return self.add(kind, [value, *inputs], **attributes)

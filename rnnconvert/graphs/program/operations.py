@@ -69,6 +69,8 @@ class Operation:
     foreign     why no runtime knows it, in words; "" for one that is known, or of another domain
     odd         whether the file states an attribute twice, or of a kind that is not here
     source      its place in the file, for the room
+    operator    what the framework calls the operator that it was written for, for messages; "" where that is its kind, None for one
+                that the file does not have
     """
 
     kind: str
@@ -81,6 +83,7 @@ class Operation:
     odd: bool = False
     foreign: str = ""
     source: Any = None
+    operator: str | None = ""
 
     def __post_init__(self) -> None:
         self.inputs, self.outputs, self.attributes = Entries(self.inputs), Entries(self.outputs), Fields(self.attributes)
