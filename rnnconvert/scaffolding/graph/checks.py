@@ -1,4 +1,4 @@
-"""What a model checks of its inputs, as ONNX nodes: for other lengths the graph stops with an error that names the condition.
+"""What a model checks of its inputs, as basic operations: for other lengths the graph stops with an error that names the condition.
 
 ONNX has no operator that raises an error. A Gather from a list of one number does, where its index is beyond it.
 """
@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from rnnconvert.formats.onnx.target.graph import GraphWriter
 from rnnconvert.scaffolding.description import RANK, Check, Value
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 _FIXED = re.compile(r"\{0\} == (\d+)")
 _COMPARED = {ast.Eq: "Equal", ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}

@@ -1,4 +1,4 @@
-"""Dense layers, embeddings, functions and norms as ONNX nodes. Source: onnx/docs/Operators.md."""
+"""Dense layers, embeddings, functions and norms as basic operations. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 
 
 def _dense(g: GraphWriter, node: Node) -> None:
@@ -52,7 +52,7 @@ def _activation(g: GraphWriter, node: Node) -> None:
     elif name in _COMPOSED:
         g.give(node.y, _COMPOSED[name](g, node, x, label))
     else:
-        raise g.refused(node, f"the activation {name!r}", "no ONNX operator is known for it")
+        raise g.refused(node, f"the activation {name!r}", g.unknown)
 
 
 def _gelu(g: GraphWriter, node: Node, x: str, label: str) -> str:
