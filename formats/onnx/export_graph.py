@@ -21,10 +21,7 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
-
-OPSET = 17
-"""With LayerNormalization; a runtime from 2022 on takes it."""
+from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.core.verdict import Limit
+    from rnnconvert.models.runners import FileModel
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -23,6 +24,13 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     from rnnconvert.scaffolding.graph.model import operation_graph
 
     return exported(operation_graph(description, weights, TITLE))
+
+
+def open_file(path: Path) -> FileModel:
+    """Return a written model as onnxruntime runs it."""
+    from rnnconvert.formats.onnx import whole_run
+
+    return whole_run.open_file(path)
 
 
 def limits(path: Path) -> Sequence[Limit]:

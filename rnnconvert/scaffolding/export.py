@@ -16,7 +16,7 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
-from rnnconvert.models.runners import runners
+from rnnconvert.models.runners import FileModel
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
@@ -71,6 +71,10 @@ class ExportTarget(Protocol):
 
     def graph(self, description: Description, weights: LayerWeights) -> ExportedGraph:
         """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
+        ...
+
+    def open_file(self, path: Path) -> FileModel:
+        """Return a written model as its framework runs it."""
         ...
 
     def limits(self, path: Path) -> Sequence[Limit]:
@@ -227,7 +231,7 @@ def _proved(
 
     def prove(written: Path) -> None:
         limits = tuple(writer.limits(written))
-        for proof in proofs(model.description, runners()[writer.NAME].open_file(written), model.open(), [], user_inputs):
+        for proof in proofs(model.description, writer.open_file(written), model.open(), [], user_inputs):
             comparisons.append(replace(proof, limits=limits))
             if comparisons[-1].exit_code:
                 raise NotEqualError(out, comparisons[-1])

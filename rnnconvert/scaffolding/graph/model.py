@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, StoredNumbers
+from rnnconvert.graphs.program.scopes import ModelScopes, Scope
 from rnnconvert.scaffolding.description import Description, Node, Value
 from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
@@ -17,6 +22,11 @@ from rnnconvert.scaffolding.graph.space import SPACE
 from rnnconvert.scaffolding.graph.tensors import TENSORS
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 from rnnconvert.scaffolding.weights import LayerWeights
+
+OPSET = 17
+"""The operator set of ONNX that the operations are of: with LayerNormalization; a runtime from 2022 on takes it."""
+_CONSTANTS = 1 << 24
+"""How many bytes of constants may be computed besides those that are stored."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,18 @@ class OperationGraph:
         """How many bytes its stored numbers have."""
         return sum(map(nbytes, self.arrays.values()))
 
+    def scope(self) -> Scope:
+        """Return its operations as a scope, which knows what is constant in it."""
+        stored = {
+            name: StoredNumbers(name, tuple(array.shape), array.dtype.newbyteorder("="), partial(np.asarray, array))
+            for name, array in self.arrays.items()
+        }
+        declared = [Declared(name, np.dtype(value.dtype), value.shape if value.sized else None) for name, value in self.values.items()]
+        declared = [Declared(each.name, np.dtype(each.value.dtype), each.value.shape) for each in self.inputs] + declared
+        body = Body(self.nodes, [each.name for each in self.inputs], [each.name for each in self.outputs], stored, declared)
+        program = Program(Path(self.name), body, {"": OPSET}, size=self.size + _CONSTANTS)
+        return Scope(ModelScopes(program), "main", body, None, program.opsets)
+
 
 def _model(g: GraphWriter, node: Node) -> None:
     """Add what a model in the model gives: its nodes stand among those of the model around it."""
@@ -75,12 +97,15 @@ RULES: Mapping[str, Rule] = {**LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurre
 """The kinds that are known."""
 
 
-def operation_graph(description: Description, weights: LayerWeights, title: str) -> OperationGraph:
-    """Return a described model as basic operations, for a framework with a title.
+def operation_graph(description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",)) -> OperationGraph:
+    """Return a described model as basic operations, for a framework.
+
+    title    its name in a refusal
+    lacking  the operations of composed.py that it lacks
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    graph, top = GraphWriter(weights, title), description.scope
+    graph, top = GraphWriter(weights, title, lacking), description.scope
     lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
     inputs = []
     for number, value in enumerate(top.inputs):

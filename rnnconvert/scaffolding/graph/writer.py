@@ -7,7 +7,7 @@ Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
+from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.weights import LayerWeights
 
@@ -33,9 +34,10 @@ class GraphWriter(OperationBuilder):
     scope    the model whose nodes are being added: the outermost, or one in it
     """
 
-    def __init__(self, weights: LayerWeights, title: str) -> None:
+    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str]) -> None:
         super().__init__()
         self.title = title
+        self._lacking = lacking
         self.weights = weights
         self.scope = DescribedModel("")
         self._prefix = ""
@@ -114,6 +116,11 @@ class GraphWriter(OperationBuilder):
         return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
 
     # Nodes
+
+    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
+        if operator in self._lacking:
+            return COMPOSED[operator](self, inputs, wanted, attributes)
+        return super().add(operator, inputs, wanted, **attributes)
 
     def put(self, node: Node, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
         """Add the operation that gives what a node of the description gives."""
