@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
 
-_VERSIONS = {s.BOTH_LSTM: 2}
+_VERSIONS = {s.BOTH_LSTM: 2, s.BROADCAST_TO: 2}
 _FLOAT = 0
 
 
@@ -55,11 +55,11 @@ class ModelTables:
 
 
 class GraphTables:
-    """A graph: its tables, and the places of its inputs and outputs by name."""
+    """A graph: its tables, its place in the model, and the places of its inputs and outputs by name."""
 
     def __init__(self, model: ModelTables, name: str) -> None:
         self.model, self.name = model, name
-        self.number = len(model.graphs)
+        self.place = len(model.graphs)
         model.graphs.append(self)
         self.tensors: list[Fields] = []
         self.operators: list[Fields] = []
