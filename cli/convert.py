@@ -217,13 +217,15 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
 
 @contextmanager
 def _offering_code(source: str, wish: Wish, target: str) -> Iterator[None]:
-    """Add to a refusal what `scaffold` makes of the whole model."""
+    """Add to a refusal what `export` and `scaffold` make of the whole model."""
     try:
         yield
     except RefusedError as error:
-        from rnnconvert.cli.whole_model import offers
+        from rnnconvert.cli.whole_model import exported, offers
         from rnnconvert.files import detect
 
+        if STREAM not in (source, target) and (command := exported(source, target, force=False)):
+            error.also(f"To write the whole model, with this layer: {command}")
         error.also(*offers(error, source, wish.format or detect.target(Path(target)).NAME))
         raise
 

@@ -31,8 +31,11 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
     return (f"To write the whole model as {title} code, which computes this layer, too: {command}",)
 
 
-def exported(source: str, target: str) -> Command | None:
-    """Return the command that writes the whole model of a file in place of its recurrent layers alone; None where it would refuse."""
+def exported(source: str, target: str, force: bool = True) -> Command | None:
+    """Return the command that writes the whole model of a file, not its recurrent layers alone; None where it would refuse.
+
+    force  whether a file of the name is there by then
+    """
     from rnnconvert.language import registry
 
     if not any(target.lower().endswith(room.SUFFIXES) for room in registry.named("export_to").values()):
@@ -43,4 +46,4 @@ def exported(source: str, target: str) -> Command | None:
         export_model(source, target, dry_run=True)
     except RnnConvertError:
         return None
-    return Command("export", source, target, force=True)
+    return Command("export", source, target, **({"force": True} if force else {}))

@@ -26,6 +26,11 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     return exported(operation_graph(description, weights, TITLE))
 
 
+def companions(path: Path) -> Sequence[Path]:
+    """Return none: numbers beyond 2 GiB have a file whose name no other content has."""
+    return ()
+
+
 def open_file(path: Path) -> FileModel:
     """Return a written model as onnxruntime runs it."""
     from rnnconvert.formats.onnx import whole_run

@@ -26,6 +26,13 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     return exported(operation_graph(description, weights, TITLE, LACKING))
 
 
+def companions(path: Path) -> Sequence[Path]:
+    """Return the file of the numbers."""
+    from rnnconvert.formats.openvino import xml_graph
+
+    return xml_graph.companions(path)
+
+
 def open_file(path: Path) -> FileModel:
     """Return a written model as OpenVINO runs it."""
     from rnnconvert.models.runners import FileModel

@@ -220,6 +220,8 @@ def _gather(w: _TfliteWriter, node: Operation) -> None:
         w.named(node.outputs[0], w.picked(node, w[name], axis % len(dims), index[0]))
         return
     places = w[where]
+    if index is None:
+        places = _from_the_beginning(w, node, places, axis % len(dims), dims[axis])
     if index is not None and min(index, default=0) < 0:
         length = dims[axis]
         if length is None:
@@ -227,6 +229,13 @@ def _gather(w: _TfliteWriter, node: Operation) -> None:
         shape = [each or 1 for each in w.shape(where) or ()]
         places = w.values.constant(where, np.array([n % length for n in index], np.int32).reshape(shape))
     w.put(node, "GATHER", [w[name], places], axis=axis % len(dims), batch_dims=0)
+
+
+def _from_the_beginning(w: _TfliteWriter, node: Operation, places: int, axis: int, length: int | None) -> int:
+    """Add places along an axis, those that count from its end turned into such from its beginning."""
+    size = w.values.integer(length) if length is not None else w.picked(node, w.size(node, w[node.inputs[0]]), 0, axis)
+    negative = w.add("LESS", [places, w.values.integer(0)], node, "negative", BOOL)
+    return w.add("SELECT_V2", [negative, w.add("ADD", [places, size], node, "from_end"), places], node, "places", INT)
 
 
 def _gather_by_row(w: _TfliteWriter, node: Operation) -> None:

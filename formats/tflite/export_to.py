@@ -26,6 +26,11 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     return exported(operation_graph(description, weights, TITLE, LACKING))
 
 
+def companions(path: Path) -> Sequence[Path]:
+    """Return none."""
+    return ()
+
+
 def open_file(path: Path) -> FileModel:
     """Return a written model as LiteRT runs it."""
     from rnnconvert.models.runners import FileModel

@@ -73,6 +73,10 @@ class ExportTarget(Protocol):
         """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
         ...
 
+    def companions(self, path: Path) -> Sequence[Path]:
+        """Return the files that a written one needs beside it."""
+        ...
+
     def open_file(self, path: Path) -> FileModel:
         """Return a written model as its framework runs it."""
         ...
@@ -184,7 +188,8 @@ def export_model(
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
-        only_replace(out, force)
+        for path in (out, *writer.companions(out)):
+            only_replace(path, force)
     try:
         model = described_source(source, example, config, axes=axes)
         weights = LayerWeights(model.model, model.description.names)
