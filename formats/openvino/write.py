@@ -24,7 +24,7 @@ _MERGES = {"sum": "ReduceSum", "mul": "ReduceProd", "ave": "ReduceMean"}
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write the two files."""
-    graph = _StackGraph(job)
+    graph = _OpenvinoStack(job)
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
@@ -55,7 +55,7 @@ def write(path: Path, job: Job) -> WriteResult:
     return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
-class _StackGraph(XmlGraph):
+class _OpenvinoStack(XmlGraph):
     """A graph of recurrent layers alone."""
 
     def __init__(self, job: Job) -> None:

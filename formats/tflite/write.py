@@ -26,7 +26,7 @@ _INT = 2
 
 def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
     """Return the root table of a file, what a user should know, and lines of Python that run it."""
-    graph = _StackGraph(job)
+    graph = _TfliteStack(job)
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
@@ -51,7 +51,7 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
     return graph.model.root(), notes, recipe
 
 
-class _StackGraph(GraphTables):
+class _TfliteStack(GraphTables):
     """A graph of recurrent layers alone."""
 
     def __init__(self, job: Job) -> None:
