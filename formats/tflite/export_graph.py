@@ -19,7 +19,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_steps import steps
-from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, WIDE, Values, kind_of
+from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, WIDE, OperatorGraph, kind_of
 from rnnconvert.formats.tflite.flatbuffer_write import Fields
 from rnnconvert.formats.tflite.tables import ModelTables
 from rnnconvert.graphs.program.operations import Operation
@@ -80,7 +80,7 @@ class _TfliteWriter:
     """
 
     def __init__(self, graph: OperationGraph) -> None:
-        self.values = Values(ModelTables(), "main")
+        self.values = OperatorGraph(ModelTables(), "main")
         self.recurrent: list[str] = []
         self._graph, self._scope = graph, graph.scope()
         self._shapes = Shapes(self._scope.program)

@@ -15,7 +15,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.tflite.export_tables import BOOL, INT, Values
+from rnnconvert.formats.tflite.export_tables import BOOL, INT, OperatorGraph
 from rnnconvert.language import outline
 from rnnconvert.language.packing import pack
 
@@ -23,7 +23,7 @@ from rnnconvert.language.packing import pack
 class StepTensor:
     """A value in the graph of a step, with the operators that the equations of cells use."""
 
-    def __init__(self, graph: Values, place: int) -> None:
+    def __init__(self, graph: OperatorGraph, place: int) -> None:
         self.graph, self.place = graph, place
 
     def apply(self, operator: str, *others: StepTensor | float) -> StepTensor:
@@ -59,14 +59,14 @@ class StepTensor:
 class StepMatrix:
     """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here."""
 
-    def __init__(self, graph: Values, place: int) -> None:
+    def __init__(self, graph: OperatorGraph, place: int) -> None:
         self.graph, self.place = graph, place
 
     def __getitem__(self, part: tuple[slice, slice]) -> StepMatrix:
         return StepMatrix(self.graph, _cut(self.graph, self.place, 1, part[1]))
 
 
-def _cut(graph: Values, place: int, axes: int, part: slice) -> int:
+def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
     """Add a part of the last of some axes."""
     begin, end = ([0] * (axes - 1) + [bound or 0] for bound in (part.start, part.stop))
     mask = (1 << (axes - 1)) - 1
@@ -113,7 +113,7 @@ def _clip(low: float, high: float) -> Callable[[StepTensor], StepTensor]:
     return lambda x: x.apply("MAXIMUM", low).apply("MINIMUM", high)
 
 
-class _Cell(Equations):
+class _OperatorCell(Equations):
     """The equations of a direction's cell, on values of a graph."""
 
     def __init__(self, name: str, direction: Direction) -> None:
@@ -128,13 +128,13 @@ class _Cell(Equations):
         )
 
 
-def steps(graph: Values, name: str, direction: Direction, x: int, states: Sequence[int], lengths: int) -> list[int]:
+def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states: Sequence[int], lengths: int) -> list[int]:
     """Add a WHILE over the steps of x (time, batch, in): the outputs (time, batch, units), and the last states (batch, units).
 
     states   the initial ones (batch, units); of a direction without any zeros
     lengths  how many steps of each sequence count, (batch,); -1 where all do
     """
-    cell, kind = _Cell(name, direction), direction.cell.kind
+    cell, kind = _OperatorCell(name, direction), direction.cell.kind
     widths = [direction.output_size, direction.hidden_size][: 2 if kind == "lstm" else 1]
     shape = graph.add("SHAPE", [x], f"{name}/shape", INT, out_type=INT)
     sizes = [_cut(graph, shape, 1, slice(place, place + 1)) for place in range(2)]
@@ -153,8 +153,8 @@ def steps(graph: Values, name: str, direction: Direction, x: int, states: Sequen
     shapes += [(None, width) for width in widths] + [(None,)] * len(counted)
     loop = [graph.integer(0), count, x, every, *first, *counted]
 
-    def inner(word: str) -> tuple[Values, list[int]]:
-        made = Values(graph.model, f"{name}/{word}")
+    def inner(word: str) -> tuple[OperatorGraph, list[int]]:
+        made = OperatorGraph(graph.model, f"{name}/{word}")
         places = [
             made.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(loop, shapes, strict=True))
         ]

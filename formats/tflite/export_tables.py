@@ -54,7 +54,7 @@ def kind_of(dtype: np.dtype[Any]) -> int:
     return {"f": FLOAT, "V": FLOAT, "b": BOOL}.get(dtype.kind, INT)
 
 
-class Values(GraphTables):
+class OperatorGraph(GraphTables):
     """A graph whose values are told apart by their places."""
 
     def __init__(self, model: ModelTables, name: str) -> None:
