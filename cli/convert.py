@@ -217,14 +217,18 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
 
 @contextmanager
 def _offering_code(source: str, wish: Wish, target: str) -> Iterator[None]:
-    """Add to a refusal what `scaffold` makes of the whole model."""
+    """Add to a refusal what `export` and `scaffold` make of the whole model."""
     try:
         yield
     except RefusedError as error:
-        from rnnconvert.cli.whole_model import offers
+        from rnnconvert.cli.whole_model import exported, offers
         from rnnconvert.files import detect
 
-        error.also(*offers(error, source, wish.format or detect.target(Path(target)).NAME))
+        target_format = wish.format or detect.target(Path(target)).NAME
+        if STREAM not in (source, target) and (offer := exported(source, target, target_format, force=False)):
+            what, command = offer
+            error.also(f"To write {what}, with this layer: {command}")
+        error.also(*offers(error, source, target_format))
         raise
 
 

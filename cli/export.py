@@ -16,13 +16,15 @@ Examples:
   rnnconvert export model.h5 model.onnx --verify
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
+  rnnconvert export model.keras model.tflite --verify
+  rnnconvert export model.keras model.xml
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
   rnnconvert export weights.pt amp.nam --chain "lstm fc"
 
-In ONNX each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an
-equivalent is refused by name, and nothing is written. The words of --chain are the layers' names, activations (relu, tanh ...),
-last for the last step of what stands before it, and skip for the sum with the input.
+A target is for any batch and length. In .onnx and .xml each recurrent layer is one operation, in .tflite a loop. A layer or setting
+without an equivalent is refused by name, and nothing is written. The words of --chain are the layers' names, activations (relu, tanh
+...), last for the last step of what stands before it, and skip for the sum with the input.
 """
 
 

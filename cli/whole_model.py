@@ -31,8 +31,10 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
     return (f"To write the whole model as {title} code, which computes this layer, too: {command}",)
 
 
-def exported(source: str, target: str, target_format: str) -> tuple[str, Command] | None:
-    """Return the command that writes the whole model of a file in place of its recurrent layers alone, and what it does.
+def exported(source: str, target: str, target_format: str, force: bool = True) -> tuple[str, Command] | None:
+    """Return the command that writes the whole model of a file, not its recurrent layers alone, and what it does.
+
+    force  whether a file of the name is there by then
 
     Of weights alone it states the only order of the layers that fits. None where the command would refuse.
     """
@@ -45,6 +47,7 @@ def exported(source: str, target: str, target_format: str) -> tuple[str, Command
         return None
     from rnnconvert.scaffolding.export import export_model
 
+    replacing = {"force": True} if force else {}
     to = {} if target_format == detect.target(Path(target)).NAME else {"to": target_format}
     try:
         export_model(source, target, format=target_format, dry_run=True)
@@ -53,7 +56,7 @@ def exported(source: str, target: str, target_format: str) -> tuple[str, Command
         if not order:
             return None
         what = "the whole model, once the functions between its layers are added to these words"
-        return what, Command("export", source, target, chain=order, **to, force=True)
+        return what, Command("export", source, target, chain=order, **to, **replacing)
     except RnnConvertError:
         return None
-    return "the whole model", Command("export", source, target, **to, force=True)
+    return "the whole model", Command("export", source, target, **to, **replacing)

@@ -161,7 +161,7 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     result = call("export", tmp_path / "a.keras", tmp_path / "a.onnx", "--verify", "--force", "--json")
     assert json.loads(result.stdout)["proof"].startswith("equal")
     assert call("export", tmp_path / "a.keras", tmp_path / "b.onnx", "--verify", "--dry-run").exit_code == 2
-    from rnnconvert.formats.onnx.target import model as whole_onnx
+    from rnnconvert.formats.onnx import export_graph as whole_onnx
 
     written = whole_onnx.write
 

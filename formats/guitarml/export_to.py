@@ -5,14 +5,11 @@ Source: Alec-Wright/CoreAudioML networks.py, SimpleRNN (forward, save_model), an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.core.verdict import Limit
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -44,8 +41,3 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     state = {f"rec.{name}": array for name, array in arrays.items()}
     state |= {f"lin.{part}": head.parts[part] for part in ("weight", "bias")}
     return StreamFile(chain, {"model_data": about, "state_dict": state})
-
-
-def limits(path: Path) -> Sequence[Limit]:
-    """Return nothing: what a file computes in numpy is bounded as in the plug-ins."""
-    return ()

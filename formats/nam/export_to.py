@@ -5,8 +5,6 @@ Source: NeuralAmpModelerCore, NAM/lstm.cpp: LSTM::LSTM for the order of the weig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +13,6 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.core.verdict import Limit
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -40,8 +37,3 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     numbers = np.concatenate([np.asarray(head.parts[part]).reshape(-1) for part in ("weight", "bias")])
     notes = ["the file states no sample_rate: add that of the recordings that the model was trained on, if the plug-in asks for it"]
     return StreamFile(chain, document_of(lstm, numbers, head.units), notes)
-
-
-def limits(path: Path) -> Sequence[Limit]:
-    """Return nothing: what a file computes in numpy is bounded as in the plug-in."""
-    return ()

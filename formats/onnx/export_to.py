@@ -18,10 +18,11 @@ SUFFIXES = (".onnx",)
 
 
 def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
-    """Return a model as an ONNX graph: see formats/onnx/target/model.py."""
-    from rnnconvert.formats.onnx.target.model import exported
+    """Return a model as an ONNX graph: see formats/onnx/export_graph.py."""
+    from rnnconvert.formats.onnx.export_graph import exported
+    from rnnconvert.scaffolding.graph.model import operation_graph
 
-    return exported(description, weights)
+    return exported(operation_graph(description, weights, TITLE))
 
 
 def limits(path: Path) -> Sequence[Limit]:

@@ -14,6 +14,7 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
 from rnnconvert.formats.openvino import write as writing
+from rnnconvert.formats.openvino import xml_graph
 from rnnconvert.formats.openvino.graph import GraphOperation, calls
 from rnnconvert.formats.openvino.operation import KINDS, NAME, OperationLayer
 from rnnconvert.language import registry
@@ -95,7 +96,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-companions = writing.companions
+companions = xml_graph.companions
 
 
 def write(path: Path, job: Job) -> WriteResult:

@@ -7,7 +7,6 @@ src/aidadsp-plugin.cpp, loadModelFromStream and applyModel, and model_variant.hp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.core.verdict import Limit
     from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
@@ -53,11 +51,6 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
             "RTNeural's parseJson loads this file, too"
         )
     return StreamFile(chain, {**document, **around}, notes)
-
-
-def limits(path: Path) -> Sequence[Limit]:
-    """Return nothing: what a file computes in numpy is bounded as in RTNeural."""
-    return ()
 
 
 def _loads_in_aida(chain: LayerChain) -> bool:

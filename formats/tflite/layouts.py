@@ -12,7 +12,7 @@ SYSTEM = System(
     "the operators of every release; files are written for ai-edge-litert 1 and 2, and TensorFlow Lite 2",
     "executed: LiteRT 2.3.0 on the CPU",
     (
-        "a GRU has no operator of its own, and is refused: convert it to ONNX",
+        "a GRU has no operator of its own: convert refuses it, and export writes the whole model, with a loop for each recurrent layer",
         "a layer keeps its state from call to call, unlike elsewhere: call reset_all_variables() where a sequence begins",
         "files are written for one sequence at a time, with an input (time, 1, width) that resize_tensor_input gives its number of steps",
         "weights in int8, int16 or float16 are read as the float32 numbers that they stand for, with a warning: the integer kernels also "

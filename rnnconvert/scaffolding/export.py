@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -75,7 +75,14 @@ class InOtherAxes(Protocol):
 
 
 class ExportTarget(Protocol):
-    """A room's module `export_to`: descriptions with their weights as files."""
+    """A room's module `export_to`: descriptions with their weights as files.
+
+    It may have
+
+        companions(path)  the files that a written one needs beside it
+        open_file(path)   a written model as its framework runs it, where the room runs no whole models otherwise
+        limits(path)      what runs on drawn inputs do not show of a written file
+    """
 
     NAME: str
     TITLE: str
@@ -85,9 +92,20 @@ class ExportTarget(Protocol):
         """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
         ...
 
-    def limits(self, path: Path) -> Sequence[Limit]:
-        """Return what runs on drawn inputs do not show of a written file."""
-        ...
+
+def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
+    companions: Callable[[Path], Sequence[Path]] | None = getattr(writer, "companions", None)
+    return companions(path) if companions else ()
+
+
+def _opened(writer: ExportTarget, path: Path) -> FileModel:
+    opening: Callable[[Path], FileModel] = getattr(writer, "open_file", None) or runners()[writer.NAME].open_file
+    return opening(path)
+
+
+def _limits(writer: ExportTarget, path: Path) -> tuple[Limit, ...]:
+    limits: Callable[[Path], Sequence[Limit]] | None = getattr(writer, "limits", None)
+    return tuple(limits(path)) if limits else ()
 
 
 @dataclass(frozen=True)
@@ -195,7 +213,8 @@ def export_model(
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
-        only_replace(out, force)
+        for path in (out, *_companions(writer, out)):
+            only_replace(path, force)
     try:
         model = described_source(source, example, config, axes=axes, chain=chain)
     except UnstatedOrderError as error:
@@ -258,8 +277,8 @@ def _proved(
     comparisons: list[WholeModels] = []
 
     def prove(written: Path) -> None:
-        limits = tuple(writer.limits(written))
-        opened: Any = runners()[writer.NAME].open_file(written)
+        limits = _limits(writer, written)
+        opened: Any = _opened(writer, written)
         if isinstance(graph, InOtherAxes):
             opened = graph.opened(opened)
         for proof in proofs(model.description, opened, model.open(), [], user_inputs):

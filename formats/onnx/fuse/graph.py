@@ -13,9 +13,9 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
-from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.recognition.recognised import Mask, ReadSequence, RecognisedLayer

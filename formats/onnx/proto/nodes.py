@@ -1,8 +1,8 @@
-"""Nodes and numbers of a graph that is being written."""
+"""Nodes and numbers of an ONNX graph that is being written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,55 +11,36 @@ from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.graphs.program.building import GraphBuilder
+from rnnconvert.graphs.program.operations import StoredNumbers
 
 
-class ProtoNodes:
-    """Nodes under construction.
-
-    nodes   in their order
-    arrays  their stored numbers by name
-    """
+class ProtoNodes(GraphBuilder):
+    """Nodes under construction, in their order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.nodes: list[onnx.NodeProto] = []
-        self.arrays: dict[str, Array | Pieced] = {}
-
-    def name(self, wanted: str) -> str:
-        """Return the name of a new value or node."""
-        return wanted
 
     def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attributes: Any) -> None:
-        """Add a node of any number of outputs."""
-        self.nodes.append(helper.make_node(operator, inputs, outputs, name, **attributes))
-
-    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
-        """Add a node with one output; return that."""
-        name = self.name(wanted)
-        self.node(operator, inputs, [name], name, **attributes)
-        return name
-
-    def constant(self, wanted: str, array: Array | Pieced) -> str:
-        """Add stored numbers; return their name."""
-        name = self.name(wanted)
-        self.arrays[name] = array
-        return name
-
-    def shared(self, wanted: str, array: Array) -> str:
-        """Return the name of numbers that are stored once, however often they are needed."""
-        self.arrays.setdefault(wanted, array)
-        return wanted
-
-    def integers(self, *values: int) -> str:
-        """Return a list of whole numbers."""
-        return self.shared("integers_" + "_".join(map(str, values)).replace("-", "m"), np.array(values, np.int64))
-
-    def zero(self) -> str:
-        """Return the number zero."""
-        return self.shared("zero", np.zeros((), np.float32))
+        self.nodes.append(proto_node(operator, inputs, outputs, name, attributes))
 
     def initializers(self) -> list[onnx.TensorProto]:
         """Return the stored numbers without their contents: their names, shapes and types."""
         return [initializer(name, array) for name, array in self.arrays.items()]
+
+
+def proto_node(operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, attributes: Mapping[str, Any]) -> onnx.NodeProto:
+    """Return a node, with the numbers of element types and tensors for those of numpy."""
+    return helper.make_node(operator, inputs, outputs, name, **{key: _attribute(value) for key, value in attributes.items()})
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return code_of(value)
+    if isinstance(value, StoredNumbers):
+        return onnx.numpy_helper.from_array(np.asarray(value.numbers))
+    return value
 
 
 def initializer(name: str, array: Array | Pieced) -> onnx.TensorProto:

@@ -110,6 +110,12 @@ class ShapeRule:
         # An index of unknown shape is the number of a step, as loops have it.
         return [*data[:axis], *(at or []), *data[axis % len(data) + 1 :]] if data else None
 
+    def gather_nd(self) -> Dims | None:
+        data, at = self.input_dims(0), self.input_dims(1)
+        if data is None or not at or at[-1] is None:
+            return None
+        return [*at[:-1], *data[self.number("batch_dims", 0) + at[-1] :]]
+
     def slice(self) -> Dims | None:
         dims = self.input_dims(0)
         starts, ends, steps = (
@@ -272,7 +278,7 @@ _RULES: Mapping[str, Callable[[ShapeRule], Dims | None]] = {
     "Transpose": ShapeRule.transpose, "Squeeze": ShapeRule.squeeze, "Unsqueeze": ShapeRule.unsqueeze, "Reshape": ShapeRule.reshape,
     "Gather": ShapeRule.gather, "Slice": ShapeRule.slice, "Split": ShapeRule.split, "Concat": ShapeRule.concat, "MatMul": ShapeRule.mat_mul,
     "Gemm": ShapeRule.gemm, "Einsum": ShapeRule.einsum, "ConstantOfShape": ShapeRule.filled, "Expand": ShapeRule.expand,
-    "Shape": ShapeRule.shape,
+    "Shape": ShapeRule.shape, "GatherND": ShapeRule.gather_nd, "Range": lambda rule: [None],
     "Tile": ShapeRule.tile,
     "Conv": ShapeRule.convolved, "MaxPool": ShapeRule.convolved, "AveragePool": ShapeRule.convolved,
     **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), ShapeRule.reduced),

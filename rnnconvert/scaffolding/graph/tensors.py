@@ -1,4 +1,4 @@
-"""Operators on tensors as ONNX nodes: what moves, joins and counts, and what models have between their layers.
+"""Operators on tensors as basic operations: what moves, joins and counts, and what models have between their layers.
 
 Source: onnx/docs/Operators.md.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
-from rnnconvert.formats.onnx.target.layers import unit
-from rnnconvert.formats.onnx.target.recurrent import flipped
 from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding.graph.layers import unit
+from rnnconvert.scaffolding.graph.recurrent import flipped
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 from rnnconvert.scaffolding.operators import axis_of, same_lengths
 from rnnconvert.scaffolding.spelling import letters
 
@@ -64,13 +63,13 @@ def _elementwise(g: GraphWriter, node: Node) -> None:
     elif operation in _COMPOSED:
         g.give(node.y, _COMPOSED[operation](g, label, names, np.dtype(dtype).kind in "iu"))
     else:
-        raise g.refused(node, f"the operator {operation!r}", "no ONNX operator is known for it")
+        raise g.refused(node, f"the operator {operation!r}", g.unknown)
 
 
 def _ones(g: GraphWriter, label: str, names: Sequence[str]) -> str:
     """Add the number 1 for each number of a tensor."""
     shape = g.add("Shape", [names[0]], f"{label}/size")
-    return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 1, [1], [1.0]))
+    return g.add("ConstantOfShape", [shape], label, value=np.ones(1, np.float32))
 
 
 def _remainder(g: GraphWriter, label: str, names: Sequence[str], integers: bool) -> str:
@@ -140,7 +139,7 @@ def _some(g: GraphWriter, label: str, x: str, axes: Sequence[int], keep: bool, o
 
 
 def _filled(g: GraphWriter, label: str, shape: str, truth: bool) -> str:
-    return g.add("ConstantOfShape", [shape], label, value=helper.make_tensor("", 9, [1], [truth]))
+    return g.add("ConstantOfShape", [shape], label, value=np.array([truth]))
 
 
 def _mask(g: GraphWriter, node: Node) -> None:
@@ -173,7 +172,7 @@ def _truth(g: GraphWriter, node: Node, operation: str, label: str) -> str:
         steps = g.add("Range", [bounds[0], count, bounds[1]], f"{label}/range")
         wide = g.add("Unsqueeze", [g.typed(node.x, "int64"), g.integers(1)], f"{label}/wide")
         return g.add("Less", [steps, wide], label)
-    raise g.refused(node, f"a mask by {operation!r}", "no ONNX operator is known for it")
+    raise g.refused(node, f"a mask by {operation!r}", g.unknown)
 
 
 def _where(g: GraphWriter, node: Node) -> None:
@@ -295,7 +294,7 @@ def _reduce(g: GraphWriter, node: Node) -> None:
     elif operation in _REDUCED:
         g.put(node, _REDUCED[operation], [g.typed(node.x, node.y.dtype)], axes=axes, keepdims=keep)
     else:
-        raise g.refused(node, f"a reduction by {operation!r}", "no ONNX operator is known for it")
+        raise g.refused(node, f"a reduction by {operation!r}", g.unknown)
 
 
 def _arg(g: GraphWriter, node: Node) -> None:
@@ -349,7 +348,7 @@ def _constant(g: GraphWriter, node: Node) -> None:
 
 def _full(g: GraphWriter, node: Node) -> None:
     dtype, label = np.dtype(node.y.dtype), g.label(node)
-    number = helper.make_tensor("", helper.np_dtype_to_tensor_dtype(dtype), [1], np.array([node["number"]], dtype))
+    number = np.array([node["number"]], dtype)
     g.put(node, "ConstantOfShape", [g.lengths(node, node["lengths"], label)], value=number)
 
 

@@ -1,4 +1,4 @@
-"""Layers over space and time as ONNX nodes, whose channels are behind the batch; those of a source may be at the end.
+"""Layers over space and time as basic operations, whose channels are behind the batch; those of a source may be at the end.
 
 Sources: onnx/docs/Operators.md; keras 3.15 keras/src/backend/common/backend_utils.py (what a transposed convolution pads).
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.scaffolding.channels import inverse, to_end
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 from rnnconvert.scaffolding.windows import reached
 
 
@@ -36,7 +36,7 @@ def _pads(node: Node, reach: Sequence[int]) -> dict[str, Any]:
 
 
 def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Return pads as ONNX has them: those at the beginning of each axis, then those at the end."""
+    """Return pads as the operations have them: those at the beginning of each axis, then those at the end."""
     return [*(low for low, _ in pairs), *(high for _, high in pairs)]
 
 

@@ -1,6 +1,6 @@
-"""What a model checks of its inputs, as ONNX nodes: for other lengths the graph stops with an error that names the condition.
+"""What a model checks of its inputs, as basic operations: for other lengths the graph stops with an error that names the condition.
 
-ONNX has no operator that raises an error. A Gather from a list of one number does, where its index is beyond it.
+No operation raises an error. A Reshape of one number into a list of two does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from rnnconvert.formats.onnx.target.graph import GraphWriter
 from rnnconvert.scaffolding.description import RANK, Check, Value
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 _FIXED = re.compile(r"\{0\} == (\d+)")
 _COMPARED = {ast.Eq: "Equal", ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual"}
@@ -36,8 +36,9 @@ def fulfilled(g: GraphWriter, checks: Sequence[Check], inputs: Sequence[Value], 
         program = _Condition(g, lengths, condition)
         tree = ast.parse(check.text.format(*(f"length_{number}" for number in range(len(lengths)))), mode="eval").body
         holds = g.folded("And", [program.computed(tree), *program.divisible], condition)
-        index = g.cast(g.add("Not", [holds], condition), "int64", condition)
-        ones.append(g.add("Unsqueeze", [g.add("Gather", [g.integers(1), index], f"expected {condition}"), g.integers(0)], condition))
+        beyond = g.cast(g.add("Not", [holds], condition), "int64", condition)
+        size = g.add("Unsqueeze", [g.add("Add", [beyond, g.index(1)], condition), g.integers(0)], condition)
+        ones.append(g.add("Reshape", [g.integers(1), size], f"expected {condition}"))
     return g.folded("Mul", ones, "fulfilled") if ones else ""
 
 

@@ -1,4 +1,4 @@
-"""Nodes by which a recurrent operator, which knows lengths alone, skips any steps of its sequences.
+"""Operations by which a recurrent operator, which knows lengths alone, skips any steps of its sequences.
 
 The steps that count are moved to the front, the operator runs over as many of them as there are, and each step takes the output of
 the last one that counted.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
-from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
+from rnnconvert.graphs.program.building import GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,16 @@ class CountedSteps:
     count: str
     order: str
 
-    def front(self, build: ProtoNodes, name: str, x: str) -> str:
+    def front(self, build: GraphBuilder, name: str, x: str) -> str:
         """Add a tensor with the steps that count in front."""
         return _gather(build, f"{name}/front", x, self.order)
 
-    def lengths(self, build: ProtoNodes, name: str) -> str:
+    def lengths(self, build: GraphBuilder, name: str) -> str:
         """Add how many steps the operator runs; a sequence without any runs one, which nothing reads."""
         counted = build.add("Max", [self.count, build.integers(1)], f"{name}/steps")
-        return build.add("Cast", [counted], f"{name}/lengths", to=onnx.TensorProto.INT32)
+        return build.add("Cast", [counted], f"{name}/lengths", to=np.dtype(np.int32))
 
-    def spread(self, build: ProtoNodes, name: str, every: str, backwards: bool, zero: bool, first: str = "") -> str:
+    def spread(self, build: GraphBuilder, name: str, every: str, backwards: bool, zero: bool, first: str = "") -> str:
         """Add the output at each step: its own where it counts, else zeros, or that of the step that counted before it.
 
         backwards  whether the layer reads from the end, so that what comes before lies behind
@@ -59,12 +58,12 @@ class CountedSteps:
         wide = build.add("Unsqueeze", [self.mask if zero else there, build.integers(2)], f"{name}/wide")
         return build.add("Where", [wide, _gather(build, f"{name}/spread", every, place), first or build.zero()], f"{name}/every")
 
-    def ended(self, build: ProtoNodes, name: str, state: str, other: str) -> str:
+    def ended(self, build: GraphBuilder, name: str, state: str, other: str) -> str:
         """Add a state after the last step: another one for a sequence without any that counts."""
         any_ = build.add("Greater", [self.count, build.integers(0)], f"{name}/any")
         return build.add("Where", [build.add("Unsqueeze", [any_, build.integers(1)], f"{name}/some"), state, other], f"{name}/ended")
 
-    def last(self, build: ProtoNodes, name: str, state: str, backwards: bool, zero: bool) -> str:
+    def last(self, build: GraphBuilder, name: str, state: str, backwards: bool, zero: bool) -> str:
         """Add the output at the step that is read last."""
         if not zero:
             return self.ended(build, name, state, build.zero())
@@ -75,18 +74,18 @@ class CountedSteps:
         )
 
 
-def _gather(build: ProtoNodes, name: str, x: str, places: str) -> str:
+def _gather(build: GraphBuilder, name: str, x: str, places: str) -> str:
     """Add the steps of a tensor at some places, of each sequence its own."""
     return build.add("GatherND", [x, build.add("Unsqueeze", [places, build.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1)
 
 
-def steps(build: ProtoNodes, mask: str, name: str) -> CountedSteps:
+def steps(build: GraphBuilder, mask: str, name: str) -> CountedSteps:
     """Add what a recurrent layer needs of a mask, truths (batch, time).
 
     name  what the names of its values begin with
     """
     unit = build.integers(1)
-    numbers = build.add("Cast", [mask], f"{name}/numbers", to=onnx.TensorProto.INT64)
+    numbers = build.add("Cast", [mask], f"{name}/numbers", to=np.dtype(np.int64))
     running = build.add("CumSum", [numbers, build.constant(f"{name}/axis", np.array(1, np.int64))], f"{name}/running")
     count = build.add("ReduceSum", [numbers, unit], f"{name}/count", keepdims=0)
     size = build.add("Shape", [mask], f"{name}/size")

@@ -1,4 +1,4 @@
-"""Recurrent layers as ONNX nodes RNN, GRU and LSTM: one for each layer, or for each direction where both differ.
+"""Recurrent layers as operations RNN, GRU and LSTM: one for each layer, or for each direction where both differ.
 
 Source: onnx/docs/Operators.md, RNN, GRU and LSTM.
 """
@@ -12,21 +12,18 @@ import numpy as np
 
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.onnx.graph import attributes
-from rnnconvert.formats.onnx.masked_steps import CountedSteps
-from rnnconvert.formats.onnx.target.graph import GraphWriter
-from rnnconvert.language import registry
-from rnnconvert.language.packing import pack
-from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.graphs.program.masked_steps import CountedSteps
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.directions import WAYS, unlike
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 
-_OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
+OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
+"""The operations by the kind of their cells; what they compute is their attribute `stack`, since no input of theirs is a weight."""
 
 
 @dataclass(frozen=True)
 class _NodeOutputs:
-    """What one ONNX node gives.
+    """What one operation gives.
 
     every    its outputs (time, directions, batch, units)
     ends     its last states (directions, batch, units)
@@ -91,34 +88,23 @@ def _bare(direction: Direction, reverse: bool) -> Direction:
 def _run(
     g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]
 ) -> _NodeOutputs:
-    """Add the ONNX node of some directions.
+    """Add the operation of some directions, which has the inputs of ONNX's but for the weights.
 
     states  h, and c of an LSTM, for each direction; none for zeros
     """
-    fitted = fit_to_layout(Recurrent(label, (Layer(tuple(directions)),)), registry.layouts_of("onnx"))
-    single, packed = fitted.stack, pack(fitted.layout, fitted.stack)
-    kind, x = single.cell.kind, g(node.x)
+    kind, x = directions[0].cell.kind, g(node.x)
     read = x if counting is None else counting.front(g, label, x)
-    inputs = [g.transposed(read, [1, 0, 2], f"{label}/in")]
-    inputs += [g.constant(f"{label}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
-    inputs.append("" if counting is None else counting.lengths(g, label))
+    lengths = "" if counting is None else counting.lengths(g, label)
+    inputs = [g.transposed(read, [1, 0, 2], f"{label}/in"), "", "", "", lengths]
     per = 2 if kind == "lstm" else 1
     for word in range(per):
         initial = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
         inputs.append("" if not initial else initial[0] if len(initial) == 1 else g.add("Concat", initial, f"{label}/initials", axis=0))
-    if "P" in packed:
-        inputs += [*[""] * (7 - len(inputs)), g.constant(f"{label}/P", packed["P"])]
-    while inputs[-1] == "":
-        inputs.pop()
     name = g.name(label)
     outputs = [g.name(f"{name}/{word}") for word in ("Y", "Y_h", "Y_c")[: 1 + per]]
-    settings = attributes(single)
-    g.node(_OPERATORS[kind], inputs, outputs, name, **settings)
-    if "Softplus" in settings.get("activations", ()):
-        g.notes.append(
-            f"{name}: onnxruntime's {_OPERATORS[kind]} gives infinity for Softplus of numbers beyond 88, where the value is finite"
-        )
-    g.recurrent.append(f"{name} ({_OPERATORS[kind]} {single.input_size} -> {single.hidden_size})")
+    stack = Recurrent(name, (Layer(tuple(directions)),))
+    way = "bidirectional" if len(directions) == 2 else "reverse" if directions[0].reverse else "forward"
+    g.node(OPERATORS[kind], inputs, outputs, name, stack=stack, hidden_size=directions[0].output_size, direction=way)
     return _NodeOutputs(outputs[0], outputs[1:])
 
 

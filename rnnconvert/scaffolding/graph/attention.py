@@ -1,13 +1,13 @@
-"""Attention as ONNX nodes. What each form computes: keras 3.15 keras/src/layers/attention."""
+"""Attention as basic operations. What each form computes: keras 3.15 keras/src/layers/attention."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
-from rnnconvert.formats.onnx.target.layers import product
 from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding.graph.layers import product
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 
 _FAR = 1e9
 """What scores of steps that are not seen are lowered by."""

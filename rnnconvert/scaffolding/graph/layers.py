@@ -1,4 +1,4 @@
-"""Dense layers, embeddings, functions and norms as ONNX nodes. Source: onnx/docs/Operators.md."""
+"""Dense layers, embeddings, functions and norms as basic operations. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.target.graph import GraphWriter, Rule
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.graph.composed import centred
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 
 
 def _dense(g: GraphWriter, node: Node) -> None:
@@ -52,13 +53,7 @@ def _activation(g: GraphWriter, node: Node) -> None:
     elif name in _COMPOSED:
         g.give(node.y, _COMPOSED[name](g, node, x, label))
     else:
-        raise g.refused(node, f"the activation {name!r}", "no ONNX operator is known for it")
-
-
-def _gelu(g: GraphWriter, node: Node, x: str, label: str) -> str:
-    error = g.add("Erf", [g.add("Div", [x, g.number(math.sqrt(2))], f"{label}/scaled")], f"{label}/erf")
-    share = g.add("Mul", [g.add("Add", [error, g.number(1)], f"{label}/sum"), g.number(0.5)], f"{label}/share")
-    return g.add("Mul", [x, share], label)
+        raise g.refused(node, f"the activation {name!r}", g.unknown)
 
 
 def _gelu_tanh(g: GraphWriter, node: Node, x: str, label: str) -> str:
@@ -88,7 +83,7 @@ def _bounded_relu(g: GraphWriter, node: Node, x: str, label: str) -> str:
 
 _COMPOSED: Mapping[str, Callable[[GraphWriter, Node, str, str], str]] = {
     "silu": lambda g, node, x, label: g.add("Mul", [x, g.add("Sigmoid", [x], f"{label}/sigmoid")], label),
-    "gelu": _gelu,
+    "gelu": lambda g, node, x, label: g.add("Gelu", [x], label),
     "gelu_tanh": _gelu_tanh,
     "mish": _mish,
     "relu6": lambda g, node, x, label: g.add("Clip", [x, g.number(0), g.number(6)], label),
@@ -158,19 +153,11 @@ def _rms_norm(g: GraphWriter, node: Node) -> None:
     g.give(node.y, _scaled(g, label, output, parts, node["sizes"]))
 
 
-def normal(g: GraphWriter, label: str, x: str, axes: Sequence[int], epsilon: float) -> str:
-    """Add a tensor with the mean zero and the variance one over some axes."""
-    centred = g.add("Sub", [x, g.add("ReduceMean", [x], f"{label}/mean", axes=list(axes), keepdims=1)], f"{label}/centred")
-    square = g.add("Mul", [centred, centred], f"{label}/square")
-    variance = g.add("ReduceMean", [square], f"{label}/variance", axes=list(axes), keepdims=1)
-    return g.add("Mul", [centred, _inverse_root(g, label, variance, epsilon)], f"{label}/normal")
-
-
 def _group_norm(g: GraphWriter, node: Node) -> None:
     """Add a norm over groups of channels, which are at the end."""
     label, groups, size = g.label(node), node["groups"], node["size"]
     parted = g.add("Reshape", [g(node.x), g.integers(0, -1, groups, size // groups)], f"{label}/groups")
-    output = normal(g, label, parted, [1, 3], node["epsilon"])
+    output = centred(g, parted, [1, 3], node["epsilon"], label)
     output = g.add("Reshape", [output, g.shape_of(node.x)], f"{label}/together")
     parts = g.parts(node, "group_norm") if node["scale"] or node["shift"] else {}
     g.give(node.y, _scaled(g, label, output, parts, [-1]))
@@ -180,7 +167,7 @@ def _group_norm_first(g: GraphWriter, node: Node) -> None:
     """Add a norm over groups of channels, which are behind the batch."""
     label, groups = g.label(node), node["groups"]
     parted = g.add("Reshape", [g(node.x), g.integers(0, groups, -1)], f"{label}/groups")
-    output = g.add("Reshape", [normal(g, label, parted, [2], node["epsilon"]), g.shape_of(node.x)], f"{label}/together")
+    output = g.add("Reshape", [centred(g, parted, [2], node["epsilon"], label), g.shape_of(node.x)], f"{label}/together")
     g.give(node.y, _scaled(g, label, output, g.parts(node, "group_norm"), _spread(node, 1)))
 
 

@@ -1,49 +1,47 @@
-"""A described model on its way into an ONNX graph: its tensors, its weights, and lengths that a run decides.
+"""A described model on its way into a graph of basic operations: its tensors, its weights, and lengths that a run decides.
 
-A tensor keeps the axes that it has in the description; what ONNX wants otherwise is transposed around the node.
+The operations are the common ones of rnnconvert/graphs/program, as ONNX has them in its operator set 17. A tensor keeps the axes that it
+has in the description; what an operation wants otherwise is transposed around it.
 Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
-from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
+from rnnconvert.graphs.program.building import OperationBuilder
+from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
+from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.weights import LayerWeights
 
-OPSET = 17
-"""With LayerNormalization; a runtime from 2022 on takes it."""
 Rule = Callable[["GraphWriter", Node], None]
-"""Adds the ONNX nodes that a node of a description is."""
+"""Adds the operations that a node of a description is."""
 
 
-class GraphWriter(ProtoNodes):
-    """An ONNX graph under construction.
+class GraphWriter(OperationBuilder):
+    """A graph under construction.
 
-    recurrent  its recurrent nodes, in words
-    notes      what a reader of the graph should know
-    weights    the weights of the layers
-    scope      the model whose nodes are being added: the outermost, or one in it
+    title    the framework that it is for, as a refusal names it
+    weights  the weights of the layers
+    values   the tensors of the description that its values are, by name
+    scope    the model whose nodes are being added: the outermost, or one in it
     """
 
-    TITLE = "ONNX"
-
-    def __init__(self, weights: LayerWeights) -> None:
+    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str]) -> None:
         super().__init__()
+        self.title = title
+        self._lacking = lacking
         self.weights = weights
-        self.recurrent: list[str] = []
-        self.notes: list[str] = []
         self.scope = DescribedModel("")
         self._prefix = ""
+        self.values: dict[str, Value] = {}
         self._names: dict[int, str] = {}
         self._joined: set[int] = set()
         self._reserved: set[str] = set()
@@ -72,6 +70,7 @@ class GraphWriter(ProtoNodes):
     def give(self, value: Value, name: str) -> None:
         """Let a tensor of the description be a value of the graph."""
         self._names[id(value)] = name
+        self.values.setdefault(name, value)
 
     def label(self, node: Node) -> str:
         """Return what the names of a node's values begin with: its layer's path, or what it gives."""
@@ -90,7 +89,7 @@ class GraphWriter(ProtoNodes):
                 raise node["error"]
             rule = rules.get(node.kind)
             if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", "no ONNX operator is known for it")
+                raise self.refused(node, f"a layer of kind {node.kind!r}", self.unknown)
             rule(self, node)
         self.scope, self._prefix = outer, before
 
@@ -98,10 +97,15 @@ class GraphWriter(ProtoNodes):
         """Let the nodes that were just added do the work of another node, too."""
         self._joined.add(id(following))
 
+    @property
+    def unknown(self) -> str:
+        """Why something is refused that nothing here writes in basic operations."""
+        return f"no operator of {self.title} is known for it"
+
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
-        return RefusedError(feature, self.TITLE, reason, remedy, layer)
+        return RefusedError(feature, self.title, reason, remedy, layer)
 
     def path(self, node: Node) -> str:
         """Return the path in the source of a node's layer."""
@@ -113,8 +117,13 @@ class GraphWriter(ProtoNodes):
 
     # Nodes
 
+    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
+        if operator in self._lacking:
+            return COMPOSED[operator](self, inputs, wanted, attributes)
+        return super().add(operator, inputs, wanted, **attributes)
+
     def put(self, node: Node, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """Add the ONNX node that gives what a node of the description gives."""
+        """Add the operation that gives what a node of the description gives."""
         self.give(node.y, self.add(operator, inputs, self.label(node), **attributes))
 
     def transposed(self, value: str, order: Sequence[int], wanted: str) -> str:
@@ -137,7 +146,7 @@ class GraphWriter(ProtoNodes):
 
     def cast(self, name: str, dtype: str, wanted: str) -> str:
         """Add a Cast to an element type."""
-        return self.add("Cast", [name], f"{wanted}/{dtype}", to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return self.add("Cast", [name], f"{wanted}/{dtype}", to=np.dtype(dtype))
 
     def typed(self, value: Value, dtype: str) -> str:
         """Return a tensor in an element type."""
@@ -223,14 +232,3 @@ class GraphWriter(ProtoNodes):
             wanted[opened[0]] = -1
         label = self.label(node)
         self.put(node, "Reshape", [self(node.x), self.lengths(node, tuple(wanted), label)])
-
-    def prune(self, outputs: Sequence[str]) -> None:
-        """Drop the nodes and numbers on which no output depends."""
-        read = set(outputs)
-        needed = []
-        for node in reversed(self.nodes):
-            if read.intersection(node.output):
-                needed.append(node)
-                read.update(node.input)
-        self.nodes = needed[::-1]
-        self.arrays = {name: array for name, array in self.arrays.items() if name in read}

@@ -1,1 +1,0 @@
-"""Described models as ONNX graphs."""

@@ -1,0 +1,466 @@
+"""A graph of basic operations as a model of OpenVINO's IR: one rule for each operation that is not its namesake.
+
+Source: docs/articles_en/documentation/openvino-ir-format/operation-sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, code_of
+from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
+
+LACKING = ("Celu", "LeakyRelu", "PRelu", "Reciprocal", "InstanceNormalization", "LayerNormalization", "Trilu", "Clip")
+"""The operations that are composed of others: OpenVINO has none, or one that spreads its numbers otherwise."""
+
+
+@dataclass(frozen=True)
+class OpenvinoExport:
+    """A model in the IR; what it reads and gives, its recurrent operations, and notes, in words."""
+
+    graph: XmlGraph
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: int
+    recurrent: Sequence[str]
+    notes: Sequence[str]
+    size: int
+
+    def write(self, path: Path) -> None:
+        """Write the two files; large numbers stream into the second."""
+        self.graph.write(path)
+
+
+def exported(graph: OperationGraph) -> OpenvinoExport:
+    """Return a graph as a model in the IR. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
+    writer = _IrWriter(graph)
+    for tensor in graph.inputs:
+        writer.input(tensor)
+    for node in graph.nodes:
+        writer.node(node)
+    for tensor in graph.outputs:
+        writer.output(tensor)
+    notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
+    inputs, outputs = ([*map(str, tensors)] for tensors in (graph.inputs, graph.outputs))
+    return OpenvinoExport(writer.xml, inputs, outputs, len(writer.xml.layers), writer.recurrent, notes, writer.xml.size)
+
+
+class _IrWriter:
+    """A model in the IR under construction.
+
+    recurrent  its recurrent operations, in words
+    """
+
+    def __init__(self, graph: OperationGraph) -> None:
+        self.xml = XmlGraph()
+        self.recurrent: list[str] = []
+        self._graph, self._scope = graph, graph.scope()
+        self._shapes = Shapes(self._scope.program)
+        self._outs: dict[str, Out] = {}
+        self._turned: dict[Out, tuple[Out, tuple[int, ...]]] = {}
+
+    def __getitem__(self, name: str) -> Out:
+        """Return a value of the graph; stored numbers become a constant where they are first read."""
+        if name not in self._outs:
+            self._outs[name] = self.xml.constant(name, self._graph.arrays[name])
+        return self._outs[name]
+
+    def dims(self, name: str) -> list[int]:
+        """Return the lengths of a value's axes, -1 for those that are open; nothing where even their number is not known."""
+        return [-1 if length is None else length for length in self._shapes.dims(self._scope, name) or ()]
+
+    def reads(self, name: str) -> bool:
+        """Whether anything reads a value."""
+        return any(name in node.inputs for node in self._graph.nodes)
+
+    def stored(self, name: str) -> Array | Pieced:
+        """Return stored numbers."""
+        return self._graph.arrays[name]
+
+    def input(self, tensor: NamedTensor) -> None:
+        """Add an input of the model."""
+        dims, code = [-1 if length is None else length for length in tensor.value.shape], code_of(np.dtype(tensor.value.dtype))
+        data = {"shape": ",".join("?" if length < 0 else str(length) for length in dims), "element_type": code}
+        self._outs[tensor.name] = self.xml.add("Parameter", tensor.name, [], [dims], data, [code])
+
+    def output(self, tensor: NamedTensor) -> None:
+        """Add an output of the model."""
+        self.xml.add("Result", f"{tensor.name}/result", [self[tensor.name]], [], {})
+
+    def node(self, node: Operation) -> None:
+        """Add an operation. Raises RefusedError for one that is not known here."""
+        rule = _RULES.get(node.kind)
+        if rule is None:
+            raise RefusedError(f"the operation {node.kind}", "OpenVINO", "no operation of OpenVINO is known for it", "", node.name)
+        rule(self, node)
+
+    def put(self, node: Operation, kind: str, inputs: Sequence[Out] | None = None, dtype: str = "", **data: Any) -> None:
+        """Add an operation that gives what one of the graph gives; its element type is that of its first input, unless stated."""
+        read = [self[name] for name in node.inputs] if inputs is None else inputs
+        first = self.add(kind, node.name, read, dtype, [self.dims(name) for name in node.outputs], **data)
+        for number, name in enumerate(node.outputs):
+            self._outs[name] = first[0], first[1] + number
+
+    def add(self, kind: str, name: str, inputs: Sequence[Out], dtype: str = "", dims: Sequence[Sequence[int]] = ((),), **data: Any) -> Out:
+        """Add an operation; return its first output."""
+        words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in data.items()}
+        return self.xml.add(kind, name, inputs, dims, words, [dtype or self.xml.types[inputs[0]]] * len(dims))
+
+    def numbers(self, name: str, *numbers: int) -> Out:
+        """Add a list of whole numbers."""
+        return self.xml.constant(name, np.array(numbers, np.int64))
+
+    def transposed(self, name: str, x: Out, order: Sequence[int], dims: Sequence[int] = ()) -> Out:
+        """Add a Transpose; those that one behind another moves back are left out."""
+        source, before = self._turned.get(x, (x, tuple(range(len(order)))))
+        whole = tuple(before[axis] for axis in order)
+        if whole == tuple(range(len(whole))):
+            return source
+        out = self.add("Transpose", name, [source, self.numbers(f"{name}/order", *whole)], dims=[dims])
+        self._turned[out] = source, whole
+        return out
+
+    def named(self, name: str, out: Out) -> None:
+        """Let a value of the graph be one that is there."""
+        self._outs[name] = out
+
+
+Rule = Callable[[_IrWriter, Operation], None]
+
+
+def _plain(kind: str, dtype: str = "", **data: Any) -> Rule:
+    return lambda w, node: w.put(node, kind, dtype=dtype, **data)
+
+
+def _identity(w: _IrWriter, node: Operation) -> None:
+    """Give a value another name, which is what an output of the model is called by."""
+    out = w[node.inputs[0]]
+    w.put(node, "Convert", [out], destination_type=w.xml.types[out])
+
+
+def _divide(w: _IrWriter, node: Operation) -> None:
+    w.put(node, "Divide", m_pythondiv=False)
+
+
+def _transpose(w: _IrWriter, node: Operation) -> None:
+    w.named(node.outputs[0], w.transposed(node.name, w[node.inputs[0]], node.attributes["perm"], w.dims(node.outputs[0])))
+
+
+def _reshape(w: _IrWriter, node: Operation) -> None:
+    w.put(node, "Reshape", special_zero=not node.attributes.get("allowzero", 0))
+
+
+def _slice(w: _IrWriter, node: Operation) -> None:
+    x, start, end, *others = (w[name] for name in node.inputs)
+    length = len(w.stored(node.inputs[1]).shape) and w.dims(node.inputs[1])[0]
+    axes = others[0] if others else w.numbers(f"{node.name}/axes", *range(length))
+    steps = others[1] if len(others) > 1 else w.numbers(f"{node.name}/steps", *[1] * length)
+    w.put(node, "Slice", [x, start, end, steps, axes])
+
+
+def _gather(w: _IrWriter, node: Operation) -> None:
+    x, index = (w[name] for name in node.inputs)
+    w.put(node, "Gather", [x, index, w.numbers(f"{node.name}/axis", node.attributes.get("axis", 0))], batch_dims=0)
+
+
+def _gather_elements(w: _IrWriter, node: Operation) -> None:
+    """Add elements taken along an axis. Raises RefusedError where there are fewer places than elements along another."""
+    x, index = (w[name] for name in node.inputs)
+    dims, wanted = (w.dims(name) for name in node.inputs)
+    axis = node.attributes["axis"] % len(wanted)
+    axes = [place for place in range(len(wanted)) if place != axis and dims[place] != wanted[place]]
+    if axes:
+        reason = "its operation takes them from tensors that are as long as there are places"
+        raise RefusedError("elements taken from a part", "OpenVINO", reason, "", node.name)
+    w.put(node, "GatherElements", [x, index], axis=axis)
+
+
+def _split(w: _IrWriter, node: Operation) -> None:
+    x, lengths = (w[name] for name in node.inputs)
+    w.put(node, "VariadicSplit", [x, w.xml.constant(f"{node.name}/axis", np.array(node.attributes["axis"])), lengths])
+
+
+def _shape(w: _IrWriter, node: Operation) -> None:
+    x, first, last = w[node.inputs[0]], node.attributes.get("start", 0), node.attributes.get("end", None)
+    rank = w.dims(node.inputs[0])
+    if first == 0 and last is None:
+        w.put(node, "ShapeOf", [x], "i64", output_type="i64")
+        return
+    shape = w.add("ShapeOf", f"{node.name}/shape", [x], "i64", [[len(rank)]], output_type="i64")
+    end = np.iinfo(np.int64).max if last is None else last
+    bounds = [w.numbers(f"{node.name}/{word}", number) for word, number in (("start", first), ("end", end), ("step", 1), ("axis", 0))]
+    w.put(node, "Slice", [shape, *bounds])
+
+
+def _filled(w: _IrWriter, node: Operation) -> None:
+    value = node.attributes.get("value")
+    number = np.zeros(1, np.float32) if value is None else np.asarray(value.numbers)
+    w.put(node, "Broadcast", [w.xml.constant(f"{node.name}/value", number.reshape(())), w[node.inputs[0]]], mode="numpy")
+
+
+def _cast(w: _IrWriter, node: Operation) -> None:
+    to = code_of(node.attributes["to"])
+    x = w[node.inputs[0]]
+    if to == "boolean" and w.xml.types[x] != "boolean":
+        zero = w.xml.constant(f"{node.name}/zero", np.zeros((), _DTYPES[w.xml.types[x]]))
+        w.put(node, "NotEqual", [x, zero], "boolean")
+        return
+    w.put(node, "Convert", [x], to, destination_type=to)
+
+
+_DTYPES = {"f32": "f4", "f64": "f8", "f16": "f2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1", "u8": "u1"}
+
+
+def _reduced(kind: str) -> Rule:
+    def rule(w: _IrWriter, node: Operation) -> None:
+        axes = [w[name] for name in node.inputs[1:]] or [w.numbers(f"{node.name}/axes", *node.attributes["axes"])]
+        w.put(node, kind, [w[node.inputs[0]], *axes], keep_dims=bool(node.attributes.get("keepdims", 1)))
+
+    return rule
+
+
+def _best(mode: str) -> Rule:
+    """Return a rule for the place of the largest number, or of the smallest; of several the first, as OpenVINO's stable order has it."""
+
+    def rule(w: _IrWriter, node: Operation) -> None:
+        axis, name = node.attributes["axis"], node.name
+        one = w.xml.constant(f"{name}/count", np.array(1))
+        x = w[node.inputs[0]]
+        data = {"axis": axis, "mode": mode, "sort": "value", "index_element_type": "i64", "stable": "true"}
+        both = w.xml.add("TopK", f"{name}/best", [x, one], [(), ()], data, [w.xml.types[x], "i64"])
+        places = both[0], both[1] + 1
+        if node.attributes["keepdims"]:
+            w.named(node.outputs[0], places)
+        else:
+            w.put(node, "Squeeze", [places, w.numbers(f"{name}/axis", axis)])
+
+    return rule
+
+
+def _top(w: _IrWriter, node: Operation) -> None:
+    x, count = (w[name] for name in node.inputs)
+    count = w.add("Squeeze", f"{node.name}/count", [count, w.numbers(f"{node.name}/first", 0)], dims=[()])
+    mode = "max" if node.attributes["largest"] else "min"
+    data = {"axis": node.attributes["axis"], "mode": mode, "sort": "value", "index_element_type": "i64", "stable": "true"}
+    dims = [w.dims(name) for name in node.outputs]
+    first = w.xml.add("TopK", node.name, [x, count], dims, data, [w.xml.types[x], "i64"])
+    for number, name in enumerate(node.outputs):
+        w.named(name, (first[0], first[1] + number))
+
+
+def _one_hot(w: _IrWriter, node: Operation) -> None:
+    index, depth, ends = (w[name] for name in node.inputs)
+    numbers = np.asarray(w.stored(node.inputs[2]))
+    off, on = (w.xml.constant(f"{node.name}/{word}", numbers[place]) for place, word in enumerate(("off", "on")))
+    del ends
+    w.put(node, "OneHot", [index, depth, on, off], w.xml.types[on], axis=-1)
+
+
+def _scatter(w: _IrWriter, node: Operation) -> None:
+    axis = w.xml.constant(f"{node.name}/axis", np.array(node.attributes["axis"]))
+    w.put(node, "ScatterElementsUpdate", [*(w[name] for name in node.inputs), axis])
+
+
+def _hard_sigmoid(w: _IrWriter, node: Operation) -> None:
+    numbers = [
+        w.xml.constant(f"{node.name}/{word}", np.array(node.attributes.get(word, default), np.float32))
+        for word, default in (("alpha", 0.2), ("beta", 0.5))
+    ]
+    w.put(node, "HardSigmoid", [w[node.inputs[0]], *numbers])
+
+
+def _selu(w: _IrWriter, node: Operation) -> None:
+    numbers = (("alpha", 1.6732632423543772), ("lambda", 1.0507009873554805))
+    w.put(node, "Selu", [w[node.inputs[0]], *(w.xml.constant(f"{node.name}/{word}", np.array(n, np.float32)) for word, n in numbers)])
+
+
+def _range(w: _IrWriter, node: Operation) -> None:
+    w.put(node, "Range", output_type="i64")
+
+
+def _modulo(w: _IrWriter, node: Operation) -> None:
+    w.put(node, "Mod" if node.attributes.get("fmod", 0) else "FloorMod")
+
+
+# Space
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _window(node: Operation, count: int, *, dilated: bool = True) -> dict[str, str]:
+    """Return strides, pads and dilations as the IR has them."""
+    pads = list(node.attributes.get("pads", [0] * 2 * count))
+    words = {
+        "strides": _listed(node.attributes.get("strides", [1] * count)),
+        "pads_begin": _listed(pads[:count]),
+        "pads_end": _listed(pads[count:]),
+        "auto_pad": {"SAME_UPPER": "same_upper"}.get(node.attributes.get("auto_pad", ""), "explicit"),
+    }
+    return words | ({"dilations": _listed(node.attributes.get("dilations", [1] * count))} if dilated else {})
+
+
+def _grouped(w: _IrWriter, node: Operation, transposed: bool) -> Out:
+    """Return the weights of a convolution, whose groups have an axis of their own in the IR."""
+    array, groups = w.stored(node.inputs[1]), node.attributes.get("group", 1)
+    if groups == 1:
+        return w[node.inputs[1]]
+    return w.xml.constant(f"{node.name}/groups", np.asarray(array).reshape(groups, array.shape[0] // groups, *array.shape[1:]))
+
+
+def _conv(w: _IrWriter, node: Operation) -> None:
+    transposed = node.kind == "ConvTranspose"
+    count = len(w.stored(node.inputs[1]).shape) - 2
+    kind = {False: "Convolution", True: "ConvolutionBackpropData"}[transposed]
+    kind = f"Group{kind}" if node.attributes.get("group", 1) > 1 else kind
+    data = _window(node, count)
+    if transposed:
+        data["output_padding"] = _listed(node.attributes.get("output_padding", [0] * count))
+    inputs = [w[node.inputs[0]], _grouped(w, node, transposed)]
+    if len(node.inputs) < 3:
+        w.put(node, kind, inputs, **data)
+        return
+    product = w.add(kind, f"{node.name}/product", inputs, dims=[w.dims(node.outputs[0])], **data)
+    bias = np.asarray(w.stored(node.inputs[2])).reshape(1, -1, *[1] * count)
+    w.put(node, "Add", [product, w.xml.constant(f"{node.name}/bias", bias)])
+
+
+def _pool(w: _IrWriter, node: Operation) -> None:
+    kernel = node.attributes["kernel_shape"]
+    most = node.kind == "MaxPool"
+    data = {"kernel": _listed(kernel), **_window(node, len(kernel), dilated=most)}
+    # As the common operations, a window that begins in the padding behind is none; the set that knows that word has no other pooling.
+    data["rounding_type"] = "ceil_torch" if node.attributes.get("ceil_mode", 0) else "floor"
+    if not most:
+        data["exclude-pad"] = str(not node.attributes.get("count_include_pad", 0)).lower()
+        w.put(node, "AvgPool", None, "", **data)
+        return
+    x = w[node.inputs[0]]
+    data |= {"index_element_type": "i64", "axis": "0"}
+    dims = w.dims(node.outputs[0])
+    w.named(node.outputs[0], w.xml.add("MaxPool", node.name, [x], [dims, dims], data, [w.xml.types[x], "i64"]))
+
+
+def _pad(w: _IrWriter, node: Operation) -> None:
+    pads = np.asarray(w.stored(node.inputs[1]))
+    count = len(pads) // 2
+    ends = [w.numbers(f"{node.name}/{word}", *part) for word, part in (("before", pads[:count]), ("behind", pads[count:]))]
+    inputs = [w[node.inputs[0]], *ends, *(w[name] for name in node.inputs[2:])]
+    w.put(node, "Pad", inputs, pad_mode=node.attributes.get("mode", "constant"))
+
+
+# Recurrent layers
+
+
+def _recurrent(w: _IrWriter, node: Operation) -> None:
+    """Add a recurrent operation, which reads and gives the batch first.
+
+    OpenVINO's plugin for the CPU does not regard the lengths that an operation is given: of sequences that have some, each direction
+    runs forwards over all steps, and its last state is that of the last step that counts.
+    """
+    stack: Recurrent = node.attributes["stack"]
+    name, (layer,) = node.name, stack.layers
+    x = w.transposed(f"{name}/in", w[node.inputs[0]], [1, 0, 2])
+    read = [*node.inputs, "", "", ""]
+    states = [w.transposed(f"{name}/{place}", w[state], [1, 0, 2]) if state else None for place, state in enumerate(read[5:7])]
+    w.recurrent.append(f"{name} ({node.kind} {stack.input_size} -> {layer.directions[0].output_size})")
+    if not read[4]:
+        ends = _sequence(w, name, stack, x, states)
+    elif len(node.outputs) > 2 and w.reads(node.outputs[2]):
+        reason = "its operation does not regard the lengths of sequences"
+        raise RefusedError("the last cell state of a layer that skips steps", "OpenVINO", reason, "", name)
+    else:
+        lengths = w[read[4]]
+        by_way = []
+        for way, direction in enumerate(layer.directions):
+            label = f"{name}/{way}" if len(layer.directions) > 1 else name
+            place = w.numbers(f"{label}/way", way)
+            axis = w.xml.integers(f"{label}/way/axis", 1)
+            own = [state and w.add("Gather", f"{label}/state", [state, place, axis], batch_dims=0) for state in states]
+            by_way.append(_counted(w, label, direction, x, own, lengths))
+        ends = [w.add("Concat", f"{name}/joined", outs, axis=1) if len(outs) > 1 else outs[0] for outs in zip(*by_way, strict=True)]
+    for output, out, order in zip(node.outputs, ends, ([2, 1, 0, 3], [1, 0, 2], [1, 0, 2]), strict=False):
+        w.named(output, w.transposed(output, out, order, w.dims(output)))
+
+
+def _counted(w: _IrWriter, name: str, direction: Direction, x: Out, states: Sequence[Out | None], lengths: Out) -> list[Out]:
+    """Add one direction over the first steps of sequences: its outputs (batch, 1, time, units) and the last of them (batch, 1, units)."""
+    stack = Recurrent(name, (Layer((direction.replace(reverse=False),)),))
+    if direction.reverse:
+        x = w.add("ReverseSequence", f"{name}/turned", [x, lengths], seq_axis=1, batch_axis=0)
+    every, *_ = _sequence(w, name, stack, x, states)
+    one = w.xml.constant(f"{name}/one", np.ones((), _DTYPES[w.xml.types[lengths]]))
+    place = w.add("Subtract", f"{name}/place", [lengths, one], dims=[[-1]])
+    last = w.add("Gather", f"{name}/last", [every, place, w.xml.integers(f"{name}/time", 2)], batch_dims=1)
+    if direction.reverse:
+        every = w.add("ReverseSequence", f"{name}/in order", [every, lengths], seq_axis=2, batch_axis=0)
+    return [every, last]
+
+
+def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, given: Sequence[Out | None]) -> list[Out]:
+    """Add an operation over all steps: its outputs (batch, directions, time, units) and last states (batch, directions, units)."""
+    fitted = fit_to_layout(stack, registry.layouts_of("openvino"))
+    single = fitted.stack
+    count, units = len(single.layers[0].directions), single.hidden_size
+    shape = w.add("ShapeOf", f"{name}/shape", [x], "i64", [[3]], output_type="i64")
+    axis = w.xml.integers(f"{name}/axis", 0)
+    batch, steps = (
+        w.add("Gather", f"{name}/{word}", [shape, w.numbers(f"{name}/{word}/index", place), axis], dims=[[1]], batch_dims=0)
+        for place, word in enumerate(("batch", "steps"))
+    )
+    lengths = w.add("Broadcast", f"{name}/lengths", [steps, batch], dims=[[-1]], mode="numpy")
+    size = w.add("Concat", f"{name}/state shape", [batch, w.numbers(f"{name}/state", count, units)], dims=[[3]], axis=0)
+    states = []
+    for letter, state in zip("hc"[: 2 if single.cell.kind == "lstm" else 1], given, strict=False):
+        value = state or w.xml.constant(f"{name}/initial_{letter}/value", np.zeros((), single.dtype))
+        states.append(w.add("Broadcast", f"{name}/initial_{letter}", [value, size], dims=[[-1, count, units]], mode="bidirectional"))
+    number, port = w.xml.sequence(name, single, pack(fitted.layout, single), x, states, lengths)
+    return [(number, port + place) for place in range(1 + len(states))]
+
+
+_RULES: Mapping[str, Rule] = {
+    **{kind: _plain(kind) for kind in (
+        "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Sigmoid", "Sign",
+        "Sin", "Sinh", "Sqrt", "Squeeze", "Tan", "Tanh", "Tile", "Unsqueeze",
+    )},
+    **{kind: _plain(other) for kind, other in {
+        "Ceil": "Ceiling", "HardSwish": "HSwish", "Max": "Maximum", "Min": "Minimum", "Mul": "Multiply", "Neg": "Negative",
+        "Pow": "Power", "Relu": "ReLU", "Softplus": "SoftPlus", "Softsign": "SoftSign", "Sub": "Subtract",
+    }.items()},
+    **{kind: _plain(other, "boolean") for kind, other in {
+        "And": "LogicalAnd", "Equal": "Equal", "Greater": "Greater", "GreaterOrEqual": "GreaterEqual", "IsInf": "IsInf",
+        "IsNaN": "IsNaN", "Less": "Less", "LessOrEqual": "LessEqual", "Not": "LogicalNot", "Or": "LogicalOr", "Xor": "LogicalXor",
+    }.items()},
+    **{f"Reduce{word}": _reduced(f"Reduce{word}") for word in ("L2", "Max", "Mean", "Min", "Prod", "Sum")},
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
+    **dict.fromkeys(("Conv", "ConvTranspose"), _conv), **dict.fromkeys(("AveragePool", "MaxPool"), _pool),
+    "ArgMax": _best("max"), "ArgMin": _best("min"), "Cast": _cast, "ConstantOfShape": _filled, "Div": _divide, "Gather": _gather,
+    "Concat": lambda w, node: w.put(node, "Concat", axis=node.attributes["axis"]),
+    "CumSum": _plain("CumSum", exclusive=False, reverse=False),
+    "Einsum": lambda w, node: w.put(node, "Einsum", equation=node.attributes["equation"]),
+    "Elu": lambda w, node: w.put(node, "Elu", alpha=node.attributes.get("alpha", 1.0)),
+    "Expand": _plain("Broadcast", mode="bidirectional"), "Gelu": _plain("Gelu", approximation_mode="ERF"),
+    "GatherElements": _gather_elements,
+    "GatherND": lambda w, node: w.put(node, "GatherND", batch_dims=node.attributes.get("batch_dims", 0)),
+    "HardSigmoid": _hard_sigmoid, "Identity": _identity,
+    "LogSoftmax": lambda w, node: w.put(node, "LogSoftmax", axis=node.attributes["axis"]),
+    "MatMul": _plain("MatMul", transpose_a=False, transpose_b=False), "Mod": _modulo, "OneHot": _one_hot, "Pad": _pad, "Range": _range,
+    "Reshape": _reshape, "Round": _plain("Round", mode="half_to_even"), "ScatterElements": _scatter, "Selu": _selu, "Shape": _shape,
+    "Slice": _slice, "Softmax": lambda w, node: w.put(node, "SoftMax", axis=node.attributes["axis"]), "Split": _split, "TopK": _top,
+    "Transpose": _transpose, "Where": lambda w, node: w.put(node, "Select", dtype=w.xml.types[w[node.inputs[1]]]),
+}  # fmt: skip
+"""The operations that are known."""

@@ -1,0 +1,39 @@
+"""A described model with its weights as a model of OpenVINO's IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.models.runners import FileModel
+    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.weights import LayerWeights
+
+NAME = "openvino"
+TITLE = "OpenVINO"
+SUFFIXES = (".xml",)
+
+
+def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+    """Return a model in the IR: see formats/openvino/export_graph.py."""
+    from rnnconvert.formats.openvino.export_graph import LACKING, exported
+    from rnnconvert.scaffolding.graph.model import operation_graph
+
+    return exported(operation_graph(description, weights, TITLE, LACKING))
+
+
+def companions(path: Path) -> Sequence[Path]:
+    """Return the file of the numbers."""
+    from rnnconvert.formats.openvino import xml_graph
+
+    return xml_graph.companions(path)
+
+
+def open_file(path: Path) -> FileModel:
+    """Return a written model as OpenVINO runs it."""
+    from rnnconvert.models.runners import FileModel
+
+    return FileModel(path, ["openvino-cpu"])

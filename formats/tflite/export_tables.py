@@ -1,0 +1,128 @@
+"""A graph of a TFLite file as basic operators are added to it: values by their places, with element types and numbers of axes.
+
+Whole numbers are computed in 32 bits, which every kernel takes. Source: tensorflow/lite/schema/schema.fbs, tables of options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.formats.tflite import schema as s
+from rnnconvert.formats.tflite.flatbuffer_write import Number
+from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
+
+FLOAT, INT, WIDE, BOOL = 0, 2, 4, 6
+"""Numbers of element types."""
+_CODES = {name: code for code, name in s.OPERATORS.items()}
+_OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
+    "ARG_MAX": (40, {"output_type": (0, "b")}),
+    "ARG_MIN": (57, {"output_type": (0, "b")}),
+    "AVERAGE_POOL_2D": (5, {"padding": (0, "b"), "stride_w": (1, "i"), "stride_h": (2, "i"), "width": (3, "i"), "height": (4, "i")}),
+    "BATCH_MATMUL": (101, {}),
+    "CAST": (37, {"from": (0, "b"), "to": (1, "b")}),
+    "CONCATENATION": (10, {"axis": (0, "i")}),
+    "CONV_2D": (1, {"padding": (0, "b"), "stride_w": (1, "i"), "stride_h": (2, "i"), "by_w": (4, "i"), "by_h": (5, "i")}),
+    "CUMSUM": (102, {}),
+    "DEPTHWISE_CONV_2D": (
+        2, {"padding": (0, "b"), "stride_w": (1, "i"), "stride_h": (2, "i"), "multiplier": (3, "i"), "by_w": (5, "i"), "by_h": (6, "i")},
+    ),
+    "FULLY_CONNECTED": (8, {"keep_num_dims": (2, "B")}),
+    "GATHER": (23, {"axis": (0, "i"), "batch_dims": (1, "i")}),
+    "GELU": (116, {}),
+    "MAX_POOL_2D": (5, {"padding": (0, "b"), "stride_w": (1, "i"), "stride_h": (2, "i"), "width": (3, "i"), "height": (4, "i")}),
+    "MIRROR_PAD": (77, {"mode": (0, "b")}),
+    "ONE_HOT": (61, {"axis": (0, "i")}),
+    "PACK": (59, {"count": (0, "i"), "axis": (1, "i")}),
+    "REVERSE_SEQUENCE": (87, {"seq_dim": (0, "i"), "batch_dim": (1, "i")}),
+    "SHAPE": (55, {"out_type": (0, "b")}),
+    "SOFTMAX": (9, {"beta": (0, "f")}),
+    "SPLIT_V": (79, {"count": (0, "i")}),
+    "STRIDED_SLICE": (32, {"begin_mask": (0, "i"), "end_mask": (1, "i"), "shrink_axis_mask": (4, "i")}),
+    "TRANSPOSE_CONV": (49, {"padding": (0, "b"), "stride_w": (1, "i"), "stride_h": (2, "i")}),
+    "WHILE": (93, {"cond": (0, "i"), "body": (1, "i")}),
+    **dict.fromkeys(("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"), (27, {"keep_dims": (0, "B")})),
+}  # fmt: skip
+"""For each operator that has options the number of their table, and their fields."""
+
+
+def kind_of(dtype: np.dtype[Any]) -> int:
+    """Return the number of the element type in which numbers of a type are computed."""
+    return {"f": FLOAT, "V": FLOAT, "b": BOOL}.get(dtype.kind, INT)
+
+
+class OperatorGraph(GraphTables):
+    """A graph whose values are told apart by their places."""
+
+    def __init__(self, model: ModelTables, name: str) -> None:
+        super().__init__(model, name)
+        self.kinds: list[int] = []
+        self._integers: dict[object, int] = {}
+
+    def value(self, name: str, kind: int, shape: Sequence[int | None] | None = None, array: Array | Pieced | None = None) -> int:
+        """Add a value; return its place."""
+        signature: Sequence[int] = ()
+        if shape is not None and None in shape:
+            signature = [-1 if length is None else length for length in shape]
+        place = self.tensor(name, [1 if length is None else length for length in shape or ()], array, kind, signature=signature)
+        self.kinds.append(kind)
+        return place
+
+    def constant(self, name: str, array: Array | Pieced) -> int:
+        """Add stored numbers. Whole ones become 32 bits wide, and those beyond them the last."""
+        kind = kind_of(array.dtype)
+        shape = tuple(array.shape)
+        if array.dtype == np.float32:
+            return self.value(name, kind, shape, array)
+        stored = np.asarray(array)
+        if kind == INT:
+            ends = np.iinfo(np.int32)
+            stored = np.clip(stored, ends.min, ends.max).astype("<i4")
+        elif kind == FLOAT:
+            return self.value(name, kind, shape, stored.astype("<f4"))
+        return self.value(name, kind, shape, np.frombuffer(np.ascontiguousarray(stored).tobytes(), np.uint8))
+
+    def integers(self, *numbers: int) -> int:
+        """Return a list of whole numbers, stored once."""
+        if numbers not in self._integers:
+            self._integers[numbers] = self.constant("integers", np.array(numbers, np.int32))
+        return self._integers[numbers]
+
+    def integer(self, number: int) -> int:
+        """Return a whole number without axes, stored once."""
+        if ("scalar", number) not in self._integers:
+            self._integers["scalar", number] = self.constant("integer", np.array(number, np.int32))
+        return self._integers["scalar", number]
+
+    def number(self, value: float) -> int:
+        """Return a number without axes, stored once."""
+        key = ("number", np.float32(value).tobytes())
+        if key not in self._integers:
+            self._integers[key] = self.constant("number", np.array(value, np.float32))
+        return self._integers[key]
+
+    def add(
+        self,
+        operator: str,
+        inputs: Sequence[int],
+        name: str,
+        kind: int | None = None,
+        shape: Sequence[int | None] | None = None,
+        **options: Any,
+    ) -> int:
+        """Add an operator of one output; return that. Its element type is that of the first input, unless stated."""
+        output = self.value(name, self.kinds[inputs[0]] if kind is None else kind, shape)
+        self.several(operator, inputs, [output], **options)
+        return output
+
+    def several(self, operator: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
+        """Add an operator of any number of outputs."""
+        stated = None
+        if operator in _OPTIONS:
+            table, fields = _OPTIONS[operator]
+            numbers = {fields[key][0]: Number(fields[key][1], value) for key, value in options.items()}
+            stated = table, dict(sorted(numbers.items()))
+        self.operator(_CODES[operator], inputs, outputs, stated)

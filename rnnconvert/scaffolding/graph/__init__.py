@@ -1,0 +1,1 @@
+"""Described models as graphs of basic operations, which rooms write as files of their own."""

@@ -1,0 +1,139 @@
+"""A described model with its weights as a graph of basic operations: for any batch and length, without a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, StoredNumbers
+from rnnconvert.graphs.program.scopes import ModelScopes, Scope
+from rnnconvert.scaffolding.description import Description, Node, Value
+from rnnconvert.scaffolding.graph.attention import ATTENTION
+from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
+from rnnconvert.scaffolding.graph.layers import LAYERS
+from rnnconvert.scaffolding.graph.recurrent import recurrent
+from rnnconvert.scaffolding.graph.space import SPACE
+from rnnconvert.scaffolding.graph.tensors import TENSORS
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.weights import LayerWeights
+
+OPSET = 17
+"""The operator set of ONNX that the operations are of: with LayerNormalization; a runtime from 2022 on takes it."""
+_CONSTANTS = 1 << 24
+"""How many bytes of constants may be computed besides those that are stored."""
+
+
+@dataclass(frozen=True)
+class NamedTensor:
+    """An input or output of a graph.
+
+    name   what the graph calls it
+    value  the tensor of the description that it is, with its axes as the graph states them
+    axes   lengths of its axes, and words for those that are open
+    """
+
+    name: str
+    value: Value
+    axes: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(map(str, self.axes))})"
+
+
+@dataclass(frozen=True)
+class OperationGraph:
+    """A model as basic operations.
+
+    name     what the source calls it
+    nodes    its operations, in the order of running
+    arrays   its stored numbers by name
+    inputs   what it reads, in order
+    outputs  what it gives, in order
+    values   the tensors of the description that values of the graph are, by name
+    """
+
+    name: str
+    nodes: Sequence[Operation]
+    arrays: Mapping[str, Array | Pieced]
+    inputs: Sequence[NamedTensor]
+    outputs: Sequence[NamedTensor]
+    values: Mapping[str, Value]
+
+    @property
+    def size(self) -> int:
+        """How many bytes its stored numbers have."""
+        return sum(map(nbytes, self.arrays.values()))
+
+    def scope(self) -> Scope:
+        """Return its operations as a scope, which knows what is constant in it."""
+        stored = {
+            name: StoredNumbers(name, tuple(array.shape), array.dtype.newbyteorder("="), partial(np.asarray, array))
+            for name, array in self.arrays.items()
+        }
+        declared = [Declared(name, np.dtype(value.dtype), value.shape if value.sized else None) for name, value in self.values.items()]
+        declared = [Declared(each.name, np.dtype(each.value.dtype), each.value.shape) for each in self.inputs] + declared
+        body = Body(self.nodes, [each.name for each in self.inputs], [each.name for each in self.outputs], stored, declared)
+        program = Program(Path(self.name), body, {"": OPSET}, size=self.size + _CONSTANTS)
+        return Scope(ModelScopes(program), "main", body, None, program.opsets)
+
+
+def _model(g: GraphWriter, node: Node) -> None:
+    """Add what a model in the model gives: its nodes stand among those of the model around it."""
+    scope = node["scope"]
+    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
+        g.give(inside, g(outside))
+    g.run(scope, RULES, g.label(node))
+    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
+        g.give(outside, g(inside))
+
+
+RULES: Mapping[str, Rule] = {**LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurrent": recurrent, "model": _model}
+"""The kinds that are known."""
+
+
+def operation_graph(description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",)) -> OperationGraph:
+    """Return a described model as basic operations, for a framework.
+
+    title    its name in a refusal
+    lacking  the operations of composed.py that it lacks
+
+    Raises RefusedError for a layer or a setting without an equivalent.
+    """
+    graph, top = GraphWriter(weights, title, lacking), description.scope
+    lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
+    inputs = []
+    for number, value in enumerate(top.inputs):
+        name = graph.name(value.name)
+        graph.give(value, name)
+        shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
+        inputs.append(_tensor(name, replace(value, shape=shape), description.words, title))
+    guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
+    graph.run(top, RULES)
+    outputs = []
+    for number, value in enumerate(top.outputs):
+        name = graph.name("output" if len(top.outputs) == 1 else f"output_{number}")
+        if guard and value.shape:
+            graph.node("Expand", [graph(value), guard], [name], name)
+        else:
+            graph.node("Identity", [graph(value)], [name], name)
+        outputs.append(_tensor(name, value, description.words, title))
+    graph.prune([output.name for output in outputs])
+    return OperationGraph(top.name or "model", graph.nodes, graph.arrays, inputs, outputs, graph.values)
+
+
+def _tensor(name: str, value: Value, words: Mapping[str, str], title: str) -> NamedTensor:
+    """Return an input or output: open axes have the source's words, or the first is the batch, and others are the tensor's own."""
+    if not value.sized:
+        raise RefusedError(f"the output {name!r}", title, "its axes are unknown: it is what a layer gives that is left out")
+    stated: Sequence[str] = [words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
+    axes = tuple(
+        (text or ("batch" if not axis else f"{name}_{axis}")) if size is None else size
+        for axis, (size, text) in enumerate(zip(value.shape, stated, strict=True))
+    )
+    return NamedTensor(name, value, axes)

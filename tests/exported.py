@@ -1,0 +1,52 @@
+"""Whole models as files of each format that `export` writes, run there on arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.requirements import needed
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+def _onnx(path: Path) -> Run:
+    runtime = needed("onnxruntime", "onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda inputs: list(session.run(None, dict(zip(names, inputs, strict=True))))
+
+
+def _openvino(path: Path) -> Run:
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    openvino = needed("openvino", "openvino")
+    model = openvino.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda inputs: [np.asarray(value) for value in model(list(inputs)).to_tuple()]
+
+
+def _tflite(path: Path) -> Run:
+    litert = needed("litert", "ai_edge_litert.interpreter")
+    without = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = litert.Interpreter(str(path), experimental_op_resolver_type=without)
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        details = interpreter.get_input_details()
+        for detail, array in zip(details, inputs, strict=True):
+            interpreter.resize_tensor_input(detail["index"], array.shape)
+        interpreter.allocate_tensors()
+        for detail, array in zip(details, inputs, strict=True):
+            interpreter.set_tensor(detail["index"], array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+    return run
+
+
+RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite}
+"""What runs a file, by its ending."""

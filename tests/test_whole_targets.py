@@ -1,0 +1,164 @@
+"""Whole models in every format but ONNX give what Keras gives, or are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from tests.drawn import NotComparedError, drawn, each
+from tests.exported import RUNS
+from tests.random_models import fill, random_model
+from tests.requirements import needed
+from tests.test_whole_onnx_layers import GROUPS, filled
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+]
+TARGETS = ("xml", "tflite")
+
+
+def agrees(model: Any, calls: Sequence[Sequence[Any]], folder: Path, target: str) -> None:
+    """Check all outputs of a written model against Keras's, call by call."""
+    source, path = folder / "model.keras", folder / f"model.{target}"
+    model.save(source)
+    rc.export_model(source, path, force=True)
+    run = RUNS[target](path)
+    for x in calls:
+        expected = model(list(x) if len(x) > 1 else x[0], training=False)
+        expected = list(expected) if isinstance(expected, (list, tuple)) else [expected]
+        for output, truth in zip(run(x), expected, strict=True):
+            truth = needed("keras", "keras").ops.convert_to_numpy(truth)
+            assert output.shape == truth.shape
+            np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
+
+
+def values(*shape: int) -> Any:
+    return np.random.default_rng(5).normal(size=shape).astype(np.float32)
+
+
+REFUSED = {"xml": (), "tflite": ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D")}
+"""Classes that a format has no operators for."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_layer(tmp_path: Path, target: str) -> None:
+    keras = needed("keras", "keras")
+    cases = [(layer, shape) for make, shape in GROUPS.values() for layer in make(keras)]
+
+    def check(case: tuple[Any, tuple[int, ...]]) -> None:
+        layer, shape = case
+        x = keras.Input(shape)
+        model = keras.Model(x, layer(x))
+        filled(model, np.random.default_rng(0))
+        if type(layer).__name__ in REFUSED[target]:
+            with pytest.raises(rc.RefusedError, match=layer.name):
+                agrees(model, [[values(3, *shape)]], tmp_path, target)
+            return
+        agrees(model, [[values(3, *shape)]], tmp_path, target)
+
+    each(drawn(cases, 30, f"layers {target}"), check, lambda case: f"{type(case[0]).__name__} {case[0].get_config()}")
+
+
+def recurrent(k: Any) -> dict[str, Callable[[], Any]]:
+    a = k.layers
+    functions = ("hard_sigmoid", "softsign", "elu", "relu")
+    every = {f"{cell.__name__} {name}": lambda cell=cell, name=name: cell(3, activation=name)
+             for cell in (a.LSTM, a.GRU, a.SimpleRNN) for name in functions}  # fmt: skip
+    return every | {
+        "gates": lambda: a.LSTM(3, recurrent_activation="hard_sigmoid", return_sequences=True),
+        "before": lambda: a.GRU(4, reset_after=False, return_sequences=True), "no bias": lambda: a.GRU(4, use_bias=False),
+        "sum": lambda: a.Bidirectional(a.GRU(3, return_sequences=True), merge_mode="sum"),
+        "apart": lambda: a.Bidirectional(a.LSTM(3), merge_mode="ave"),
+        "backwards": lambda: a.LSTM(4, return_sequences=True, go_backwards=True),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str, masked: bool) -> None:
+    k = needed("keras", "keras")
+    layers = recurrent(k)
+    random = np.random.default_rng(6)
+    calls = [[random.integers(0, 4, (batch, time)).astype(np.int32)] for batch, time in ((3, 5), (1, 9), (4, 1))]
+
+    def check(name: str) -> None:
+        model = k.Sequential(
+            [k.Input((None,), dtype="int32"), k.layers.Embedding(9, 5, mask_zero=masked), layers[name](), k.layers.Dense(2)]
+        )
+        fill(model, 3)
+        try:
+            agrees(model, calls, tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "xml" and "through" in str(error), error
+            raise NotComparedError(str(error)) from None
+
+    each(layers, check)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_models_drawn_by_a_seed(tmp_path: Path, target: str) -> None:
+    def check(seed: int) -> None:
+        model = random_model(seed)
+        fill(model, seed)
+        lengths = (6, 9) if all(None in tensor.shape[1:] for tensor in model.inputs) else (7,)
+        calls = []
+        for time in lengths:
+            random = np.random.default_rng(seed)
+            shapes = [tuple(n or time for n in (3, *tensor.shape[1:])) for tensor in model.inputs]
+            calls.append([
+                random.integers(0, 4, shape).astype(tensor.dtype) if "int" in tensor.dtype else random.normal(size=shape).astype(np.float32)
+                for shape, tensor in zip(shapes, model.inputs, strict=True)
+            ])  # fmt: skip
+        try:
+            agrees(model, calls, tmp_path, target)
+        except rc.RefusedError as error:
+            assert error.layer
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(range(100), 6, f"models {target}"), check)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_file_is_proved_and_read_again(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    parts = [a.Embedding(9, 5), a.GRU(4, return_sequences=True, name="first"), a.LSTM(3, name="second"), a.Dense(2)]
+    model = k.Sequential([k.Input((None,), dtype="int32"), *parts])
+    source, out = tmp_path / "model.keras", tmp_path / f"model.{target}"
+    model.save(source)
+    assert rc.export_model(source, out, verify=True).equal
+    first, second = rc.load(out).layers.values()
+    assert (first.cell.kind, second.cell.kind) == ("gru", "lstm")
+    ours, theirs = (stack.layers[0].directions[0] for stack in (first, rc.load(source).layers["first"]))
+    for gate in "rzn":
+        np.testing.assert_array_equal(np.asarray(ours.arrays["recurrent", gate]), np.asarray(theirs.arrays["recurrent", gate]))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    result = CliRunner().invoke(main, ["export", str(source), str(out)])
+    assert result.exit_code == 2 and "--force" in result.output
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_numbers_that_are_there_are_not_replaced(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    k.Sequential([k.Input((None, 2)), k.layers.GRU(3)]).save(tmp_path / "model.keras")
+    (tmp_path / "model.bin").write_bytes(b"another's")
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "model.keras"), str(tmp_path / "model.xml")])
+    assert result.exit_code == 2 and "model.bin" in result.output
+    assert (tmp_path / "model.bin").read_bytes() == b"another's" and not (tmp_path / "model.xml").exists()
+
+
+def test_a_refused_conversion_names_the_export_that_holds_the_layer(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    source, target = tmp_path / "model.keras", tmp_path / "model.tflite"
+    k.Sequential([k.Input((None, 2)), k.layers.GRU(3)]).save(source)
+    result = CliRunner().invoke(main, ["convert", str(source), str(target)])
+    assert result.exit_code == 4 and f"rnnconvert export {source} {target}\n" in result.output and not target.exists()
