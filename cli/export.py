@@ -16,9 +16,11 @@ Examples:
   rnnconvert export model.h5 model.onnx --verify
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
+  rnnconvert export model.keras model.h --set storage=int8 --verify
   rnnconvert export model.keras model.onnx --dry-run --json
 
-Each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length. A layer or setting without an equivalent is
+In ONNX each recurrent layer becomes one node RNN, GRU or LSTM, for any batch and length; a C header has functions for one step and
+for a sequence. A layer or setting without an equivalent is
 refused by name, and nothing is written.
 """
 
@@ -32,6 +34,8 @@ class ExportOptions(NamedTuple):
     config: str | None
     axes: str | None
     verify: bool | str
+    dtype: str | None
+    settings: tuple[str, ...]
     force: bool
     dry_run: bool
     as_json: bool
@@ -45,6 +49,8 @@ class ExportOptions(NamedTuple):
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
+@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), help="Element type to write, where TARGET has a choice.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of TARGET's format. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -70,6 +76,8 @@ def run(asked: ExportOptions) -> None:
             force=asked.force,
             dry_run=asked.dry_run,
             verify=asked.verify,
+            dtype=asked.dtype,
+            settings=asked.settings,
         )
     if asked.as_json:
         emit(done.as_dict())
