@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, comment
-from rnnconvert.formats.c_header.operations import KINDS, MATRICES, Operation, Program, Values, Writing
+from rnnconvert.formats.c_header.operations import KINDS, MATRICES, Spelling, StepOperation, StepProgram, StepValues
 
 MODEL_TAG = "rnnconvert-model:"
 STORAGES = ("float32", "float64", "float16", "int8")
 
 
 @dataclass(frozen=True)
-class Port:
+class ModelPort:
     """An input or an output of a model.
 
     name   what the source calls it
@@ -31,7 +31,7 @@ class Port:
     axes: tuple[str | int, ...]
 
 
-class _Slots:
+class _ValuePlaces:
     """Places of values in memory: where a value is not read any more, another one takes its place.
 
     sizes  of each place its time axis, None for numbers that are there once, and how many numbers it has at a step
@@ -73,9 +73,9 @@ class WrittenModel:
     def __init__(
         self,
         name: str,
-        program: Program,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
+        program: StepProgram,
+        inputs: Sequence[ModelPort],
+        outputs: Sequence[ModelPort],
         storage: str,
         stateful: bool,
         arrays: Mapping[str, StoredMatrix],
@@ -90,7 +90,7 @@ class WrittenModel:
         self._ys = self._names("y", outputs)
 
     @staticmethod
-    def _names(letter: str, ports: Sequence[Port]) -> list[str]:
+    def _names(letter: str, ports: Sequence[ModelPort]) -> list[str]:
         return [letter] if len(ports) == 1 else [f"{letter}_{number}" for number in range(len(ports))]
 
     # What it says of itself
@@ -158,7 +158,7 @@ class WrittenModel:
             yield comment(line)
         yield ""
 
-    def _ports(self, ports: Sequence[Port], names: Sequence[str]) -> str:
+    def _ports(self, ports: Sequence[ModelPort], names: Sequence[str]) -> str:
         words = []
         for port, name in zip(ports, names, strict=True):
             value = self.program.values[port.value]
@@ -218,7 +218,7 @@ class WrittenModel:
                 ended.update(number for number in operation.gives if values[number].time is None)
         return ended
 
-    def _afterwards(self) -> list[Operation]:
+    def _afterwards(self) -> list[StepOperation]:
         """Return the operations whose results are needed after the last step alone."""
         ended, values = self._ended(), self.program.values
         return [
@@ -247,43 +247,43 @@ class WrittenModel:
                 yield f"typedef struct {{ {' '.join(fields)} }} {self.name}_kept_{number};"
         yield from self._by_runs() if self.why_no_step else self._by_steps()
 
-    def _writing(self, operation: Operation) -> Writing:
-        return Writing(self.real, self.storage, operation.name)
+    def _writing(self, operation: StepOperation) -> Spelling:
+        return Spelling(self.real, self.storage, operation.name)
 
-    def _read(self, operation: Operation) -> list[Values]:
+    def _read(self, operation: StepOperation) -> list[StepValues]:
         return [self.program.values[number] for number in operation.reads]
 
-    def _keeps(self, operation: Operation) -> list[str]:
+    def _keeps(self, operation: StepOperation) -> list[str]:
         kind = KINDS[operation.kind]
         if kind.keeps is None or kind.form(operation.settings) == "whole":
             return []
         return list(kind.keeps(self._writing(operation), operation.settings, self._read(operation)))
 
-    def _body(self, operation: Operation) -> Iterator[str]:
+    def _body(self, operation: StepOperation) -> Iterator[str]:
         return KINDS[operation.kind].code(self._writing(operation), operation.settings, self._read(operation))
 
-    def _parameters(self, ports: Sequence[Port], names: Sequence[str], inputs: bool) -> list[str]:
+    def _parameters(self, ports: Sequence[ModelPort], names: Sequence[str], inputs: bool) -> list[str]:
         words = []
         for port, name in zip(ports, names, strict=True):
             kind = "int32_t" if self.program.values[port.value].whole else self.real
             words.append(f"{'const ' if inputs else ''}{kind} *{name}")
         return words
 
-    def _last_reads(self, order: Sequence[Operation]) -> dict[int, int]:
+    def _last_reads(self, order: Sequence[StepOperation]) -> dict[int, int]:
         """Return the place in an order of the operation that reads a value last; behind all for outputs."""
         reads = {number: place for place, operation in enumerate(order) for number in operation.reads}
         return {**reads, **{port.value: len(order) for port in self.outputs}}
 
     def _slots(
-        self, order: Sequence[Operation], direct: Mapping[int, str], axes: bool, lasting: Collection[int] = ()
-    ) -> tuple[_Slots, dict[int, int]]:
+        self, order: Sequence[StepOperation], direct: Mapping[int, str], axes: bool, lasting: Collection[int] = ()
+    ) -> tuple[_ValuePlaces, dict[int, int]]:
         """Return places for the values that have none of their own.
 
         direct   values that are inputs or outputs of a function
         axes     whether a value has a place for all of its steps
         lasting  values whose place no other one takes
         """
-        slots, places = _Slots(), dict[int, int]()
+        slots, places = _ValuePlaces(), dict[int, int]()
         last = {**self._last_reads(order), **dict.fromkeys(lasting, len(order))}
         for place, operation in enumerate(order):
             for number in operation.gives:
@@ -295,7 +295,7 @@ class WrittenModel:
                     slots.release(places[number])
         return slots, places
 
-    def _block(self, operation: Operation, pointers: Mapping[int, str], kept: str = "") -> Iterator[str]:
+    def _block(self, operation: StepOperation, pointers: Mapping[int, str], kept: str = "") -> Iterator[str]:
         """Yield an operation's code, with pointers to what it reads and gives."""
         yield f"    {{ {comment(operation.name or operation.kind)}"
         yield from (f"        {line}" for line in self._pointers(operation, pointers))
@@ -304,14 +304,14 @@ class WrittenModel:
         yield from (f"        {line}" for line in self._body(operation))
         yield "    }"
 
-    def _pointers(self, operation: Operation, pointers: Mapping[int, str]) -> Iterator[str]:
+    def _pointers(self, operation: StepOperation, pointers: Mapping[int, str]) -> Iterator[str]:
         for index, number in enumerate(operation.reads):
             kind = "int32_t" if self.program.values[number].whole else self.real
             yield f"const {kind} *x{index} = {pointers[number]};"
         for index, number in enumerate(operation.gives):
             yield f"{self.real} *y{index} = {pointers[number]};"
 
-    def _copied(self, port: Port, source: str, target: str, count: str = "") -> str:
+    def _copied(self, port: ModelPort, source: str, target: str, count: str = "") -> str:
         """Return the statement that gives an output that is also another value."""
         size = self.program.values[port.value].size
         if self.program.values[port.value].whole:
@@ -447,7 +447,7 @@ class WrittenModel:
         yield "}"
         yield ""
 
-    def _over(self, number: int, operation: Operation, pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
+    def _over(self, number: int, operation: StepOperation, pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
         """Yield an operation over a whole sequence."""
         values, form = self.program.values, KINDS[operation.kind].form(operation.settings)
         times = [values[each].time for each in operation.reads if values[each].time is not None]

@@ -1,4 +1,4 @@
-"""A whole model as a header: what `export` is told of it, and the file."""
+"""A whole model as a header: what `export` reports of it, and the file."""
 
 from __future__ import annotations
 

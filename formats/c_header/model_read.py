@@ -20,8 +20,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_CALLS
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
-from rnnconvert.formats.c_header.model_code import MODEL_TAG, STORAGES, Port, WrittenModel, matrices
-from rnnconvert.formats.c_header.operations import Program, TimeAxis, Values
+from rnnconvert.formats.c_header.model_code import MODEL_TAG, STORAGES, ModelPort, WrittenModel, matrices
+from rnnconvert.formats.c_header.operations import StepProgram, StepValues, TimeAxis
 from rnnconvert.formats.c_header.target import BATCH, TIME
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -29,7 +29,7 @@ _LARGEST_CODE = 127
 
 
 @dataclass(frozen=True)
-class ReadModel:
+class HeaderModel:
     """A whole model of a header.
 
     model   as the writer takes it
@@ -49,7 +49,7 @@ class ReadModel:
         return f"the header is a whole model, {self.model.name}_run; beside its recurrent layers it computes: {listed or 'nothing'}"
 
 
-def whole_model(path: Path, source: CSource, layers: list[WrittenLayer]) -> ReadModel | None:
+def whole_model(path: Path, source: CSource, layers: list[WrittenLayer]) -> HeaderModel | None:
     """Return the whole model of a header, None where it holds layers alone.
 
     layers  its recurrent layers
@@ -66,14 +66,14 @@ def whole_model(path: Path, source: CSource, layers: list[WrittenLayer]) -> Read
         raise UnreadableError(path, f"its description of the whole model is damaged: {error}") from None
 
 
-def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> ReadModel:
+def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> HeaderModel:
     """Return a model as its description states it. Raises ValueError for a damaged one."""
     name, storage, stateful, inputs, axes, outputs, operations = _fields(
         stated, {"calls"}, name=str, storage=str, stateful=bool, inputs=list, axes=list, outputs=list, operations=list
     )
     if not _NAME.fullmatch(name) or storage not in STORAGES or len(operations) > LAYER_CALLS or not inputs:
         raise ValueError("its name, its storage, or how many operations it has")
-    program = Program()
+    program = StepProgram()
     for length in axes:
         if length is not None and (type(length) is not int or not 0 < length < 1 << 24):
             raise ValueError("the length of a time axis")
@@ -89,8 +89,8 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> ReadMode
             raise ValueError("the time axis of an input")
         if not 0 < size < 1 << 24:
             raise ValueError("the size of an input")
-        program.values.append(Values(size, time, whole))
-        ports.append(Port(called, number, _axes(kinds, size, time is not None)))
+        program.values.append(StepValues(size, time, whole))
+        ports.append(ModelPort(called, number, _axes(kinds, size, time is not None)))
     for entry in operations:
         if not (isinstance(entry, list) and len(entry) == 4 and isinstance(entry[1], list) and isinstance(entry[3], dict)):
             raise ValueError("an operation")
@@ -103,7 +103,7 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> ReadMode
         called, value, kinds = _fields(entry, name=str, value=int, axes=list)
         if not 0 <= value < len(program.values):
             raise ValueError("the value of an output")
-        given.append(Port(called, value, _axes(kinds, program.values[value].size, program.values[value].time is not None)))
+        given.append(ModelPort(called, value, _axes(kinds, program.values[value].size, program.values[value].time is not None)))
     stored, arrays, used = {}, dict[str, Array](), set[str]()
     for called, shapes in program.arrays().items():
         narrow = matrices(shapes) if storage == "int8" else []
@@ -118,7 +118,7 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> ReadMode
             wide = numbers[local].astype(np.float64) * scales[local][:, None] if local in narrow else numbers[local]
             arrays[full] = wide.astype(np.float32) if local in narrow else wide
         stored[called] = StoredMatrix(numbers, scales)
-    return ReadModel(WrittenModel(name, program, ports, given, storage, stateful, stored), arrays, frozenset(used))
+    return HeaderModel(WrittenModel(name, program, ports, given, storage, stateful, stored), arrays, frozenset(used))
 
 
 def _fields(entry: Any, more: set[str] | None = None, **kinds: type) -> list[Any]:

@@ -22,7 +22,7 @@ _LARGEST = 1 << 28
 
 
 @dataclass(frozen=True)
-class Values:
+class StepValues:
     """What an operation reads or gives.
 
     size   how many numbers
@@ -60,7 +60,7 @@ class TimeAxis:
 
 
 @dataclass(frozen=True)
-class Operation:
+class StepOperation:
     """One operation.
 
     kind      what it computes
@@ -78,7 +78,7 @@ class Operation:
 
 
 @dataclass
-class Program:
+class StepProgram:
     """Operations in the order of running.
 
     values      what they read and give, the inputs of the model first
@@ -87,9 +87,9 @@ class Program:
     same        for a time axis that is another one, that one
     """
 
-    values: list[Values] = field(default_factory=list)
+    values: list[StepValues] = field(default_factory=list)
     axes: list[TimeAxis] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[StepOperation] = field(default_factory=list)
     layers: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     same: dict[int, int] = field(default_factory=dict)
 
@@ -154,7 +154,7 @@ class Program:
         first = len(self.values)
         self.values += given
         gives = tuple(range(first, first + len(given)))
-        self.operations.append(Operation(kind, tuple(reads), gives, dict(settings), name))
+        self.operations.append(StepOperation(kind, tuple(reads), gives, dict(settings), name))
         return gives
 
     def arrays(self) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -169,7 +169,7 @@ class Program:
         return shapes
 
 
-class Writing:
+class Spelling:
     """How an operation's code spells numbers.
 
     real      the type of numbers
@@ -218,12 +218,12 @@ class Writing:
 MATRICES = ("W", "table")
 """The arrays that int8 has scales for: one for each of their rows."""
 
-Gives = Callable[[Program, Settings, Sequence[Values], str], list[Values]]
-Code = Callable[[Writing, Settings, Sequence[Values]], Iterator[str]]
+Gives = Callable[[StepProgram, Settings, Sequence[StepValues], str], list[StepValues]]
+Code = Callable[[Spelling, Settings, Sequence[StepValues]], Iterator[str]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperationKind:
     """A kind of operations.
 
     settings  what each setting may be
@@ -293,7 +293,7 @@ def _whether(condition: object, what: str) -> None:
         raise ValueError(what)
 
 
-def _single(read: Sequence[Values]) -> Values:
+def _single(read: Sequence[StepValues]) -> StepValues:
     _whether(len(read) == 1, "what an operation reads")
     return read[0]
 
@@ -301,13 +301,13 @@ def _single(read: Sequence[Values]) -> Values:
 # Numbers at one step
 
 
-def _dense_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _dense_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(not x.size % s["width"], "the width of a dense layer")
-    return [Values(x.size // s["width"] * s["units"], x.time)]
+    return [StepValues(x.size // s["width"] * s["units"], x.time)]
 
 
-def _dense(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _dense(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     outer = read[0].size // s["width"]
     yield "int i, j;"
     indent = ""
@@ -325,7 +325,7 @@ def _dense(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
         yield "}"
 
 
-def _embedding(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _embedding(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield "int i, j;"
     yield f"for (j = 0; j < {read[0].size}; j++) {{"
     yield f"    const int row = !(x0[j] > 0) ? 0 : x0[j] > {s['rows'] - 1} ? {s['rows'] - 1} : (int)x0[j];"
@@ -354,7 +354,7 @@ FUNCTIONS: Mapping[str, str] = {
 """Functions of one number x; a is their constant."""
 
 
-def _function(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _function(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     text = FUNCTIONS[s["function"]]
     words = {"x": "x", "f": w.end, "a": w.number(1.0 if s["alpha"] is None else s["alpha"])}
     text = re.sub(r"\{([^{}]*)\}", lambda match: words.get(match[1]) or ("" if match[1] == "f" else w.number(float(match[1]))), text)
@@ -365,7 +365,7 @@ def _function(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield "}"
 
 
-def _softmax(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _softmax(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield a softmax over groups of numbers that lie so far apart."""
     width, inner = s["width"], s["inner"]
     yield "int i, j;"
@@ -385,31 +385,31 @@ def _softmax(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield "}"
 
 
-def _grouped_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _grouped_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(not x.size % (s["width"] * s.get("inner", 1)), "the width of a group of numbers")
-    return [Values(x.size, x.time)]
+    return [StepValues(x.size, x.time)]
 
 
-def _affine(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _affine(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     place = f"(i / {s['inner']}) % {s['width']}" if read[0].size > s["width"] else "i"
     yield "int i;"
     yield f"for (i = 0; i < {read[0].size}; i++) y0[i] = x0[i] * {w.get('scale', place)} + {w.get('shift', place)};"
 
 
-def _affine_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _affine_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(not x.size % (s["width"] * s["inner"]), "the channels of a norm")
-    return [Values(x.size, x.time)]
+    return [StepValues(x.size, x.time)]
 
 
-def _slopes(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _slopes(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     place = f"(i / {s['inner']}) % {s['width']}" if read[0].size > s["width"] else "i"
     yield "int i;"
     yield f"for (i = 0; i < {read[0].size}; i++) y0[i] = x0[i] > 0 ? x0[i] : x0[i] * {w.get('slope', place)};"
 
 
-def _norm(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _norm(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     width, outer = s["width"], read[0].size // s["width"]
     yield "int i, j;"
     yield f"for (j = 0; j < {outer}; j++) {{"
@@ -442,14 +442,14 @@ COMBINED: Mapping[str, str] = {
 """Operations on numbers at the same place of several values."""
 
 
-def _combined_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _combined_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     shapes = [operand for operand in s["operands"] if isinstance(operand, list)]
     _whether(len(shapes) == len(read) and shapes, "how many values are combined")
     _whether(len(s["operands"]) == (3 if s["operation"] == "where" else 2), "how many operands are combined")
     shape = _spread(shapes)
     for operand, value in zip(shapes, read, strict=True):
         _whether(math.prod(operand) == value.size, "the shape of what is combined")
-    return [Values(math.prod(shape), program.joined([value.time for value in read]))]
+    return [StepValues(math.prod(shape), program.joined([value.time for value in read]))]
 
 
 def _spread(shapes: Sequence[Sequence[int]]) -> list[int]:
@@ -476,7 +476,7 @@ def _place(own: Sequence[int], shape: Sequence[int]) -> str:
     return " + ".join(terms) or "0"
 
 
-def _combined(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _combined(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     shape = _spread([operand for operand in s["operands"] if isinstance(operand, list)])
     words, number = [], 0
     for operand in s["operands"]:
@@ -490,12 +490,12 @@ def _combined(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (i = 0; i < {math.prod(shape)}; i++) y0[i] = ({w.real})({text});"
 
 
-def _joined_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _joined_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     _whether(read and all(not value.size % s["outer"] for value in read), "what is joined")
-    return [Values(sum(value.size for value in read), program.joined([value.time for value in read]))]
+    return [StepValues(sum(value.size for value in read), program.joined([value.time for value in read]))]
 
 
-def _joined(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _joined(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     outer, whole = s["outer"], sum(value.size for value in read) // s["outer"]
     yield "int i;"
     place = 0
@@ -506,14 +506,14 @@ def _joined(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
         place += inner
 
 
-def _taken_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _taken_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     last = s["start"] + (s["count"] - 1) * (-s["step"] if s["back"] else s["step"])
     _whether(not x.size % (s["length"] * s["inner"]) and s["start"] < s["length"] and 0 <= last < s["length"], "what is taken of an axis")
-    return [Values(x.size // s["length"] * s["count"], x.time)]
+    return [StepValues(x.size // s["length"] * s["count"], x.time)]
 
 
-def _taken(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _taken(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield a slice of one axis."""
     count, inner, length = s["count"], s["inner"], s["length"]
     outer = read[0].size // (length * inner)
@@ -523,13 +523,13 @@ def _taken(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (i = 0; i < {outer * count * inner}; i++) y0[i] = x0[{where}];"
 
 
-def _turned_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _turned_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(math.prod(s["shape"]) == x.size and sorted(s["order"]) == list(range(len(s["shape"]))), "axes in another order")
-    return [Values(x.size, x.time)]
+    return [StepValues(x.size, x.time)]
 
 
-def _turned(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _turned(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     strides = [math.prod(s["shape"][axis + 1 :]) for axis in range(len(s["shape"]))]
     lengths = [s["shape"][axis] for axis in s["order"]]
     terms = []
@@ -540,13 +540,13 @@ def _turned(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (i = 0; i < {read[0].size}; i++) y0[i] = x0[{' + '.join(terms) or '0'}];"
 
 
-def _repeated_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _repeated_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(not x.size % s["inner"], "what is repeated")
-    return [Values(x.size * s["count"], x.time)]
+    return [StepValues(x.size * s["count"], x.time)]
 
 
-def _repeated(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _repeated(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield groups of numbers, each several times."""
     inner, count = s["inner"], s["count"]
     yield "int i;"
@@ -556,13 +556,13 @@ def _repeated(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
 _FOLDED = {"mean": "+=", "sum": "+=", "max": "", "min": "", "any": "", "all": ""}
 
 
-def _folded_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _folded_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(not x.size % (s["length"] * s["inner"]), "an axis that is reduced")
-    return [Values(x.size // s["length"], x.time)]
+    return [StepValues(x.size // s["length"], x.time)]
 
 
-def _folded(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _folded(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield a reduction of one axis of a step."""
     length, inner, operation = s["length"], s["inner"], s["operation"]
     yield "int i, j;"
@@ -583,22 +583,22 @@ def _more(operation: str, name: str, value: str) -> str:
     return f"if ({value} {'>' if operation in ('max', 'any') else '<'} {name}) {name} = {value};"
 
 
-def _stored_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _stored_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     _whether(not read and name, "stored numbers")
-    return [Values(s["size"])]
+    return [StepValues(s["size"])]
 
 
-def _stored(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _stored(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield "int i;"
     yield f"for (i = 0; i < {s['size']}; i++) y0[i] = {w.get('numbers', 'i')};"
 
 
-def _full_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _full_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
-    return [Values(s["size"], x.time)]
+    return [StepValues(s["size"], x.time)]
 
 
-def _full(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _full(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield "int i;"
     yield "(void)x0;"
     yield f"for (i = 0; i < {s['size']}; i++) y0[i] = {w.number(s['number'])};"
@@ -611,7 +611,7 @@ def _recurrent_form(s: Settings) -> str:
     return "reversed" if s["backwards"] else "kept"
 
 
-def _recurrent_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _recurrent_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     _whether(name in program.layers, "a recurrent layer without arrays")
     width, out, cell = program.layers[name]
     _whether(s["cell"] == bool(cell), f"the states of {name!r}")
@@ -623,11 +623,11 @@ def _recurrent_gives(program: Program, s: Settings, read: Sequence[Values], name
     _whether(all(value.time is None for value in others[s["masked"] :]), f"the initial states of {name!r} have steps")
     if s["masked"]:
         program.joined([x.time, others[0].time])
-    ends = [Values(size) for size in states] if s["ends"] else []
-    return [Values(out, x.time if s["sequences"] else None), *ends]
+    ends = [StepValues(size) for size in states] if s["ends"] else []
+    return [StepValues(out, x.time if s["sequences"] else None), *ends]
 
 
-def _recurrent_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _recurrent_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield f"{w.name}_state layer;"
     if s["begun"]:
         yield "int begun;"
@@ -635,7 +635,7 @@ def _recurrent_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterato
         yield f"{w.real} y[{w.name.upper()}_OUTPUT];"
 
 
-def _recurrent(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _recurrent(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     first = 1 + s["masked"]
     if s["begun"]:
         yield "if (!s->begun) {"
@@ -664,7 +664,7 @@ def _conv_form(s: Settings) -> str:
     return "kept" if s["stride"] == 1 and s["pads"] == [reach - 1, 0] else "whole"
 
 
-def _windowed(program: Program, x: Values, s: Settings, reach: int) -> int:
+def _windowed(program: StepProgram, x: StepValues, s: Settings, reach: int) -> int:
     """Return the time axis of windows."""
     _whether(x.time is not None, "windows of no sequence")
     pads = None if s["pads"] is None else (s["pads"][0], s["pads"][1])
@@ -674,10 +674,10 @@ def _windowed(program: Program, x: Values, s: Settings, reach: int) -> int:
     return len(program.axes) - 1
 
 
-def _conv_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _conv_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(x.size == s["channels"] and not s["channels"] % s["groups"] and not s["filters"] % s["groups"], "what a convolution reads")
-    return [Values(s["filters"], _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1))]
+    return [StepValues(s["filters"], _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1))]
 
 
 def _conv_arrays(s: Settings) -> Shapes:
@@ -685,11 +685,11 @@ def _conv_arrays(s: Settings) -> Shapes:
     return {**shapes, "b": (s["filters"],)} if s["bias"] else shapes
 
 
-def _conv_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _conv_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield f"{w.real} seen[{((s['kernel'] - 1) * s['dilation'] + 1) * s['channels']}];"
 
 
-def _conv(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     channels, width, kernel = s["channels"], s["channels"] // s["groups"], s["kernel"]
     reach, per = (kernel - 1) * s["dilation"] + 1, s["filters"] // s["groups"]
     group = f" + j / {per} * {width}" if s["groups"] > 1 else ""
@@ -733,12 +733,12 @@ def _padded(s: Settings, reach: int) -> Iterator[str]:
         yield f"const size_t before = {s['pads'][0]};"
 
 
-def _pool_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _pool_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
-    return [Values(x.size, _windowed(program, x, s, s["kernel"]))]
+    return [StepValues(x.size, _windowed(program, x, s, s["kernel"]))]
 
 
-def _pool(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _pool(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     size, kernel = read[0].size, s["kernel"]
     yield from _padded(s, kernel)
     yield "for (t = 0; t < m; t++) {"
@@ -757,19 +757,19 @@ def _pool(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield "}"
 
 
-def _over_time_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _over_time_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x, *mask = read
     _whether(x.time is not None and len(mask) == s.get("masked", 0) and all(value.size == 1 for value in mask), "what is reduced over time")
     program.joined([x.time, *(value.time for value in mask)])
-    return [Values(x.size)]
+    return [StepValues(x.size)]
 
 
-def _over_time_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _over_time_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield f"{w.real} sum[{read[0].size}];"
     yield f"{w.real} count;"
 
 
-def _over_time(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _over_time(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield a reduction of all steps so far."""
     size, operation = read[0].size, s["operation"]
     yield "int i;"
@@ -788,18 +788,18 @@ def _over_time(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]
     yield f"for (i = 0; i < {size}; i++) y0[i] = s->sum[i]{' / s->count' if operation == 'mean' else ''};"
 
 
-def _step_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _step_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(x.time is not None, "a step of no sequence")
-    return [Values(x.size)]
+    return [StepValues(x.size)]
 
 
-def _last(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _last(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield "int i;"
     yield f"for (i = 0; i < {read[0].size}; i++) y0[i] = x0[i];"
 
 
-def _first(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _first(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield the first step: later ones leave it."""
     size = read[0].size
     yield "int i;"
@@ -808,21 +808,21 @@ def _first(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (i = 0; i < {size}; i++) y0[i] = s->first[i];"
 
 
-def _first_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _first_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield f"{w.real} first[{read[0].size}];"
     yield "int begun;"
 
 
-def _until_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _until_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     _whether(len(read) == 2 and read[0].size == 1 and read[0].time is None and read[1].time is not None, "what counts steps")
-    return [Values(1, read[1].time)]
+    return [StepValues(1, read[1].time)]
 
 
-def _until_keeps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _until_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield f"{w.real} count;"
 
 
-def _until(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _until(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield whether a step is among the first so many."""
     yield "(void)x1;"
     yield f"y0[0] = s->count < ({w.real})x0[0];"
@@ -832,27 +832,27 @@ def _until(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
 # Whole sequences
 
 
-def _flip(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _flip(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     size = read[0].size
     yield "size_t t;"
     yield "int i;"
     yield f"for (t = 0; t < n0; t++) for (i = 0; i < {size}; i++) y0[(n0 - 1 - t) * {size} + i] = x0[t * {size} + i];"
 
 
-def _same_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _same_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(x.time is not None, "a sequence")
-    return [Values(x.size, x.time)]
+    return [StepValues(x.size, x.time)]
 
 
-def _flat_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _flat_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     length = None if x.time is None else program.length(x.time)
     _whether(length and not x.size % s["inner"], "a sequence of any length as so many numbers")
-    return [Values(x.size * length)]  # type: ignore[operator]
+    return [StepValues(x.size * length)]  # type: ignore[operator]
 
 
-def _flat(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _flat(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield the steps as an axis in front of the inner ones."""
     size, inner = read[0].size, s["inner"]
     yield "size_t t;"
@@ -861,14 +861,14 @@ def _flat(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (t = 0; t < n0; t++) for (i = 0; i < {size}; i++) y0[{where}] = x0[t * {size} + i];"
 
 
-def _steps_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _steps_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(x.time is None and not x.size % (s["length"] * s["inner"]), "numbers as steps")
     program.axes.append(TimeAxis(s["length"]))
-    return [Values(x.size // s["length"], len(program.axes) - 1)]
+    return [StepValues(x.size // s["length"], len(program.axes) - 1)]
 
 
-def _as_steps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _as_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield an axis in front of the inner ones as steps."""
     size, inner = read[0].size // s["length"], s["inner"]
     yield "size_t t;"
@@ -877,30 +877,30 @@ def _as_steps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
     yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[{where}];"
 
 
-def _again_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _again_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     _whether(x.time is None, "what is repeated has steps")
     program.axes.append(TimeAxis(s["length"]))
-    return [Values(x.size, len(program.axes) - 1)]
+    return [StepValues(x.size, len(program.axes) - 1)]
 
 
-def _again(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _again(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     size = read[0].size
     yield "size_t t;"
     yield "int i;"
     yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[i];"
 
 
-def _some_steps_gives(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _some_steps_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     length = None if x.time is None else program.length(x.time)
     last = s["start"] + (s["count"] - 1) * s["step"]
     _whether(length and last < length, "some steps of a sequence of any length")
     program.axes.append(TimeAxis(s["count"]))
-    return [Values(x.size, len(program.axes) - 1)]
+    return [StepValues(x.size, len(program.axes) - 1)]
 
 
-def _some_steps(w: Writing, s: Settings, read: Sequence[Values]) -> Iterator[str]:
+def _some_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     size = read[0].size
     yield "size_t t;"
     yield "int i;"
@@ -913,9 +913,9 @@ _WHOLE: Callable[[Settings], str] = lambda settings: "whole"  # noqa: E731
 _KEPT: Callable[[Settings], str] = lambda settings: "kept"  # noqa: E731
 
 
-def _alike(program: Program, s: Settings, read: Sequence[Values], name: str) -> list[Values]:
+def _alike(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
-    return [Values(x.size, x.time)]
+    return [StepValues(x.size, x.time)]
 
 
 def _with_bias(s: Settings, shapes: Shapes) -> Shapes:
@@ -926,71 +926,71 @@ def _norm_arrays(s: Settings) -> Shapes:
     return {word: (s["width"],) for word in ("scale", "shift") if s[word]}
 
 
-KINDS: Mapping[str, Kind] = {
-    "dense": Kind(
+KINDS: Mapping[str, OperationKind] = {
+    "dense": OperationKind(
         {"width": _count, "units": _count, "bias": _truth},
         _dense_gives,
         _dense,
         arrays=lambda s: _with_bias(s, {"W": (s["units"], s["width"])}),
     ),
-    "embedding": Kind(
+    "embedding": OperationKind(
         {"rows": _count, "width": _count},
-        lambda program, s, read, name: [Values(_single(read).size * s["width"], read[0].time)],
+        lambda program, s, read, name: [StepValues(_single(read).size * s["width"], read[0].time)],
         _embedding,
         arrays=lambda s: {"table": (s["rows"], s["width"])},
     ),
-    "function": Kind({"function": _among(*FUNCTIONS), "alpha": _perhaps(_real)}, _alike, _function),
-    "softmax": Kind({"width": _count, "inner": _count, "log": _truth}, _grouped_gives, _softmax),
-    "affine": Kind(
+    "function": OperationKind({"function": _among(*FUNCTIONS), "alpha": _perhaps(_real)}, _alike, _function),
+    "softmax": OperationKind({"width": _count, "inner": _count, "log": _truth}, _grouped_gives, _softmax),
+    "affine": OperationKind(
         {"width": _count, "inner": _count},
         _affine_gives,
         _affine,
         arrays=lambda s: {"scale": (s["width"],), "shift": (s["width"],)},
     ),
-    "slopes": Kind({"width": _count, "inner": _count}, _affine_gives, _slopes, arrays=lambda s: {"slope": (s["width"],)}),
-    "norm": Kind(
+    "slopes": OperationKind({"width": _count, "inner": _count}, _affine_gives, _slopes, arrays=lambda s: {"slope": (s["width"],)}),
+    "norm": OperationKind(
         {"width": _count, "epsilon": _real, "centred": _truth, "unit": _truth, "scale": _truth, "shift": _truth},
         _grouped_gives,
         _norm,
         arrays=_norm_arrays,
     ),
-    "combined": Kind({"operation": _among(*COMBINED), "operands": _operands}, _combined_gives, _combined),
-    "joined": Kind({"outer": _count}, _joined_gives, _joined),
-    "taken": Kind(
+    "combined": OperationKind({"operation": _among(*COMBINED), "operands": _operands}, _combined_gives, _combined),
+    "joined": OperationKind({"outer": _count}, _joined_gives, _joined),
+    "taken": OperationKind(
         {"length": _count, "inner": _count, "start": _index, "step": _count, "count": _count, "back": _truth}, _taken_gives, _taken
     ),
-    "turned": Kind(
+    "turned": OperationKind(
         {"shape": _counts, "order": lambda value: isinstance(value, list) and len(value) <= AXES and all(map(_index, value))},
         _turned_gives,
         _turned,
     ),
-    "repeated": Kind({"inner": _count, "count": _count}, _repeated_gives, _repeated),
-    "folded": Kind({"length": _count, "inner": _count, "operation": _among(*_FOLDED)}, _folded_gives, _folded),
-    "stored": Kind({"size": _count}, _stored_gives, _stored, arrays=lambda s: {"numbers": (s["size"],)}),
-    "full": Kind({"size": _count, "number": _real}, _full_gives, _full),
-    "recurrent": Kind(
+    "repeated": OperationKind({"inner": _count, "count": _count}, _repeated_gives, _repeated),
+    "folded": OperationKind({"length": _count, "inner": _count, "operation": _among(*_FOLDED)}, _folded_gives, _folded),
+    "stored": OperationKind({"size": _count}, _stored_gives, _stored, arrays=lambda s: {"numbers": (s["size"],)}),
+    "full": OperationKind({"size": _count, "number": _real}, _full_gives, _full),
+    "recurrent": OperationKind(
         {"backwards": _truth, "turned": _truth, "sequences": _truth, "zero": _truth, "masked": _truth, "begun": _truth, "ends": _truth,
          "cell": _truth},
         _recurrent_gives, _recurrent, _recurrent_form, keeps=_recurrent_keeps, why="reads its sequence from the end",
     ),
-    "conv": Kind(
+    "conv": OperationKind(
         {"channels": _count, "filters": _count, "kernel": _count, "stride": _count, "dilation": _count, "groups": _count, "bias": _truth,
          "pads": _pads},
         _conv_gives, _conv, _conv_form, _conv_arrays, _conv_keeps, "is a convolution that looks ahead, or skips steps",
     ),
-    "pool": Kind(
+    "pool": OperationKind(
         {"operation": _among("max", "average"), "kernel": _count, "stride": _count, "pads": _pads, "counted": _truth},
         _pool_gives, _pool, _WHOLE, why="pools over windows of steps",
     ),
-    "over time": Kind({"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _KEPT, keeps=_over_time_keeps),
-    "last": Kind({}, _step_gives, _last, _KEPT),
-    "first": Kind({}, _step_gives, _first, _KEPT, keeps=_first_keeps),
-    "until": Kind({}, _until_gives, _until, _KEPT, keeps=_until_keeps),
-    "flip": Kind({}, _same_gives, _flip, _WHOLE, why="turns the sequence round"),
-    "flat": Kind({"inner": _count}, _flat_gives, _flat, _WHOLE, why="joins the numbers of all steps"),
-    "as steps": Kind({"length": _count, "inner": _count}, _steps_gives, _as_steps, _WHOLE, why="makes steps of numbers"),
-    "again": Kind({"length": _count}, _again_gives, _again, _WHOLE, why="repeats what comes of a whole sequence"),
-    "some steps": Kind(
+    "over time": OperationKind({"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _KEPT, keeps=_over_time_keeps),
+    "last": OperationKind({}, _step_gives, _last, _KEPT),
+    "first": OperationKind({}, _step_gives, _first, _KEPT, keeps=_first_keeps),
+    "until": OperationKind({}, _until_gives, _until, _KEPT, keeps=_until_keeps),
+    "flip": OperationKind({}, _same_gives, _flip, _WHOLE, why="turns the sequence round"),
+    "flat": OperationKind({"inner": _count}, _flat_gives, _flat, _WHOLE, why="joins the numbers of all steps"),
+    "as steps": OperationKind({"length": _count, "inner": _count}, _steps_gives, _as_steps, _WHOLE, why="makes steps of numbers"),
+    "again": OperationKind({"length": _count}, _again_gives, _again, _WHOLE, why="repeats what comes of a whole sequence"),
+    "some steps": OperationKind(
         {"start": _index, "step": _count, "count": _count}, _some_steps_gives, _some_steps, _WHOLE, why="takes some of the steps"
     ),
 }  # fmt: skip

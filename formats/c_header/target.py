@@ -15,8 +15,8 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import c_names
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
-from rnnconvert.formats.c_header.model_code import Port, WrittenModel, matrices
-from rnnconvert.formats.c_header.operations import Program, TimeAxis, Values
+from rnnconvert.formats.c_header.model_code import ModelPort, WrittenModel, matrices
+from rnnconvert.formats.c_header.operations import StepProgram, StepValues, TimeAxis
 from rnnconvert.formats.c_header.write import MATRICES, as_bytes, narrowed
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
@@ -31,7 +31,7 @@ _MOST_TRIED = 64
 
 
 @dataclass(frozen=True)
-class Tensor:
+class StepTensor:
     """A tensor of the description as a value of the program.
 
     value  its number
@@ -47,10 +47,6 @@ class Tensor:
         return [axis for axis in self.axes if isinstance(axis, int)]
 
 
-class _Impossible(Exception):
-    """An axis that is neither the batch nor time, and has no stated length."""
-
-
 class ModelBuilder:
     """A program under construction.
 
@@ -59,14 +55,14 @@ class ModelBuilder:
 
     def __init__(self, description: Description, weights: LayerWeights, name: str, inputs: Sequence[Axes], storage: str) -> None:
         self.weights, self.name, self.storage = weights, c_names([name])[name], storage
-        self.program = Program()
+        self.program = StepProgram()
         self.recurrent: list[str] = []
         self.layers: dict[str, WrittenLayer] = {}
         self.arrays: dict[str, StoredMatrix] = {}
         self.notes: list[str] = []
         self.stateful: set[bool] = set()
         self.scope, self._prefix = description.scope, ""
-        self._tensors: dict[int, Tensor] = {}
+        self._tensors: dict[int, StepTensor] = {}
         self._names: dict[str, str] = {}
         self._real: dict[int, int] = {}
         top = description.scope
@@ -79,16 +75,16 @@ class ModelBuilder:
                 words = value.axes[axes.index(TIME)] if value.axes else ""
                 time = self._axis(value.shape[axes.index(TIME)], words)
             size = math.prod(axis for axis in axes if isinstance(axis, int))
-            self.program.values.append(Values(size, time, whole))
-            self._tensors[id(value)] = Tensor(number, axes)
-            self.inputs.append(Port(value.name, number, axes))
+            self.program.values.append(StepValues(size, time, whole))
+            self._tensors[id(value)] = StepTensor(number, axes)
+            self.inputs.append(ModelPort(value.name, number, axes))
         self._run(top)
         self.outputs = []
         for value in top.outputs:
             tensor = self(value)
             if BOTH in tensor.axes or BATCH not in tensor.axes:
                 raise RefusedError(f"the output {value.name!r}", TITLE, "it is not an output of each sequence", "", value.name)
-            self.outputs.append(Port(value.name, tensor.value, tensor.axes))
+            self.outputs.append(ModelPort(value.name, tensor.value, tensor.axes))
 
     def _axis(self, length: int | None, word: str) -> int:
         """Return the time axis of an input: that of another one where the source says that they are one."""
@@ -127,13 +123,13 @@ class ModelBuilder:
 
     # Tensors
 
-    def __call__(self, value: Value) -> Tensor:
+    def __call__(self, value: Value) -> StepTensor:
         """Return what a tensor of the description is."""
         return self._tensors[id(value)]
 
     def give(self, value: Value, number: int, axes: Axes) -> None:
         """Let a tensor of the description be a value of the program."""
-        self._tensors[id(value)] = Tensor(number, axes)
+        self._tensors[id(value)] = StepTensor(number, axes)
 
     def real(self, number: int) -> int:
         """Return a value in real numbers that may be read at any time: an input of whole numbers, or without steps, is copied."""
@@ -182,12 +178,12 @@ class ModelBuilder:
                 self.notes.append(narrowed(called, *change))
         return called
 
-    def constant(self, name: str, array: Array, axes: Axes | None = None) -> Tensor:
+    def constant(self, name: str, array: Array, axes: Axes | None = None) -> StepTensor:
         """Return stored numbers as a tensor."""
         numbers = np.asarray(array).reshape(-1)
         called = self.stored(name, {"numbers": numbers})
         (number,) = self.add("stored", [], called, size=int(numbers.size))
-        return Tensor(number, tuple(np.shape(array)) if axes is None else axes)
+        return StepTensor(number, tuple(np.shape(array)) if axes is None else axes)
 
     def layer(self, label: str, direction: Direction) -> str:
         """Keep one direction of a recurrent layer, and return what it is called in C."""
@@ -232,7 +228,7 @@ def _indices(scope: DescribedModel) -> set[int]:
 
 
 def _candidates(value: Value) -> list[Axes]:
-    """Return what the axes of an input may be, the likeliest first: batch and time in front, where they are open or there are three."""
+    """Return what the axes of an input may be, the most likely first: batch and time in front, where they are open or there are three."""
     rank = len(value.shape)
     order: list[Axes] = []
     pairs = [(0, 1), (1, 0), (0, None), (1, None), (0, 2), *((0, axis) for axis in range(3, rank)), (None, 0), (None, None)]
@@ -258,9 +254,9 @@ def _stated(value: Value, axis: int | None) -> int:
 
 
 def built(description: Description, weights: LayerWeights, name: str, storage: str) -> ModelBuilder:
-    """Return the program of a model, in which its sequences are told from what it has once.
+    """Return the program of a model, which separates its sequences from what it has once.
 
-    The axes of its inputs are tried, the likeliest first, until its layers find their steps among them.
+    The axes of its inputs are tried, the most likely first, until its layers find their steps among them.
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """

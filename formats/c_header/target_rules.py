@@ -11,7 +11,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.c_header.operations import COMBINED, FUNCTIONS
-from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, Rule, Tensor
+from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, Rule, StepTensor
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.windows import reached
@@ -19,12 +19,12 @@ from rnnconvert.scaffolding.windows import reached
 _OPEN = (BATCH, TIME, BOTH)
 
 
-def _axis(tensor: Tensor, axis: int) -> int:
+def _axis(tensor: StepTensor, axis: int) -> int:
     """Return an axis counted from the front."""
     return axis % len(tensor.axes)
 
 
-def _place(tensor: Tensor, axis: int) -> tuple[int, int]:
+def _place(tensor: StepTensor, axis: int) -> tuple[int, int]:
     """Return the length of an axis, and how many numbers are within it. Raises ValueError for the batch and the time."""
     axis = _axis(tensor, axis)
     length = tensor.axes[axis]
@@ -33,7 +33,7 @@ def _place(tensor: Tensor, axis: int) -> tuple[int, int]:
     return length, math.prod(each for each in tensor.axes[axis + 1 :] if isinstance(each, int))
 
 
-def _last(tensor: Tensor) -> int:
+def _last(tensor: StepTensor) -> int:
     """Return the length of the last axis. Raises ValueError where that is the batch or the time."""
     return _place(tensor, -1)[0]
 
@@ -74,22 +74,24 @@ def _activation(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, y, x.axes)
 
 
-def _combine(m: ModelBuilder, operation: str, operands: Sequence[Tensor | float]) -> int:
+def _combine(m: ModelBuilder, operation: str, operands: Sequence[StepTensor | float]) -> int:
     """Return the value of an operation on numbers at the same places of tensors, whose lengths spread over one another."""
-    reads = [operand.value for operand in operands if isinstance(operand, Tensor)]
-    shapes = [operand.lengths if isinstance(operand, Tensor) else float(operand) for operand in operands]
+    reads = [operand.value for operand in operands if isinstance(operand, StepTensor)]
+    shapes = [operand.lengths if isinstance(operand, StepTensor) else float(operand) for operand in operands]
     (y,) = m.add("combined", reads, operation=operation, operands=shapes)
     return y
 
 
-def _bounded(m: ModelBuilder, node: Node, x: Tensor) -> int:
+def _bounded(m: ModelBuilder, node: Node, x: StepTensor) -> int:
     """Return Keras's ReLU: zero or sloped below a threshold, bounded above."""
     slope, threshold, highest = (node[key] for key in ("alpha", "threshold", "highest"))
-    above = x if highest is None else Tensor(_combine(m, "minimum", [x, float(highest)]), x.axes)
-    below: Tensor | float = 0.0
+    above = x if highest is None else StepTensor(_combine(m, "minimum", [x, float(highest)]), x.axes)
+    below: StepTensor | float = 0.0
     if slope:
-        below = Tensor(_combine(m, "multiply", [Tensor(_combine(m, "subtract", [x, float(threshold)]), x.axes), float(slope)]), x.axes)
-    reaches = Tensor(_combine(m, "greater_equal", [x, float(threshold)]), x.axes)
+        below = StepTensor(
+            _combine(m, "multiply", [StepTensor(_combine(m, "subtract", [x, float(threshold)]), x.axes), float(slope)]), x.axes
+        )
+    reaches = StepTensor(_combine(m, "greater_equal", [x, float(threshold)]), x.axes)
     return _combine(m, "where", [reaches, above, below])
 
 
@@ -140,14 +142,14 @@ def _norm(m: ModelBuilder, node: Node) -> None:
 
 def _rescale(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
-    y = Tensor(_combine(m, "multiply", [x, float(node["scale"])]), x.axes)
+    y = StepTensor(_combine(m, "multiply", [x, float(node["scale"])]), x.axes)
     m.give(node.y, _combine(m, "add", [y, float(node["shift"])]) if node["shift"] else y.value, x.axes)
 
 
 # Numbers at the same place
 
 
-def _aligned(tensors: Sequence[Tensor], behind_batch: bool = False) -> Axes:
+def _aligned(tensors: Sequence[StepTensor], behind_batch: bool = False) -> Axes:
     """Return the axes of tensors that spread over one another. Raises ValueError where their batches or times are at other places.
 
     behind_batch  whether a tensor of fewer axes gets new ones behind the batch, and not in front
@@ -171,14 +173,14 @@ def _aligned(tensors: Sequence[Tensor], behind_batch: bool = False) -> Axes:
     return tuple(result)
 
 
-def _spread(m: ModelBuilder, tensors: Sequence[Tensor], axes: Axes, behind_batch: bool) -> list[Tensor]:
+def _spread(m: ModelBuilder, tensors: Sequence[StepTensor], axes: Axes, behind_batch: bool) -> list[StepTensor]:
     """Return tensors with the lengths that they have among axes that all of them spread over."""
     result = []
     for tensor in tensors:
         new = (1,) * (len(axes) - len(tensor.axes))
         wide = (*tensor.axes[:1], *new, *tensor.axes[1:]) if behind_batch else (*new, *tensor.axes)
         lengths = tuple(axis for axis, kind in zip(wide, axes, strict=True) if kind not in _OPEN)
-        result.append(Tensor(tensor.value, lengths))
+        result.append(StepTensor(tensor.value, lengths))
     return result
 
 
@@ -189,9 +191,9 @@ def _arithmetic(m: ModelBuilder, node: Node) -> None:
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
     for other in others:
         shape = np.broadcast_shapes(tuple(first.lengths), tuple(other.lengths))
-        first = Tensor(_combine(m, "add" if operation == "average" else operation, [first, other]), shape)
+        first = StepTensor(_combine(m, "add" if operation == "average" else operation, [first, other]), shape)
     if operation == "average":
-        first = Tensor(_combine(m, "divide", [first, float(len(tensors))]), lengths)
+        first = StepTensor(_combine(m, "divide", [first, float(len(tensors))]), lengths)
     m.give(node.y, first.value, axes)
 
 
@@ -202,8 +204,8 @@ def _elementwise(m: ModelBuilder, node: Node) -> None:
     operation, tensors = node["operation"], [m(value) for value in node.inputs]
     axes = _aligned(tensors)
     wide = _spread(m, tensors, axes, False)
-    operands: list[Tensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node["operands"]]
-    if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], Tensor):
+    operands: list[StepTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node["operands"]]
+    if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], StepTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
     whole = node.y.dtype not in (*_FLOATS, "bool")
@@ -217,7 +219,7 @@ def _clip(m: ModelBuilder, node: Node) -> None:
     y = x
     for key, operation in (("min", "maximum"), ("max", "minimum")):
         if node[key] is not None:
-            y = Tensor(_combine(m, operation, [y, float(node[key])]), x.axes)
+            y = StepTensor(_combine(m, operation, [y, float(node[key])]), x.axes)
     m.give(node.y, y.value, x.axes)
 
 
@@ -249,7 +251,7 @@ def _mask(m: ModelBuilder, node: Node) -> None:
         raise m.refused(node, f"a mask by {operation!r}", "no code in C is known for it")
 
 
-def _full(m: ModelBuilder, x: Tensor, axes: Axes, number: float) -> int:
+def _full(m: ModelBuilder, x: StepTensor, axes: Axes, number: float) -> int:
     (y,) = m.add("full", [x.value], size=math.prod(axis for axis in axes if isinstance(axis, int)), number=number)
     return y
 
@@ -257,10 +259,10 @@ def _full(m: ModelBuilder, x: Tensor, axes: Axes, number: float) -> int:
 def _where(m: ModelBuilder, node: Node) -> None:
     """Add a tensor's numbers at the steps that count, and others elsewhere."""
     x, mask = m(node.x), m(node.named["mask"][0])
-    wide = Tensor(mask.value, (*mask.axes, 1))
-    other: list[Tensor] = [m(node.inputs[1])] if len(node.inputs) > 1 else []
+    wide = StepTensor(mask.value, (*mask.axes, 1))
+    other: list[StepTensor] = [m(node.inputs[1])] if len(node.inputs) > 1 else []
     axes = _aligned([wide, x, *other])
-    spread: list[Tensor | float] = [*_spread(m, [wide, x, *other], axes, False)]
+    spread: list[StepTensor | float] = [*_spread(m, [wide, x, *other], axes, False)]
     m.give(node.y, _combine(m, "where", [*spread, *([] if other else [float(node.settings.get("value", 0))])]), axes)
 
 
@@ -273,7 +275,7 @@ def _transpose(m: ModelBuilder, node: Node) -> None:
     _turn(m, node.y, x, axes, [axis for axis in order if isinstance(x.axes[axis], int)])
 
 
-def _turn(m: ModelBuilder, y: Value, x: Tensor, axes: Axes, order: Sequence[int]) -> None:
+def _turn(m: ModelBuilder, y: Value, x: StepTensor, axes: Axes, order: Sequence[int]) -> None:
     """Let a tensor be another one whose axes are in another order: the batch and the time are nowhere in memory."""
     places = sorted(order)
     relative = [places.index(axis) for axis in order]
@@ -297,8 +299,8 @@ def _reshape(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, x.value, axes)
 
 
-def _other_axes(m: ModelBuilder, x: Tensor, shape: Sequence[int | None]) -> Axes | None:
-    """Return a shape as axes of a tensor whose batch and time stay, with as many numbers before and behind them; None where it is none."""
+def _other_axes(m: ModelBuilder, x: StepTensor, shape: Sequence[int | None]) -> Axes | None:
+    """Return a shape as axes of a tensor whose batch and time stay where they are; None where they do not."""
     opened = [axis for axis in x.axes if isinstance(axis, str)]
     runs = _runs(x.axes)
     axes: list[str | int] = []
@@ -336,14 +338,14 @@ def _since(axes: Sequence[str | int]) -> list[str | int]:
     return list(axes[places[-1] + 1 :] if places else axes)
 
 
-def _flat(m: ModelBuilder, x: Tensor) -> Tensor:
+def _flat(m: ModelBuilder, x: StepTensor) -> StepTensor:
     """Return a sequence of a stated length as numbers that are there once."""
     place = x.axes.index(TIME)
     inner = math.prod(axis for axis in x.axes[place + 1 :] if isinstance(axis, int))
     length = m.program.length(m.program.values[x.value].time)
     (y,) = m.add("flat", [x.value], inner=inner)
     assert length is not None
-    return Tensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
+    return StepTensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
 
 
 def _squeeze(m: ModelBuilder, node: Node) -> None:
@@ -380,7 +382,7 @@ def _concatenate(m: ModelBuilder, node: Node) -> None:
     _join(m, node.y, tensors, axis)
 
 
-def _join(m: ModelBuilder, y: Value, tensors: Sequence[Tensor], axis: int) -> None:
+def _join(m: ModelBuilder, y: Value, tensors: Sequence[StepTensor], axis: int) -> None:
     first = tensors[0]
     others = [[each for place, each in enumerate(tensor.axes) if place != axis] for tensor in tensors]
     if any(each != others[0] for each in others) or any(not isinstance(tensor.axes[axis], int) for tensor in tensors):
@@ -394,10 +396,10 @@ def _join(m: ModelBuilder, y: Value, tensors: Sequence[Tensor], axis: int) -> No
 def _stack(m: ModelBuilder, node: Node) -> None:
     place = node["axis"] % len(node.y.shape)
     tensors = [m(value) for value in node.inputs]
-    _join(m, node.y, [Tensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
+    _join(m, node.y, [StepTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
 
 
-def _take(m: ModelBuilder, x: Tensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
+def _take(m: ModelBuilder, x: StepTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
     length, inner = _place(x, axis)
     if start == 0 and count == length and not back:
         return x.value
@@ -458,7 +460,7 @@ def _flip(m: ModelBuilder, node: Node) -> None:
         else:
             length, _ = _place(x, axis)
             value = _take(m, x, axis, length - 1, length, back=True)
-        x = Tensor(value, x.axes)
+        x = StepTensor(value, x.axes)
     m.give(node.y, x.value, x.axes)
 
 
@@ -485,7 +487,7 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
             masks = [m(mask[0]).value] if mask else []
             (value,) = m.add("over time", [value, *masks], operation=operation, masked=bool(masks))
         else:
-            length, inner = _place(Tensor(value, tuple(left)), axis)
+            length, inner = _place(StepTensor(value, tuple(left)), axis)
             (value,) = m.add("folded", [value], length=length, inner=inner, operation=operation)
         left[axis] = 1
     m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node["keep"] or place not in axes))
@@ -501,7 +503,7 @@ def _pads(node: Node, reach: int) -> list[int] | None:
     return [reach - 1, 0] if node["padding"] == "causal" else [0, 0]
 
 
-def _sequence(m: ModelBuilder, node: Node) -> Tensor:
+def _sequence(m: ModelBuilder, node: Node) -> StepTensor:
     """Return what windows move over, a sequence of channels: numbers become steps."""
     x, place = m(node.x), 2 if node.kind.endswith("first") else 1
     if node["rank"] != 1:
@@ -509,13 +511,13 @@ def _sequence(m: ModelBuilder, node: Node) -> Tensor:
     return x if x.axes[place] == TIME else _steps(m, x, place)
 
 
-def _steps(m: ModelBuilder, x: Tensor, place: int) -> Tensor:
+def _steps(m: ModelBuilder, x: StepTensor, place: int) -> StepTensor:
     """Return a tensor with an axis of a stated length as its time. Raises ValueError where there is none."""
     if TIME in x.axes or BOTH in x.axes:
         raise ValueError("it moves along another axis than the time")
     length, inner = _place(x, place)
     (y,) = m.add("as steps", [x.value], length=length, inner=inner)
-    return Tensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
+    return StepTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
 def _conv(m: ModelBuilder, node: Node) -> None:
@@ -647,9 +649,9 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         (joined,) = m.add("joined", outputs, outer=1)
         outputs, sizes = [joined], [sum(sizes)]
     elif ways == 2 and merge is not None:
-        both = [Tensor(value, (size,)) for value, size in zip(outputs, sizes, strict=True)]
+        both = [StepTensor(value, (size,)) for value, size in zip(outputs, sizes, strict=True)]
         merged = _combine(m, "multiply" if merge == "mul" else "add", both)
-        outputs = [_combine(m, "multiply", [Tensor(merged, (sizes[0],)), 0.5]) if merge == "ave" else merged]
+        outputs = [_combine(m, "multiply", [StepTensor(merged, (sizes[0],)), 0.5]) if merge == "ave" else merged]
     for value, number in zip(node.outputs, outputs, strict=False):
         m.give(value, number, (*axes, m.program.values[number].size))
     for value, number in zip(node.outputs[len(outputs) :], finals, strict=False):

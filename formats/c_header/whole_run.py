@@ -41,7 +41,7 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-    """Raise UsageError: a header is no live object."""
+    """Raise UsageError: a header is a file."""
     raise UsageError("A C header runs as a file: hand in its path")
 
 

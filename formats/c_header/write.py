@@ -94,7 +94,7 @@ def rendered(layers: Sequence[WrittenLayer], guard: str, model: WrittenModel | N
     yield "#endif"
 
 
-class _Codes:
+class _RowCodes:
     """A matrix in int8, computed when it is written: its rows divided by their scales.
 
     rows  yields the matrix, some rows at a time
@@ -131,7 +131,7 @@ def as_bytes(packed: Mapping[str, Array | Pieced], matrices: Sequence[str], by_c
         largest = np.max(parts, axis=0) if by_columns else np.concatenate(parts)
         largest = largest / 127
         scales[local] = np.where(largest > 0, largest, 1).astype(np.float32)
-        numbers[local] = codes = _Codes(tuple(array.shape), rows, scales[local], by_columns)
+        numbers[local] = codes = _RowCodes(tuple(array.shape), rows, scales[local], by_columns)
         place = 0
         for block, integers in zip(rows(), codes.pieces(), strict=True):
             wide = scales[local].astype(np.float64)
