@@ -982,7 +982,9 @@ KINDS: Mapping[str, OperationKind] = {
         {"operation": _among("max", "average"), "kernel": _count, "stride": _count, "pads": _pads, "counted": _truth},
         _pool_gives, _pool, _WHOLE, why="pools over windows of steps",
     ),
-    "over time": OperationKind({"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _KEPT, keeps=_over_time_keeps),
+    "over time": OperationKind(
+        {"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _KEPT, keeps=_over_time_keeps
+    ),
     "last": OperationKind({}, _step_gives, _last, _KEPT),
     "first": OperationKind({}, _step_gives, _first, _KEPT, keeps=_first_keeps),
     "until": OperationKind({}, _until_gives, _until, _KEPT, keeps=_until_keeps),
