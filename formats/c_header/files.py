@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.containers import c_text
 from rnnconvert.containers.c_text import CSource
-from rnnconvert.containers.files import lowered, replacing
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
@@ -24,9 +24,10 @@ from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
+from rnnconvert.formats.c_header.model_read import whole_model
 from rnnconvert.formats.c_header.originals import compared, edited, runnable
 from rnnconvert.formats.c_header.tables import FoundLayer, cmsis, rnnoise
-from rnnconvert.formats.c_header.write import TAG, text
+from rnnconvert.formats.c_header.write import TAG, text, write_lines
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -93,10 +94,15 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
         used |= set(notes["arrays"])
         warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]
-    plain = source.arrays if layers else c_text.arrays(source)
+    whole = whole_model(path, source, written)
+    plain = source.arrays if layers or whole else c_text.arrays(source)
+    used |= whole.used if whole else set()
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
+    others |= dict(whole.arrays) if whole else {}
     evidence = tuple(f"{name}: tables of C" for name in layers)
-    original = compared(path, written) if written else None
+    original = compared(path, written, whole.model if whole else None) if written or whole else None
+    if whole:
+        warnings.append(whole.words)
     if original is not None and original.line:
         warnings.insert(0, f"only its numbers and its description are read: {edited(original.line)}")
     return Checkpoint(
@@ -148,17 +154,18 @@ def _ours(path: Path, source: CSource, options: Options) -> Iterator[FoundLayer]
         facts = options.facts(name, "its description", description)
         facts.take(*_STATED)
         layer_arrays, used = {}, []
-        stored = StoredMatrix({}, {})
+        numbers, scales = dict[str, Array](), dict[str, Array]()
+        stored = StoredMatrix(numbers, scales)
         narrow = description.get("storage") == "int8"
         order = [tensor.name for tensor in layout.tensors]
         for local in sorted(description["shapes"], key=lambda each: order.index(each) if each in order else len(order)):
             shape = description["shapes"][local]
             layer_arrays[local], names = _stored(path, source, f"{prefix}_{local}", shape, description, narrow)
             used += names
-            stored.numbers[local] = layer_arrays[local]
+            numbers[local] = layer_arrays[local]
             if len(names) > 1:
-                stored.numbers[local] = source.arrays[names[0]].reshape(shape)
-                stored.scales[local] = source.arrays[names[1]]
+                numbers[local] = source.arrays[names[0]].astype(np.int8).reshape(shape)
+                scales[local] = source.arrays[names[1]]
         warnings = ["its matrices are stored as int8, and are read as the float numbers that these stand for"] if narrow else []
         yield (
             name,
@@ -213,8 +220,7 @@ def _cell(path: Path, layout: Layout, entry: Mapping[str, Any]) -> Cell:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write a header with the layers' arrays and a function for a step of each."""
-    content, notes, recipe = text(path, job)
+    lines, notes, recipe = text(path, job)
     if not job.dry_run:
-        with replacing(path) as file:
-            file.write(content.encode())
+        write_lines(path, lines)
     return WriteResult(notes, recipe, [*job.carried])

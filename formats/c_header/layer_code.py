@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language.layout import Layout
@@ -22,8 +23,21 @@ class StoredMatrix(NamedTuple):
     scales  of the arrays that are integers, by their names
     """
 
-    numbers: dict[str, Array]
-    scales: dict[str, Array]
+    numbers: Mapping[str, Array | Pieced]
+    scales: Mapping[str, Array]
+
+    def definitions(self, name: str, dtype: np.dtype[Any]) -> Iterator[str]:
+        """Yield the definitions of the arrays, which hold numbers of a type; a large array is never in memory as text."""
+        real = "double" if dtype == np.float64 else "float"
+        for local, array in self.numbers.items():
+            full, size = f"{name}_{local}", int(np.prod(array.shape))
+            if local in self.scales:
+                yield from _array("int8_t", full, size, (map(str, piece.tolist()) for piece in pieces(array)))
+                yield from _array(real, f"{full}_scale", self.scales[local].size, [numbers_in_c(self.scales[local], real)])
+            elif dtype == np.float16:
+                yield from _array("uint16_t", full, size, (map(str, piece.view(np.uint16).tolist()) for piece in pieces(array)))
+            else:
+                yield from _array(real, full, size, (numbers_in_c(piece, real) for piece in pieces(array)))
 
 
 def comment(content: str) -> str:
@@ -67,15 +81,7 @@ class WrittenLayer:
         yield f"#define {upper}_INPUT {first.input_size}"
         yield f"#define {upper}_HIDDEN {first.hidden_size}"
         yield f"#define {upper}_OUTPUT {first.output_size}"
-        for local, array in self.stored.numbers.items():
-            full, numbers = f"{self.name}_{local}", array.reshape(-1)
-            if local in self.stored.scales:
-                yield from _array("int8_t", full, (f"{number:.0f}" for number in numbers.tolist()))
-                yield from _array(self.real, f"{full}_scale", self._numbers(self.stored.scales[local]))
-            elif self.dtype == np.float16:
-                yield from _array("uint16_t", full, map(str, numbers.view(np.uint16).tolist()))
-            else:
-                yield from _array(self.real, full, self._numbers(numbers))
+        yield from self.stored.definitions(self.name, self.dtype)
         yield ""
 
     def _about(self) -> str:
@@ -88,16 +94,23 @@ class WrittenLayer:
         note = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
         return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{note}"
 
-    def _numbers(self, array: Array) -> Iterator[str]:
-        return (_number(number, self.real) for number in array.tolist())
-
     def _get(self, local: str, row: str, rows: int, columns: int) -> str:
         """Return the C of one number of a matrix, in its column i."""
         place = f"(i) * {rows} + {row}" if self.columns else f"({row}) * {columns} + i"
         value = f"{self.name}_{local}[{place}]"
-        if local in self.stored.scales:
-            return f"{value} * {self.name}_{local}_scale[{row}]"
-        return f"rnnconvert_half({value})" if self.dtype == np.float16 else value
+        return f"rnnconvert_half({value})" if self.dtype == np.float16 and local not in self.stored.scales else value
+
+    def _summed(self, local: str, row: str, rows: int, columns: int, vector: str, indent: str) -> Iterator[str]:
+        """Yield what adds the product of a row of a matrix and a vector to `sum`; a scale stands outside of the loop."""
+        product = f"{self._get(local, row, rows, columns)} * {vector}"
+        if local not in self.stored.scales:
+            yield f"{indent}for (i = 0; i < {columns}; i++) sum += {product};"
+            return
+        yield f"{indent}{{"
+        yield f"{indent}    {self.real} part = 0;"
+        yield f"{indent}    for (i = 0; i < {columns}; i++) part += {product};"
+        yield f"{indent}    sum += part * {self.name}_{local}_scale[{row}];"
+        yield f"{indent}}}"
 
     def _vector(self, local: str, place: str) -> str:
         value = f"{self.name}_{local}[{place}]"
@@ -119,9 +132,12 @@ class WrittenLayer:
         yield "    int i, j;"
         yield f"    for (j = 0; j < {rows}; j++) {{"
         yield f"        {real} sum = {self._vector('b', 'j')};"
-        yield f"        for (i = 0; i < {width}; i++) sum += {self._get('W', 'j', rows, width)} * x[i];"
-        recurrent = f"for (i = 0; i < {out}; i++) sum += {self._get('R', 'j', rows, out)} * state->h[i];"
-        yield f"        {recurrent if kind != 'gru' else f'if (j < {2 * units}) ' + recurrent}"
+        yield from self._summed("W", "j", rows, width, "x[i]", "        ")
+        if kind == "gru":
+            yield f"        if (j < {2 * units}) {{"
+        yield from self._summed("R", "j", rows, out, "state->h[i]", "            " if kind == "gru" else "        ")
+        if kind == "gru":
+            yield "        }"
         yield "        a[j] = sum;"
         yield "    }"
         yield from {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}[kind](units, rows)
@@ -136,16 +152,15 @@ class WrittenLayer:
         """Yield a GRU's step: rows r, z, n."""
         cell, real = self.stack.cell, self.real
         row = f"{2 * units} + j"
-        product = self._get("R", row, rows, units)
         yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {_function(cell.gate_activation, 'a[j]', real)};"
         yield f"    for (j = 0; j < {units}; j++) {{"
         if cell.reset_after:
             yield f"        {real} sum = {self._vector('b', f'{3 * units} + j')};"
-            yield f"        for (i = 0; i < {units}; i++) sum += {product} * state->h[i];"
+            yield from self._summed("R", row, rows, units, "state->h[i]", "        ")
             yield f"        sum = a[{row}] + a[j] * sum;"
         else:
             yield f"        {real} sum = a[{row}];"
-            yield f"        for (i = 0; i < {units}; i++) sum += {product} * (a[i] * state->h[i]);"
+            yield from self._summed("R", row, rows, units, "(a[i] * state->h[i])", "        ")
         yield f"        n[j] = {_function(cell.activation, 'sum', real)};"
         yield "    }"
         yield f"    for (j = 0; j < {units}; j++) {{"
@@ -177,14 +192,14 @@ class WrittenLayer:
         if projected:
             yield f"    for (j = 0; j < {projected}; j++) {{"
             yield f"        {real} sum = 0;"
-            yield f"        for (i = 0; i < {units}; i++) sum += {self._get('projection', 'j', projected, units)} * m[i];"
+            yield from self._summed("projection", "j", projected, units, "m[i]", "        ")
             yield "        state->h[j] = sum;"
             yield "    }"
 
 
 def _function(function: Activation, value: str, real: str) -> str:
     """Return the C of a function of a value; functions of float have an f behind their names."""
-    alpha, beta = (_number(constant or 0.0, real) for constant in (function.alpha, function.beta))
+    alpha, beta = (number_in_c(constant or 0.0, real) for constant in (function.alpha, function.beta))
     end = "f" if real == "float" else ""
     return {
         "tanh": f"tanh{end}({value})",
@@ -196,7 +211,7 @@ def _function(function: Activation, value: str, real: str) -> str:
     }[function.name]
 
 
-def _number(value: float, real: str) -> str:
+def number_in_c(value: float, real: str) -> str:
     """Return a number as C has it, so that it is read again as the same one."""
     if value != value:
         return "NAN"
@@ -207,9 +222,15 @@ def _number(value: float, real: str) -> str:
     return digits + ("" if real == "double" else "f")
 
 
-def _array(kind: str, name: str, words: Iterable[str]) -> Iterator[str]:
-    numbers = list(words)
-    yield f"static const {kind} {name}[{len(numbers)}] = {{"
-    for start in range(0, len(numbers), _PER_LINE):
-        yield "    " + ", ".join(numbers[start : start + _PER_LINE]) + ","
+def numbers_in_c(array: Array, real: str) -> Iterator[str]:
+    """Yield numbers as C has them."""
+    return (number_in_c(number, real) for number in array.tolist())
+
+
+def _array(kind: str, name: str, size: int, parts: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the definition of an array, of which no more than a part is in memory at a time."""
+    yield f"static const {kind} {name}[{size}] = {{"
+    words = itertools.chain.from_iterable(parts)
+    while line := list(itertools.islice(words, _PER_LINE)):
+        yield "    " + ", ".join(line) + ","
     yield "};"

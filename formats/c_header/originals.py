@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from rnnconvert.containers.reading import read_small
 from rnnconvert.core.limits import C_BYTES
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.c_header.layer_code import WrittenLayer
-from rnnconvert.formats.c_header.write import rendered
+from rnnconvert.formats.c_header.model_code import WrittenModel
+from rnnconvert.formats.c_header.write import rendered, write_lines
 
-_GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)
+_GUARD = re.compile(r"#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)")
 
 
 @dataclass(frozen=True)
@@ -26,27 +27,32 @@ class Original:
     """What a header of our own holds.
 
     layers  as the writer takes them
+    model   the whole model that they belong to; None for layers alone
     line    the first line that is not what the writer makes of them; 0 where none is
     """
 
     layers: Sequence[WrittenLayer]
+    model: WrittenModel | None = None
     line: int = 0
 
 
-def compared(path: Path, layers: Sequence[WrittenLayer]) -> Original:
+def compared(path: Path, layers: Sequence[WrittenLayer], model: WrittenModel | None = None) -> Original:
     """Return what a header holds, compared with what is written for it."""
-    return Original(layers, _compared(path, layers)[1])
+    return Original(layers, model, _first_change(path, Original(layers, model)))
 
 
-def _compared(path: Path, layers: Sequence[WrittenLayer]) -> tuple[str, int]:
-    """Return what is written for these layers, and the first line in which a file differs from it; 0 for none."""
-    stored_text = read_small(path, C_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
-    guard = _GUARD.search(stored_text)
-    text = rendered(layers, guard[1] if guard else "RNNCONVERT_H")
-    if stored_text == text:
-        return text, 0
-    lines = itertools.zip_longest(stored_text.split("\n"), text.split("\n"))
-    return text, next(number for number, (ours, other) in enumerate(lines, 1) if ours != other)
+def _rendered(path: Path, original: Original) -> Iterator[str]:
+    """Yield the lines that are written for what a header holds."""
+    with path.open("rb") as file:
+        guard = next(filter(None, (_GUARD.fullmatch(line.decode("utf-8", "replace").rstrip("\r\n")) for line in file)), None)
+    return rendered(original.layers, guard[1] if guard else "RNNCONVERT_H", original.model)
+
+
+def _first_change(path: Path, original: Original) -> int:
+    """Return the first line in which a file differs from what is written for what it holds; 0 for none."""
+    stored = read_small(path, C_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+    lines = itertools.zip_longest(stored.split("\n"), itertools.chain(_rendered(path, original), [""]))
+    return next((number for number, (ours, other) in enumerate(lines, 1) if ours != other), 0)
 
 
 def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
@@ -57,12 +63,16 @@ def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
     original = checkpoint.read
     if not isinstance(original, Original):
         return None
-    path = Path(checkpoint.file)
-    text, line = _compared(path, original.layers)
+    return written_again(Path(checkpoint.file), original, folder)
+
+
+def written_again(path: Path, original: Original, folder: Path) -> Path:
+    """Write what a header holds into a folder. Raises NotImplementedError for a header whose code is not what rnnconvert writes."""
+    line = _first_change(path, original)
     if line:
         raise NotImplementedError(edited(line))
     header = folder / "model.h"
-    header.write_text(text, encoding="utf-8", newline="\n")
+    write_lines(header, _rendered(path, original))
     return header
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from .run_model import described, fed, given, row_count, source
+
 Array = np.ndarray
 
 NEEDS = ()
@@ -91,6 +93,39 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     dtype = np.dtype(np.float64 if chain[0]["real"] == "double" else np.float32)
     values = _run(program, _fed(request, chain, lengths, dtype))
     return _outputs(np.frombuffer(values, dtype), chain, lengths, len(request["x"]))
+
+
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a header's model whole, sequence by sequence; see rnnconvert.running. What its layers read and give is not seen."""
+    seen, file = request["witness"], Path(request["file"])
+    model = described(file.read_text(encoding="utf-8"))
+    if model is None:
+        raise NotImplementedError("the header holds layers and no whole model")
+    for name in seen.layers:
+        seen.explain(name, "the functions of a header show the model's outputs alone")
+    calls = seen.calls([_stated(seen, model, number) for number in range(len(model["inputs"]))])
+    program = _compiled(str(file), file.stat().st_mtime_ns, source(model), tuple(_compiler()))
+    before: list[list[Array]] = []
+
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        every = [*before, list(arrays)]
+        begins = [not number or not model["stateful"] for number in range(len(every))]
+        values = _run(program, fed(model, list(zip(every, begins))))
+        outputs = given(model, arrays, before, values)
+        if model["stateful"]:
+            before.append(list(arrays))
+        return outputs
+
+    seen.run(calls, call, before.clear)
+
+
+def _stated(seen: Any, model: Mapping[str, Any], number: int) -> Any:
+    """Return an input as the witness takes it: axes of one name have one length."""
+    port, call = model["inputs"][number], model["calls"]["inputs"][number]
+    time = call["steps"] if call["length"] is None else model["calls"]["lengths"][call["length"]]
+    dims = [time if axis == "time" else axis for axis in port["axes"]]
+    real = "float64" if model["storage"] == "float64" else "float32"
+    return seen.input(port["name"], dims, "int32" if port["whole"] else real, row_count(model, number))
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:

@@ -6,18 +6,20 @@ in JSON, what each layer is, so that the header can be read again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.containers.files import replacing
+from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, c_names
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer, comment
-from rnnconvert.language.layout import Layout
+from rnnconvert.formats.c_header.model_code import WrittenModel
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import split_stack
 
@@ -25,24 +27,28 @@ TAG = "rnnconvert-layers:"
 MATRICES = ("W", "R", "projection")
 
 
-def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
-    """Return the header, what a user should know, and lines of Python that load it."""
+def text(path: Path, job: Job) -> tuple[Iterator[str], list[str], list[str]]:
+    """Return the header's lines, what a user should know, and lines of C that run it."""
     stacks = [(part.layout, part.stack.name, split_stack(part.stack)) for part in job.parts]
     called = [_called(written_stack, pieces, path) for _, written_stack, pieces in stacks]
     names = c_names(name for several in called for name in several)
     layers: list[WrittenLayer] = []
     notes: list[str] = []
     narrow = job.options.get("storage") == "int8"
-    for (layout, _, pieces), several in zip(stacks, called, strict=True):
-        for stack, name in zip(pieces, several, strict=True):
-            packed = {local: np.asarray(array) for local, array in pack(layout, stack, job.dtype, job.watch).items()}
-            stored = as_bytes(packed, layout) if narrow else StoredMatrix(packed, {})
-            layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
+    for (layout, _, single), several in zip(stacks, called, strict=True):
+        for stack, name in zip(single, several, strict=True):
+            packed = pack(layout, stack, job.dtype, job.watch)
+            stored = StoredMatrix(packed, {})
             if narrow:
-                lost, largest = _lost(packed, stored, layout)
-                notes.append(f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}")
-    guard = "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
-    return rendered(layers, guard), notes, _recipe(path, layers[: len(called[0])])
+                stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
+                notes.append(narrowed(names[name], *change))
+            layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
+    return rendered(layers, guard_of(path)), notes, _recipe(path, layers[: len(called[0])])
+
+
+def guard_of(path: Path) -> str:
+    """Return the macro that keeps a header from being read twice."""
+    return "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
 
 
 def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
@@ -66,49 +72,90 @@ def _recipe(path: Path, layers: Sequence[WrittenLayer]) -> list[str]:
     return [*lines, "for (int t = 0; t < steps; t++) {", *calls, "}"]
 
 
-def rendered(layers: Sequence[WrittenLayer], guard: str) -> str:
-    """Return the text of a header."""
+def rendered(layers: Sequence[WrittenLayer], guard: str, model: WrittenModel | None = None) -> Iterator[str]:
+    """Yield the lines of a header.
+
+    model  the whole model that the layers belong to
+    """
     described = json.dumps([layer.described() for layer in layers], sort_keys=True)
-    half = any(layer.dtype == np.float16 for layer in layers)
-    head = [
-        comment(f"Written by rnnconvert. {TAG} {described}"),
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        "#include <math.h>",
-        "#include <stdint.h>",
-        "",
-        *_HELPERS,
-        *(_HALF if half else []),
-    ]
-    body = [line for layer in layers for line in (*layer.arrays(), *layer.function())]
-    return "\n".join([*head, *body, "#endif", ""])
+    half = any(layer.dtype == np.float16 for layer in layers) or (model is not None and model.dtype == np.float16)
+    yield comment(f"Written by rnnconvert. {TAG} {described}")
+    if model is not None:
+        yield from model.about()
+    yield from (f"#ifndef {guard}", f"#define {guard}", "", "#include <math.h>", "#include <stdint.h>")
+    if model is not None:
+        yield from ("#include <stddef.h>", "#include <string.h>")
+    yield from ("", *_HELPERS, *(_HALF if half else []))
+    for layer in layers:
+        yield from layer.arrays()
+        yield from layer.function()
+    if model is not None:
+        yield from model.code()
+    yield "#endif"
 
 
-def as_bytes(packed: Mapping[str, Array], layout: Layout) -> StoredMatrix:
-    """Return arrays with their matrices in int8, and a scale for each row that acts on a gate's unit."""
+class _RowCodes:
+    """A matrix in int8, computed when it is written: its rows divided by their scales.
+
+    rows  yields the matrix, some rows at a time
+    """
+
+    dtype = np.dtype(np.int8)
+
+    def __init__(self, shape: tuple[int, ...], rows: Callable[[], Iterator[Array]], scales: Array, by_columns: bool) -> None:
+        self.shape, self._rows, self._scales, self._by_columns = shape, rows, scales, by_columns
+
+    def pieces(self) -> Iterator[Array]:
+        """Yield the integers in C order."""
+        place = 0
+        for rows in self._rows():
+            scales = self._scales if self._by_columns else self._scales[place : place + len(rows), None]
+            yield np.clip(np.round(rows / scales), -127, 127).astype(np.int8).reshape(-1)
+            place += len(rows)
+
+
+def as_bytes(packed: Mapping[str, Array | Pieced], matrices: Sequence[str], by_columns: bool = False) -> tuple[StoredMatrix, float, float]:
+    """Return arrays with their matrices in int8, and a scale for each row that acts on a unit; the largest change, the largest number.
+
+    by_columns  whether it is a column of the array that acts on a unit
+    """
     numbers, scales = dict(packed), dict[str, Array]()
-    for local in filter(packed.__contains__, MATRICES):
-        rows = _rows(packed[local], layout).astype(np.float64)
-        largest = np.abs(rows).max(axis=1) / 127
+    lost = most = 0.0
+    for local in filter(packed.__contains__, matrices):
+        array = packed[local]
+
+        def rows(array: Array | Pieced = array) -> Iterator[Array]:
+            return (block.astype(np.float64) for block in _rows(array))
+
+        parts = [np.abs(block).max(axis=0 if by_columns else 1) for block in rows()]
+        largest = np.max(parts, axis=0) if by_columns else np.concatenate(parts)
+        largest = largest / 127
         scales[local] = np.where(largest > 0, largest, 1).astype(np.float32)
-        numbers[local] = _rows(np.clip(np.round(rows / scales[local][:, None]), -127, 127).astype(np.int8), layout)
-    return StoredMatrix(numbers, scales)
+        numbers[local] = codes = _RowCodes(tuple(array.shape), rows, scales[local], by_columns)
+        place = 0
+        for block, integers in zip(rows(), codes.pieces(), strict=True):
+            wide = scales[local].astype(np.float64)
+            spread = wide if by_columns else wide[place : place + len(block), None]
+            lost = max(lost, float(np.abs(integers.reshape(block.shape) * spread - block).max(initial=0)))
+            place += len(block)
+        most = max([most, *(float(part.max(initial=0)) for part in parts)])
+    return StoredMatrix(numbers, scales), lost, most
 
 
-def _rows(array: Array, layout: Layout) -> Array:
-    """Return a matrix by rows, or a matrix by rows as the layout has it."""
-    return array.T if layout.name.endswith("_columns") else array
+def _rows(array: Array | Pieced) -> Iterator[Array]:
+    """Yield a matrix, some whole rows at a time."""
+    width, rest = array.shape[1], np.empty(0, array.dtype)
+    for piece in pieces(array):
+        rest = np.concatenate([rest, piece]) if rest.size else piece
+        count = rest.size // width
+        if count:
+            yield rest[: count * width].reshape(count, width)
+        rest = rest[count * width :].copy()
 
 
-def _lost(packed: Mapping[str, Array], stored: StoredMatrix, layout: Layout) -> tuple[float, float]:
-    """Return the largest change of a number in int8, and the largest number."""
-    lost = largest = 0.0
-    for local, scales in stored.scales.items():
-        exact, codes = (_rows(side[local], layout).astype(np.float64) for side in (packed, stored.numbers))
-        lost = max(lost, float(np.abs(codes * scales[:, None].astype(np.float64) - exact).max(initial=0)))
-        largest = max(largest, float(np.abs(exact).max(initial=0)))
-    return lost, largest
+def narrowed(name: str, lost: float, most: float) -> str:
+    """Say what int8 changes."""
+    return f"{name}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {most:.3g}"
 
 
 _HELPERS = [
@@ -133,3 +180,16 @@ _HALF = [
     "#endif",
     "",
 ]
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a new file of lines, of which no more than some are in memory."""
+    with replacing(path) as file:
+        for some in _batched(lines, 4096):
+            file.write("".join(f"{line}\n" for line in some).encode())
+
+
+def _batched(lines: Iterable[str], count: int) -> Iterator[list[str]]:
+    iterator = iter(lines)
+    while some := list(itertools.islice(iterator, count)):
+        yield some

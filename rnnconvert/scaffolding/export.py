@@ -13,9 +13,10 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
+from rnnconvert.files.settings import Settings
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.runners import FileModel, ModelApart, runners
@@ -77,7 +78,7 @@ class InOtherAxes(Protocol):
 class ExportTarget(Protocol):
     """A room's module `export_to`: descriptions with their weights as files.
 
-    It may have
+    With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. It may have
 
         companions(path)  the files that a written one needs beside it
         open_file(path)   a written model as its framework runs it, where the room runs no whole models otherwise
@@ -88,7 +89,7 @@ class ExportTarget(Protocol):
     TITLE: str
     SUFFIXES: tuple[str, ...]
 
-    def graph(self, description: Description, weights: LayerWeights) -> ExportedGraph:
+    def graph(self, description: Description, weights: LayerWeights, **options: str) -> ExportedGraph:
         """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
         ...
 
@@ -188,6 +189,8 @@ def export_model(
     force: bool = False,
     dry_run: bool = False,
     verify: bool | PathLike = False,
+    dtype: str | None = None,
+    settings: Sequence[str] = (),
 ) -> Exported:
     """Write a whole model, not only its recurrent layers, as one file of another framework.
 
@@ -204,12 +207,15 @@ def export_model(
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
              or .npz file of inputs, by their names or in the model's order: on these, too
+    dtype    the element type to write, where the target has a choice
+    settings  options of the target, "KEY=VALUE"
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model, NotEqualError where the proof fails. Nothing is written then.
     """
     out = Path(target)
     writer = _target(out, format)
+    options = _options(writer, out, dtype, settings)
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
@@ -223,7 +229,7 @@ def export_model(
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     weights = LayerWeights(model.model, model.description.names)
     try:
-        graph = writer.graph(model.description, weights)
+        graph = writer.graph(model.description, weights, **options)
     except RefusedError as error:
         remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
@@ -254,6 +260,18 @@ def _others(refusing: ExportTarget, model: DescribedSource) -> str:
                 target.graph(model.description, LayerWeights(model.model, model.description.names))
                 holding.append(name)
     return f"This model can be written for {either(holding)}." if holding else ""
+
+
+def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Sequence[str]) -> dict[str, str]:
+    """Return what a target takes besides the model. Raises UsageError for what it does not take."""
+    taken: tuple[str, ...] = getattr(writer, "OPTIONS", ())
+    chosen = {key: value for (_, key), value in Settings(settings=settings).values.items()}
+    chosen |= {} if dtype is None else {"dtype": dtype}
+    for key in chosen:
+        if key not in taken:
+            flag = Flag("dtype", chosen[key]) if key == "dtype" else Setting(key, chosen[key])
+            raise UsageError(f"{flag} decides nothing: it is not for {writer.TITLE}. Leave it out")
+    return {**chosen, **({"name": out.stem} if "name" in taken else {})}
 
 
 def _assumed(description: Description) -> list[str]:

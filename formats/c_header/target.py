@@ -1,0 +1,295 @@
+"""A described model as a program of C: which of its tensors are sequences, and which operation each of its nodes is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.adapter import c_names
+from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
+from rnnconvert.formats.c_header.model_code import ModelPort, WrittenModel, matrices
+from rnnconvert.formats.c_header.operations import StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.write import MATRICES, as_bytes, narrowed
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
+from rnnconvert.scaffolding.weights import LayerWeights
+
+TITLE = "a C header"
+BATCH, TIME, BOTH = "batch", "time", "steps of the batch"
+Axes = tuple["str | int", ...]
+_MOST_TRIED = 64
+
+
+@dataclass(frozen=True)
+class StepTensor:
+    """A tensor of the description as a value of the program.
+
+    value  its number
+    axes   its axes: the batch, the time, both in one, or lengths; in memory the steps come first, then the lengths in their order
+    """
+
+    value: int
+    axes: Axes
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of what it has at a step."""
+        return [axis for axis in self.axes if isinstance(axis, int)]
+
+
+class ModelBuilder:
+    """A program under construction.
+
+    inputs  for each input of the model what its axes are
+    """
+
+    def __init__(self, description: Description, weights: LayerWeights, name: str, inputs: Sequence[Axes], storage: str) -> None:
+        self.weights, self.name, self.storage = weights, c_names([name])[name], storage
+        self.program = StepProgram()
+        self.recurrent: list[str] = []
+        self.layers: dict[str, WrittenLayer] = {}
+        self.arrays: dict[str, StoredMatrix] = {}
+        self.notes: list[str] = []
+        self.stateful: set[bool] = set()
+        self.scope, self._prefix = description.scope, ""
+        self._tensors: dict[int, StepTensor] = {}
+        self._names: dict[str, str] = {}
+        self._real: dict[int, int] = {}
+        top = description.scope
+        indices = _indices(top)
+        self.inputs = []
+        for number, (value, axes) in enumerate(zip(top.inputs, inputs, strict=True)):
+            whole = np.dtype(value.dtype).kind in "iub" or id(value) in indices
+            time = None
+            if TIME in axes:
+                words = value.axes[axes.index(TIME)] if value.axes else ""
+                time = self._axis(value.shape[axes.index(TIME)], words)
+            size = math.prod(axis for axis in axes if isinstance(axis, int))
+            self.program.values.append(StepValues(size, time, whole))
+            self._tensors[id(value)] = StepTensor(number, axes)
+            self.inputs.append(ModelPort(value.name, number, axes))
+        self._run(top)
+        self.outputs = []
+        for value in top.outputs:
+            tensor = self(value)
+            if BOTH in tensor.axes or BATCH not in tensor.axes:
+                raise RefusedError(f"the output {value.name!r}", TITLE, "it is not an output of each sequence", "", value.name)
+            self.outputs.append(ModelPort(value.name, tensor.value, tensor.axes))
+
+    def _axis(self, length: int | None, word: str) -> int:
+        """Return the time axis of an input: that of another one where the source says that they are one."""
+        words = getattr(self, "_words", {})
+        self._words = words
+        key = word or None
+        if key is not None and key in words:
+            return words[key]  # type: ignore[no-any-return]
+        self.program.axes.append(TimeAxis(length))
+        number = len(self.program.axes) - 1
+        if key is not None:
+            words[key] = number
+        return number
+
+    # Names
+
+    def c_name(self, wanted: str) -> str:
+        """Return the name in C of a layer of the source."""
+        if wanted not in self._names:
+            full = f"{self.name}_{wanted}"
+            self._names[wanted] = c_names([*self._names.values(), full])[full]
+        return self._names[wanted]
+
+    def label(self, node: Node) -> str:
+        """Return what a node's layer is called: its path, or what it gives."""
+        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+
+    def path(self, node: Node) -> str:
+        """Return the path in the source of a node's layer."""
+        return self.scope.inside(node.settings.get("of", node.layer))
+
+    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+        """Return the refusal of a layer."""
+        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        return RefusedError(feature, TITLE, reason, remedy or _other_targets(), layer)
+
+    # Tensors
+
+    def __call__(self, value: Value) -> StepTensor:
+        """Return what a tensor of the description is."""
+        return self._tensors[id(value)]
+
+    def give(self, value: Value, number: int, axes: Axes) -> None:
+        """Let a tensor of the description be a value of the program."""
+        self._tensors[id(value)] = StepTensor(number, axes)
+
+    def real(self, number: int) -> int:
+        """Return a value in real numbers that may be read at any time: an input of whole numbers, or without steps, is copied."""
+        value = self.program.values[number]
+        if number < len(self.inputs) and (value.whole or value.time is None):
+            if number not in self._real:
+                (self._real[number],) = self.program.add("function", [number], "", {"function": "linear", "alpha": None})
+            return self._real[number]
+        return number
+
+    def run_scope(self, scope: DescribedModel, prefix: str) -> None:
+        """Add the nodes of a model in the model."""
+        outer, before = self.scope, self._prefix
+        self.scope, self._prefix = scope, prefix
+        self._run(scope)
+        self.scope, self._prefix = outer, before
+
+    def _run(self, scope: DescribedModel) -> None:
+        from rnnconvert.formats.c_header.target_rules import RULES
+
+        for node in scope.nodes:
+            if node.kind == "left out":
+                raise node["error"]
+            rule = RULES.get(node.kind)
+            if rule is None:
+                raise self.refused(node, f"a layer of kind {node.kind!r}", "no code in C is known for it")
+            try:
+                rule(self, node)
+            except ValueError as error:
+                raise self.refused(node, f"this layer of kind {node.kind!r}", f"{error}") from None
+
+    def add(self, kind: str, reads: Sequence[int], name: str = "", **settings: Any) -> tuple[int, ...]:
+        """Append an operation."""
+        read = [number if kind == "embedding" else self.real(number) for number in reads]
+        return self.program.add(kind, read, name, settings)
+
+    def stored(self, name: str, arrays: Mapping[str, Array]) -> str:
+        """Keep the arrays of a layer, once, and return what it is called in C."""
+        called = self.c_name(name)
+        if called not in self.arrays:
+            dtype = np.dtype({"int8": "float32"}.get(self.storage, self.storage))
+            plain = {local: _as(array, dtype) for local, array in arrays.items()}
+            self.arrays[called] = StoredMatrix(plain, {})
+            if self.storage == "int8" and (narrow := matrices({local: array.shape for local, array in plain.items()})):
+                self.arrays[called], *change = as_bytes(plain, narrow)
+                self.notes.append(narrowed(called, *change))
+        return called
+
+    def constant(self, name: str, array: Array, axes: Axes | None = None) -> StepTensor:
+        """Return stored numbers as a tensor."""
+        numbers = np.asarray(array).reshape(-1)
+        called = self.stored(name, {"numbers": numbers})
+        (number,) = self.add("stored", [], called, size=int(numbers.size))
+        return StepTensor(number, tuple(np.shape(array)) if axes is None else axes)
+
+    def layer(self, label: str, direction: Direction) -> str:
+        """Keep one direction of a recurrent layer, and return what it is called in C."""
+        called = self.c_name(label)
+        if called not in self.layers:
+            dtype = np.dtype({"int8": "float32"}.get(self.storage, self.storage))
+            fitted = fit_to_layout(Recurrent(label, (Layer((direction,)),)), registry.layouts_of("c_header"))
+            stack, layout = fitted.stack, fitted.layout
+            packed = pack(layout, stack, dtype)
+            stored = StoredMatrix(packed, {})
+            if self.storage == "int8":
+                stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
+                self.notes.append(narrowed(called, *change))
+            self.layers[called] = WrittenLayer(called, layout, stack, dtype, stored)
+            first = stack.first
+            self.program.layers[called] = (first.input_size, first.output_size, first.hidden_size if first.cell.kind == "lstm" else 0)
+            self.recurrent.append(f"{called} ({first.cell.kind.upper()} {first.input_size} -> {first.output_size})")
+        return called
+
+
+def _as(array: Array, dtype: np.dtype[Any]) -> Array:
+    plain = np.asarray(array)
+    return plain if plain.dtype == dtype else plain.astype(dtype)
+
+
+def _other_targets() -> str:
+    """Say which targets of `export` there are besides."""
+    others = [name for name in registry.named("export_to") if name != "c_header"]
+    return f"Formats of other whole models: {', '.join(others)}" if others else ""
+
+
+def _indices(scope: DescribedModel) -> set[int]:
+    """Return the inputs of a model that an embedding reads."""
+    read = set()
+    for node in scope.nodes:
+        if node.kind == "embedding":
+            read.add(id(node.x))
+        elif node.kind == "model":
+            inner = _indices(node["scope"])
+            read.update(id(value) for start, value in zip(node["scope"].inputs, node.inputs, strict=False) if id(start) in inner)
+    return read
+
+
+def _candidates(value: Value) -> list[Axes]:
+    """Return what the axes of an input may be, the most likely first: batch and time in front, where they are open or there are three."""
+    rank = len(value.shape)
+    order: list[Axes] = []
+    pairs = [(0, 1), (1, 0), (0, None), (1, None), (0, 2), *((0, axis) for axis in range(3, rank)), (None, 0), (None, None)]
+    if rank == 2 and value.shape[1] is not None:
+        pairs = [(0, None), *pairs]
+    pairs = [(batch, time) for batch, time in pairs if (batch or 0) < rank and (time or 0) < rank]
+    pairs.sort(key=lambda pair: (_stated(value, pair[0]) != -1, _stated(value, pair[1]) == 1))
+    for batch, time in pairs:
+        axes: list[str | int | None] = list(value.shape)
+        if batch is not None:
+            axes[batch] = BATCH
+        if time is not None:
+            axes[time] = TIME
+        if None not in axes and (found := tuple(axes)) not in order:
+            order.append(found)  # type: ignore[arg-type]
+    return order
+
+
+def _stated(value: Value, axis: int | None) -> int:
+    """Return the length of an axis: -1 for one that is open, 0 for none."""
+    length = 0 if axis is None else value.shape[axis]
+    return -1 if length is None else length
+
+
+def built(description: Description, weights: LayerWeights, name: str, storage: str) -> ModelBuilder:
+    """Return the program of a model, which separates its sequences from what it has once.
+
+    The axes of its inputs are tried, the most likely first, until its layers find their steps among them.
+
+    Raises RefusedError for a layer or a setting without an equivalent.
+    """
+    possible: Sequence[Axes] | None = None
+    first: RefusedError | None = None
+    tried = itertools.product(*(_candidates(value) for value in description.scope.inputs))
+    for axes in itertools.islice(tried, _MOST_TRIED):
+        try:
+            builder = ModelBuilder(description, weights, name, axes, "float32")
+            by_steps = not model_of(builder).why_no_step
+        except RefusedError as error:
+            first = first or error
+            continue
+        finds = any(TIME in each for each in axes) and not any(each.kind == "as steps" for each in builder.program.operations)
+        possible = axes if by_steps or finds or possible is None else possible
+        if by_steps or finds:
+            break
+    if possible is not None:
+        return ModelBuilder(description, weights, name, possible, storage)
+    raise first or RefusedError("an input with several open axes", TITLE, "one axis alone can be the time", _other_targets())
+
+
+def model_of(builder: ModelBuilder) -> WrittenModel:
+    """Return the C of a program. Raises RefusedError for states that last from run to run where the model is not computed by steps."""
+    stateful = builder.stateful == {True}
+    model = WrittenModel(builder.name, builder.program, builder.inputs, builder.outputs, builder.storage, stateful, builder.arrays)
+    keeps_more = any(each.kind in ("conv", "over time", "first", "until") for each in builder.program.operations)
+    if True in builder.stateful and (not stateful or model.why_no_step or keeps_more):
+        raise RefusedError(
+            "stateful = True", TITLE, "its states last from one call to the next, beside layers that begin anew", "Build it without."
+        )
+    return model
+
+
+Rule = Callable[[ModelBuilder, Node], None]
+"""Adds the operations that a node of a description is."""
