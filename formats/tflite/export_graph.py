@@ -235,7 +235,8 @@ def _from_the_beginning(w: _TfliteWriter, node: Operation, places: int, axis: in
     """Add places along an axis, those that count from its end turned into such from its beginning."""
     size = w.values.integer(length) if length is not None else w.picked(node, w.size(node, w[node.inputs[0]]), 0, axis)
     negative = w.add("LESS", [places, w.values.integer(0)], node, "negative", BOOL)
-    return w.add("SELECT_V2", [negative, w.add("ADD", [places, size], node, "from_end"), places], node, "places", INT)
+    turns = w.add("MUL", [w.add("CAST", [negative], node, "turns", INT, **{"from": BOOL, "to": INT}), size], node, "turned")
+    return w.add("ADD", [places, turns], node, "places")
 
 
 def _gather_by_row(w: _TfliteWriter, node: Operation) -> None:
@@ -464,6 +465,7 @@ def _is_no_number(w: _TfliteWriter, node: Operation) -> None:
 
 
 def _where(w: _TfliteWriter, node: Operation) -> None:
+    w.dims(node, node.outputs[0])  # where a file does not state them, LiteRT drops the axes of one element
     w.put(node, "SELECT_V2", kind=w.values.kinds[w[node.inputs[1]]])
 
 

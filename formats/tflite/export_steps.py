@@ -185,7 +185,11 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     ends = new
     if counted:
         wide = body.add("EXPAND_DIMS", [body.add("GREATER", [others[-1], number], f"{name}/counts", BOOL), body.integer(1)], f"{name}/wide")
-        ends = [body.add("SELECT_V2", [wide, state, old.place], f"{name}/kept", 0) for state, old in zip(new, before, strict=True)]
+        ends = [
+            # Where a file does not state the axes, LiteRT drops those of one element.
+            body.add("SELECT_V2", [wide, state, old.place], f"{name}/kept", 0, (None, width))
+            for state, old, width in zip(new, before, widths, strict=True)
+        ]
     minus, zero = body.integer(-1), body.integer(0)
 
     def packed(*parts: int) -> int:
