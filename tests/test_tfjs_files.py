@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.tfjs.run import absent
 from rnnconvert.language.layout import Sizes
 from rnnconvert.verification.running import identical
 from tests import corpus, environments
@@ -93,6 +95,75 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     swapped = first.with_arrays({("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert np.abs(ran(file_of(tmp_path / "model.json", stack))[0] - reference.run(wrong, X).y).max() > 0.01
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("tfjs", environments.missing("tfjs"))
+    monkeypatch.setenv("NODE_PATH", str(environments.place("tfjs") / "node_modules"))
+
+
+@pytest.mark.own_processes
+@pytest.mark.usefixtures("installed")
+def test_its_executor_runs_layers_with_states(tmp_path: Path) -> None:
+    def check(stack: Recurrent) -> None:
+        source = tmp_path / "stack.onnx"
+        rc.save(Checkpoint("memory", "", {"rnn": stack}), source, "onnx", force=True)
+        report = rc.verify(source, file_of(tmp_path / "model.json", stack, force=True), on=["tfjs-cpu"], explain=False)
+        by_tfjs = [run["status"] for layer in report.document["layers"] for run in layer["runs"] if run["executor"] == "tfjs-cpu"]
+        assert report.exit_code == 0 and set(by_tfjs) == {"equal"}, str(report)
+
+    each(drawn([stack for stack in CASES if stack.output_order == "time" and len(stack.layers) == 1], 2, "tfjs executor"), check, str)
+
+
+def _layers_model(path: Path, model: keras.Model) -> None:
+    """Write a Sequential model of Keras as tensorflowjs_converter does."""
+    layers = [{"class_name": type(layer).__name__, "config": layer.get_config()} for layer in model.layers]
+    for layer in layers:
+        layer["config"] = {key: value for key, value in layer["config"].items() if not isinstance(value, dict)}
+        layer["config"].pop("zero_output_for_mask", None)  # which Keras 2 has in Bidirectional alone
+    layers[0]["config"]["batch_input_shape"] = [None, None]
+    named = [(f"{layer.name}/{weight.name}", np.asarray(weight)) for layer in model.layers for weight in layer.weights]
+    (path.parent / "group1-shard1of1.bin").write_bytes(b"".join(array.tobytes() for _, array in named))
+    specs = [{"name": name, "shape": list(array.shape), "dtype": "float32"} for name, array in named]
+    topology = {"model_config": {"class_name": "Sequential", "config": {"name": "model", "layers": layers}}}
+    groups = [{"paths": ["group1-shard1of1.bin"], "weights": specs}]
+    path.write_text(json.dumps({"format": "layers-model", "modelTopology": topology, "weightsManifest": groups}))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.own_processes
+@pytest.mark.usefixtures("installed")
+def test_its_executor_runs_models_whole(tmp_path: Path) -> None:
+    """Beside Keras, with a mask; another head is another model."""
+    of_keras = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((None,)),
+            of_keras.Embedding(11, 4, mask_zero=True),
+            of_keras.LSTM(5, return_sequences=True),
+            of_keras.GRU(3, reset_after=False),
+            of_keras.Dense(2, activation="softmax"),
+        ]
+    )
+    model.save(tmp_path / "model.keras")
+    _layers_model(tmp_path / "model.json", model)
+    executors = ["tfjs-cpu", "keras-tensorflow"]
+    report = rc.verify(tmp_path / "model.keras", tmp_path / "model.json", on=executors, explain=False)
+    assert (report.exit_code, report.document["scope"]) == (0, "whole"), str(report)
+    model.layers[-1].set_weights([-array for array in model.layers[-1].get_weights()])
+    _layers_model(tmp_path / "model.json", model)
+    report = rc.verify(tmp_path / "model.keras", tmp_path / "model.json", on=executors, explain=False)
+    assert report.exit_code == 1 and "the whole models give" in str(report), str(report)
+
+
+def test_its_executor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NODE_PATH", "")
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/node")
+    assert "npm install @tensorflow/tfjs" in absent({})
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "Node.js" in absent({})
 
 
 def test_a_real_model_gives_its_outputs() -> None:
