@@ -180,6 +180,22 @@ def test_a_header_of_a_whole_model_is_read_and_proved(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_a_layer_that_its_model_has_read_from_the_end_is_read_so(tmp_path: Path) -> None:
+    import keras
+
+    layers = keras.layers
+    both = layers.Bidirectional(layers.LSTM(4, return_sequences=True), name="both")
+    back = layers.GRU(5, go_backwards=True, return_sequences=True, name="back")
+    keras.Sequential([keras.Input((None, 3)), both, back, layers.SimpleRNN(2, name="last")]).save(tmp_path / "model.keras")
+    export_model(tmp_path / "model.keras", tmp_path / "model.h")
+    ways = {
+        name.rpartition("/")[2]: (stack.first.reverse, stack.output_order) for name, stack in load(tmp_path / "model.h").layers.items()
+    }
+    assert ways == {"forward": (False, "time"), "backward": (True, "time"), "back": (True, "processing"), "last": (False, "time")}
+    words = ["convert", str(tmp_path / "model.h"), str(tmp_path / "model.pt")]
+    assert CliRunner().invoke(main, words).exit_code == 4 and not (tmp_path / "model.pt").exists()
+
+
 def test_a_changed_header_is_not_run(tmp_path: Path) -> None:
     """Code in a header is never compiled: only what is written again for its numbers is."""
     small(tmp_path)

@@ -88,7 +88,7 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
     k = needed("keras", "keras")
     layers = recurrent(k)
     random = np.random.default_rng(6)
-    calls = [[random.integers(0, 4, (batch, time)).astype(np.int32)] for batch, time in ((3, 5), (1, 9), (4, 1))]
+    calls = [[random.integers(0, 4, (batch, time)).astype(np.int32)] for batch, time in ((3, 5), (1, 9), (4, 1), (1, 1))]
 
     def check(name: str) -> None:
         model = k.Sequential(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
-from rnnconvert.formats.c_header.model_read import whole_model
+from rnnconvert.formats.c_header.model_read import HeaderModel, whole_model
 from rnnconvert.formats.c_header.originals import compared, edited, runnable
 from rnnconvert.formats.c_header.tables import FoundLayer, cmsis, rnnoise
 from rnnconvert.formats.c_header.write import TAG, text, write_lines
@@ -95,6 +96,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         used |= set(notes["arrays"])
         warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]
     whole = whole_model(path, source, written)
+    if whole:
+        _turn(layers, written, whole, unread)
     plain = source.arrays if layers or whole else c_text.arrays(source)
     used |= whole.used if whole else set()
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
@@ -120,6 +123,22 @@ def read(path: Path, options: Options) -> Checkpoint:
         beside=tuple(str(file) for file in source.files[1:]),
         int8=frozenset(name for name, entry in zip(layers, written, strict=False) if entry.stored.scales),
     )
+
+
+def _turn(layers: dict[str, Recurrent], written: Sequence[WrittenLayer], whole: HeaderModel, unread: list[LayerNote]) -> None:
+    """Let layers that a model has read their sequences from the end do so; one that it has read them both ways is not read."""
+    names = dict(zip((layer.name for layer in written), layers, strict=False))
+    for prefix, calls in whole.calls.items():
+        name, ways = names[prefix], {bool(call["backwards"]) for call in calls}
+        if len(ways) > 1:
+            del layers[name]
+            unread.append(LayerNote(name, "the model has it read sequences from both ends", UNREAD))
+        elif ways == {True}:
+            (layer,) = layers[name].layers
+            (direction,) = layer.directions
+            turned = any(call["turned"] for call in calls)
+            backward = (replace(layer, directions=(direction.replace(reverse=True),)),)
+            layers[name] = layers[name].replace(layers=backward, output_order="processing" if turned else "time")
 
 
 def _ours(path: Path, source: CSource, options: Options) -> Iterator[FoundLayer]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_CALLS
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.model_code import MODEL_TAG, STORAGES, ModelPort, WrittenModel, matrices
-from rnnconvert.formats.c_header.operations import StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.operations import Settings, StepProgram, StepValues, TimeAxis
 from rnnconvert.formats.c_header.target import BATCH, TIME
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -47,6 +47,15 @@ class HeaderModel:
         kinds = collections.Counter(each.kind for each in self.model.program.operations if each.kind != "recurrent")
         listed = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items())
         return f"the header is a whole model, {self.model.name}_run; beside its recurrent layers it computes: {listed or 'nothing'}"
+
+    @property
+    def calls(self) -> Mapping[str, Sequence[Settings]]:
+        """The calls of each recurrent layer, by its name in C, each as the settings of its operation."""
+        result: dict[str, list[Settings]] = {}
+        for operation in self.model.program.operations:
+            if operation.kind == "recurrent":
+                result.setdefault(operation.name, []).append(operation.settings)
+        return result
 
 
 def whole_model(path: Path, source: CSource, layers: list[WrittenLayer]) -> HeaderModel | None:
