@@ -188,9 +188,7 @@ def test_a_layer_that_its_model_has_read_from_the_end_is_read_so(tmp_path: Path)
     back = layers.GRU(5, go_backwards=True, return_sequences=True, name="back")
     keras.Sequential([keras.Input((None, 3)), both, back, layers.SimpleRNN(2, name="last")]).save(tmp_path / "model.keras")
     export_model(tmp_path / "model.keras", tmp_path / "model.h")
-    ways = {
-        name.rpartition("/")[2]: (stack.first.reverse, stack.output_order) for name, stack in load(tmp_path / "model.h").layers.items()
-    }
+    ways = {name.rpartition("/")[2]: (stack.first.reverse, stack.output_order) for name, stack in load(tmp_path / "model.h").layers.items()}
     assert ways == {"forward": (False, "time"), "backward": (True, "time"), "back": (True, "processing"), "last": (False, "time")}
     words = ["convert", str(tmp_path / "model.h"), str(tmp_path / "model.pt")]
     assert CliRunner().invoke(main, words).exit_code == 4 and not (tmp_path / "model.pt").exists()

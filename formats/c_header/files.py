@@ -95,17 +95,17 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
         used |= set(notes["arrays"])
         warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]
-    whole = whole_model(path, source, written)
-    if whole:
-        _turn(layers, written, whole, unread)
-    plain = source.arrays if layers or whole else c_text.arrays(source)
-    used |= whole.used if whole else set()
+    model = whole_model(path, source, written)
+    if model:
+        _turn(layers, written, model, unread)
+    plain = source.arrays if layers or model else c_text.arrays(source)
+    used |= model.used if model else set()
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
-    others |= dict(whole.arrays) if whole else {}
+    others |= dict(model.arrays) if model else {}
     evidence = tuple(f"{name}: tables of C" for name in layers)
-    original = compared(path, written, whole.model if whole else None) if written or whole else None
-    if whole:
-        warnings.append(whole.words)
+    original = compared(path, written, model.model if model else None) if written or model else None
+    if model:
+        warnings.append(model.words)
     if original is not None and original.line:
         warnings.insert(0, f"only its numbers and its description are read: {edited(original.line)}")
     return Checkpoint(
@@ -125,10 +125,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-def _turn(layers: dict[str, Recurrent], written: Sequence[WrittenLayer], whole: HeaderModel, unread: list[LayerNote]) -> None:
+def _turn(layers: dict[str, Recurrent], written: Sequence[WrittenLayer], model: HeaderModel, unread: list[LayerNote]) -> None:
     """Let layers that a model has read their sequences from the end do so; one that it has read them both ways is not read."""
     names = dict(zip((layer.name for layer in written), layers, strict=False))
-    for prefix, calls in whole.calls.items():
+    for prefix, calls in model.calls.items():
         name, ways = names[prefix], {bool(call["backwards"]) for call in calls}
         if len(ways) > 1:
             del layers[name]

@@ -102,7 +102,7 @@ class WrittenModel:
             "storage": self.storage,
             "stateful": self.stateful,
             "inputs": [
-                {"name": port.name, "axes": list(port.axes), "whole": value.whole, "size": value.size, "time": value.time}
+                {"name": port.name, "axes": list(port.axes), "whole": value.integral, "size": value.size, "time": value.time}
                 for port, value in zip(self.inputs, self.program.values, strict=False)
             ],
             "axes": [axis.length for axis in self.program.axes[: self._input_axes()]],
@@ -163,7 +163,7 @@ class WrittenModel:
         for port, name in zip(ports, names, strict=True):
             value = self.program.values[port.value]
             per = "at each step" if value.time is not None else "once"
-            kind = "whole numbers" if value.whole else "numbers"
+            kind = "whole numbers" if value.integral else "numbers"
             words.append(f"{name} ({port.name}), {value.size} {kind} {per}")
         return "; ".join(words)
 
@@ -265,7 +265,7 @@ class WrittenModel:
     def _parameters(self, ports: Sequence[ModelPort], names: Sequence[str], inputs: bool) -> list[str]:
         words = []
         for port, name in zip(ports, names, strict=True):
-            kind = "int32_t" if self.program.values[port.value].whole else self.real
+            kind = "int32_t" if self.program.values[port.value].integral else self.real
             words.append(f"{'const ' if inputs else ''}{kind} *{name}")
         return words
 
@@ -295,18 +295,18 @@ class WrittenModel:
                     slots.release(places[number])
         return slots, places
 
-    def _block(self, operation: StepOperation, pointers: Mapping[int, str], kept: str = "") -> Iterator[str]:
+    def _block(self, operation: StepOperation, pointers: Mapping[int, str], memory: str = "") -> Iterator[str]:
         """Yield an operation's code, with pointers to what it reads and gives."""
         yield f"    {{ {comment(operation.name or operation.kind)}"
         yield from (f"        {line}" for line in self._pointers(operation, pointers))
         if self._keeps(operation):
-            yield f"        {kept} *s = {'&state->' + kept.removeprefix(self.name + '_')};"
+            yield f"        {memory} *s = {'&state->' + memory.removeprefix(self.name + '_')};"
         yield from (f"        {line}" for line in self._body(operation))
         yield "    }"
 
     def _pointers(self, operation: StepOperation, pointers: Mapping[int, str]) -> Iterator[str]:
         for index, number in enumerate(operation.reads):
-            kind = "int32_t" if self.program.values[number].whole else self.real
+            kind = "int32_t" if self.program.values[number].integral else self.real
             yield f"const {kind} *x{index} = {pointers[number]};"
         for index, number in enumerate(operation.gives):
             yield f"{self.real} *y{index} = {pointers[number]};"
@@ -314,7 +314,7 @@ class WrittenModel:
     def _copied(self, port: ModelPort, source: str, target: str, count: str = "") -> str:
         """Return the statement that gives an output that is also another value."""
         size = self.program.values[port.value].size
-        if self.program.values[port.value].whole:
+        if self.program.values[port.value].integral:
             total = f"{count} * {size}" if count else str(size)
             return f"    {{ size_t i; for (i = 0; i < {total}; i++) {target}[i] = ({self.real}){source}[i]; }}"
         return f"    memcpy({target}, {source}, {f'{count} * ' if count else ''}{size} * sizeof *{target});"
@@ -345,13 +345,13 @@ class WrittenModel:
         fields += [f"{self.real} work[{offsets[-1]}];"] if offsets[-1] else []
         yield f"typedef struct {{ {' '.join(fields) or 'int unused;'} }} {name}_state;"
         yield ""
-        kept = {id(each): f"{name}_kept_{number}" for number, each in enumerate(program.operations)}
+        memories = {id(each): f"{name}_kept_{number}" for number, each in enumerate(program.operations)}
         parameters = [*self._parameters(self.inputs, self._xs, True), f"{name}_state *state"]
         steps, results = (self._parameters([port for port, _ in some], [y for _, y in some], False) for some in (timed, ended))
         function = "advance" if ended else "step"
         yield f"static inline void {name}_{function}({', '.join([*parameters, *steps])}) {{"
         for each in before:
-            yield from self._block(each, pointers, kept[id(each)])
+            yield from self._block(each, pointers, memories[id(each)])
         yield from (self._copied(port, pointers[port.value], y) for port, y in timed if direct.get(port.value) != y)
         yield from (f"    (void){x};" for number, x in enumerate(self._xs) if not any(number in each.reads for each in before))
         if not fields:
@@ -362,7 +362,7 @@ class WrittenModel:
             yield f"static inline void {name}_result({', '.join([f'{name}_state *state', *results])}) {{"
             with_later = {**pointers, **later}
             for each in after:
-                yield from self._block(each, with_later, kept[id(each)])
+                yield from self._block(each, with_later, memories[id(each)])
             for port, y in ended:
                 if later.get(port.value) != y:
                     yield self._copied(port, with_later[port.value], y)
@@ -455,9 +455,9 @@ class WrittenModel:
         if form == "whole":
             if times:
                 yield f"        const size_t n0 = {self._length(times[0], lengths)};"
-            given = values[operation.gives[0]].time
-            if given is not None and operation.kind not in ("flip",):
-                yield f"        const size_t m = {self._length(given, lengths)};"
+            axis = values[operation.gives[0]].time
+            if axis is not None and operation.kind not in ("flip",):
+                yield f"        const size_t m = {self._length(axis, lengths)};"
             yield from (f"        {line}" for line in self._pointers(operation, pointers))
             yield from (f"        {line}" for line in self._body(operation))
             yield "    }"

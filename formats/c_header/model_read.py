@@ -92,13 +92,13 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> HeaderMo
         program.layers[layer.name] = (first.input_size, first.output_size, first.hidden_size if first.cell.kind == "lstm" else 0)
     ports = []
     for number, entry in enumerate(inputs):
-        called, kinds, whole, size = _fields(entry, {"time"}, name=str, axes=list, whole=bool, size=int)
+        called, kinds, integral, size = _fields(entry, {"time"}, name=str, axes=list, whole=bool, size=int)
         time = entry["time"]
         if time is not None and (type(time) is not int or not 0 <= time < len(axes)):
             raise ValueError("the time axis of an input")
         if not 0 < size < 1 << 24:
             raise ValueError("the size of an input")
-        program.values.append(StepValues(size, time, whole))
+        program.values.append(StepValues(size, time, integral))
         ports.append(ModelPort(called, number, _axes(kinds, size, time is not None)))
     for entry in operations:
         if not (isinstance(entry, list) and len(entry) == 4 and isinstance(entry[1], list) and isinstance(entry[3], dict)):
@@ -107,12 +107,12 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> HeaderMo
         if not isinstance(kind, str) or not isinstance(called, str) or (called and not _NAME.fullmatch(called)):
             raise ValueError("the name of an operation")
         program.add(kind, reads, called, settings)
-    given = []
+    results = []
     for entry in outputs:
         called, value, kinds = _fields(entry, name=str, value=int, axes=list)
         if not 0 <= value < len(program.values):
             raise ValueError("the value of an output")
-        given.append(ModelPort(called, value, _axes(kinds, program.values[value].size, program.values[value].time is not None)))
+        results.append(ModelPort(called, value, _axes(kinds, program.values[value].size, program.values[value].time is not None)))
     stored, arrays, used = {}, dict[str, Array](), set[str]()
     for called, shapes in program.arrays().items():
         narrow = matrices(shapes) if storage == "int8" else []
@@ -122,12 +122,12 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> HeaderMo
             numbers[local] = _numbers(source, full, shape, storage, local in narrow)
             used.add(full)
             if local in narrow:
-                scales[local] = _taken(source, f"{full}_scale", (shape[0],)).astype(np.float32)
+                scales[local] = _array(source, f"{full}_scale", (shape[0],)).astype(np.float32)
                 used.add(f"{full}_scale")
             wide = numbers[local].astype(np.float64) * scales[local][:, None] if local in narrow else numbers[local]
             arrays[full] = wide.astype(np.float32) if local in narrow else wide
         stored[called] = StoredMatrix(numbers, scales)
-    return HeaderModel(WrittenModel(name, program, ports, given, storage, stateful, stored), arrays, frozenset(used))
+    return HeaderModel(WrittenModel(name, program, ports, results, storage, stateful, stored), arrays, frozenset(used))
 
 
 def _fields(entry: Any, more: set[str] | None = None, **kinds: type) -> list[Any]:
@@ -147,7 +147,7 @@ def _axes(stated: list[Any], size: int, timed: bool) -> tuple[str | int, ...]:
     return tuple(stated)
 
 
-def _taken(source: CSource, full: str, shape: tuple[int, ...]) -> Array:
+def _array(source: CSource, full: str, shape: tuple[int, ...]) -> Array:
     """Return an array of the header. Raises ValueError where it is missing, or has another size."""
     numbers = source.arrays.get(full)
     if numbers is None or numbers.size != int(np.prod(shape, dtype=object)):
@@ -157,7 +157,7 @@ def _taken(source: CSource, full: str, shape: tuple[int, ...]) -> Array:
 
 def _numbers(source: CSource, full: str, shape: tuple[int, ...], storage: str, narrow: bool) -> Array:
     """Return an array as it is stored. Raises ValueError for numbers that its type has no place for."""
-    numbers = _taken(source, full, shape)
+    numbers = _array(source, full, shape)
     if not narrow and storage != "float16":
         return numbers.astype({"int8": "float32"}.get(storage, storage))
     low, high = (-_LARGEST_CODE - 1, _LARGEST_CODE) if narrow else (0, 0xFFFF)

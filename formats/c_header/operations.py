@@ -25,14 +25,14 @@ _LARGEST = 1 << 28
 class StepValues:
     """What an operation reads or gives.
 
-    size   how many numbers
-    time   the number of the time axis along which it has so many at each step; None where it has them once
-    whole  whether they are whole numbers, which only inputs of the model are
+    size      how many numbers
+    time      the number of the time axis along which it has so many at each step; None where it has them once
+    integral  whether they are whole numbers, which only inputs of the model are
     """
 
     size: int
     time: int | None = None
-    whole: bool = False
+    integral: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class StepProgram:
             return False
         if first.stride != second.stride:
             return False
-        one, two = ((axis.reach - sum(axis.pads)) if axis.pads is not None else None for axis in (first, second))
-        return one == two
+        first_free, second_free = ((axis.reach - sum(axis.pads)) if axis.pads is not None else None for axis in (first, second))
+        return first_free == second_free
 
     def length(self, axis: int | None) -> int | None:
         """Return the length of a time axis, None for one that a run decides."""
@@ -133,12 +133,12 @@ class StepProgram:
 
     def add(self, kind: str, reads: Sequence[int], name: str, settings: Settings) -> tuple[int, ...]:
         """Append an operation, and return the numbers of what it gives. Raises ValueError for one that is not possible."""
-        known = KINDS.get(kind)
-        if known is None:
+        definition = KINDS.get(kind)
+        if definition is None:
             raise ValueError(f"an operation {kind!r}")
-        if set(settings) != set(known.settings):
+        if set(settings) != set(definition.settings):
             raise ValueError(f"settings {', '.join(sorted(settings))} of {kind!r}")
-        for word, check in known.settings.items():
+        for word, check in definition.settings.items():
             if not check(settings[word]):
                 raise ValueError(f"{word} {settings[word]!r} of {kind!r}")
         if not all(type(read) is int and 0 <= read < len(self.values) for read in reads):
@@ -146,14 +146,14 @@ class StepProgram:
         if name and any(each.name == name and each.kind != kind for each in self.operations):
             raise ValueError(f"two operations of the name {name!r}")
         read = [self.values[number] for number in reads]
-        if any(value.whole for value in read) and kind not in ("embedding", "function"):
+        if any(value.integral for value in read) and kind not in ("embedding", "function"):
             raise ValueError(f"whole numbers, which {kind!r} reads")
-        given = known.gives(self, settings, read, name)
-        if any(not 0 < value.size <= _LARGEST for value in given):
+        results = definition.gives(self, settings, read, name)
+        if any(not 0 < value.size <= _LARGEST for value in results):
             raise ValueError(f"the size of what {kind!r} gives")
         first = len(self.values)
-        self.values += given
-        gives = tuple(range(first, first + len(given)))
+        self.values += results
+        gives = tuple(range(first, first + len(results)))
         self.operations.append(StepOperation(kind, tuple(reads), gives, dict(settings), name))
         return gives
 
@@ -360,7 +360,7 @@ def _function(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[
     text = re.sub(r"\{([^{}]*)\}", lambda match: words.get(match[1]) or ("" if match[1] == "f" else w.number(float(match[1]))), text)
     yield "int i;"
     yield f"for (i = 0; i < {read[0].size}; i++) {{"
-    yield f"    {w.real} x = ({w.real})x0[i];" if read[0].whole else f"    {w.real} x = x0[i];"
+    yield f"    {w.real} x = ({w.real})x0[i];" if read[0].integral else f"    {w.real} x = x0[i];"
     yield f"    y0[i] = ({w.real})({text});"
     yield "}"
 
@@ -461,13 +461,13 @@ def _spread(shapes: Sequence[Sequence[int]]) -> list[int]:
     return result
 
 
-def _place(own: Sequence[int], shape: Sequence[int]) -> str:
+def _place(lengths: Sequence[int], shape: Sequence[int]) -> str:
     """Return the place in a value of the number at place i of a shape that it spreads over."""
-    own = [1] * (len(shape) - len(own)) + list(own)
-    if own == list(shape):
+    lengths = [1] * (len(shape) - len(lengths)) + list(lengths)
+    if lengths == list(shape):
         return "i"
     terms, stride, inner = [], 1, 1
-    for length, most in zip(reversed(own), reversed(shape), strict=True):
+    for length, most in zip(reversed(lengths), reversed(shape), strict=True):
         if length > 1:
             place = f"i / {inner}" if inner > 1 else "i"
             place = place if inner * most == math.prod(shape) else f"{place} % {most}"
@@ -496,24 +496,24 @@ def _joined_gives(program: StepProgram, s: Settings, read: Sequence[StepValues],
 
 
 def _joined(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
-    outer, whole = s["outer"], sum(value.size for value in read) // s["outer"]
+    outer, width = s["outer"], sum(value.size for value in read) // s["outer"]
     yield "int i;"
     place = 0
     for number, value in enumerate(read):
         inner = value.size // outer
-        where = f"i / {inner} * {whole} + {place} + i % {inner}" if outer > 1 else f"{place} + i" if place else "i"
+        where = f"i / {inner} * {width} + {place} + i % {inner}" if outer > 1 else f"{place} + i" if place else "i"
         yield f"for (i = 0; i < {value.size}; i++) y0[{where}] = x{number}[i];"
         place += inner
 
 
-def _taken_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+def _strided_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = _single(read)
     last = s["start"] + (s["count"] - 1) * (-s["step"] if s["back"] else s["step"])
     _whether(not x.size % (s["length"] * s["inner"]) and s["start"] < s["length"] and 0 <= last < s["length"], "what is taken of an axis")
     return [StepValues(x.size // s["length"] * s["count"], x.time)]
 
 
-def _taken(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+def _strided(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     """Yield a slice of one axis."""
     count, inner, length = s["count"], s["inner"], s["length"]
     outer = read[0].size // (length * inner)
@@ -619,7 +619,7 @@ def _recurrent_gives(program: StepProgram, s: Settings, read: Sequence[StepValue
     expected = [width] + [1] * s["masked"] + states * s["begun"]
     _whether([value.size for value in read] == expected, f"what the recurrent layer {name!r} reads")
     x, *others = read
-    _whether(x.time is not None and not x.whole, f"the recurrent layer {name!r} reads no sequence of numbers")
+    _whether(x.time is not None and not x.integral, f"the recurrent layer {name!r} reads no sequence of numbers")
     _whether(all(value.time is None for value in others[s["masked"] :]), f"the initial states of {name!r} have steps")
     if s["masked"]:
         program.joined([x.time, others[0].time])
@@ -693,8 +693,8 @@ def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]
     channels, width, kernel = s["channels"], s["channels"] // s["groups"], s["kernel"]
     reach, per = (kernel - 1) * s["dilation"] + 1, s["filters"] // s["groups"]
     group = f" + j / {per} * {width}" if s["groups"] > 1 else ""
-    whole = _conv_form(s) == "whole"
-    if whole:
+    over_sequences = _conv_form(s) == "whole"
+    if over_sequences:
         yield from _padded(s, reach)
         yield "for (t = 0; t < m; t++) {"
         yield f"    {w.real} *y = y0 + t * {s['filters']};"
@@ -707,7 +707,7 @@ def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]
     yield f"    for (j = 0; j < {s['filters']}; j++) {{"
     yield f"        {w.real} sum = 0;"
     yield f"        for (k = 0; k < {kernel}; k++) {{"
-    if whole:
+    if over_sequences:
         yield f"            const size_t p = t * {s['stride']} + (size_t)k * {s['dilation']};"
         yield f"            const {w.real} *x;"
         yield "            if (p < before || p - before >= n0) continue;"
@@ -720,7 +720,7 @@ def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]
     text = f"sum{w.times_scale('W', 'j')}" + (f" + {w.get('b', 'j')}" if s["bias"] else "")
     yield f"        y[j] = {text};"
     yield "    }"
-    if whole:
+    if over_sequences:
         yield "}"
 
 
@@ -909,8 +909,8 @@ def _some_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterato
     yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[{where}];"
 
 
-_WHOLE: Callable[[Settings], str] = lambda settings: "whole"  # noqa: E731
-_KEPT: Callable[[Settings], str] = lambda settings: "kept"  # noqa: E731
+_OVER_SEQUENCES: Callable[[Settings], str] = lambda settings: "whole"  # noqa: E731
+_WITH_MEMORY: Callable[[Settings], str] = lambda settings: "kept"  # noqa: E731
 
 
 def _alike(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
@@ -957,7 +957,7 @@ KINDS: Mapping[str, OperationKind] = {
     "combined": OperationKind({"operation": _among(*COMBINED), "operands": _operands}, _combined_gives, _combined),
     "joined": OperationKind({"outer": _count}, _joined_gives, _joined),
     "taken": OperationKind(
-        {"length": _count, "inner": _count, "start": _index, "step": _count, "count": _count, "back": _truth}, _taken_gives, _taken
+        {"length": _count, "inner": _count, "start": _index, "step": _count, "count": _count, "back": _truth}, _strided_gives, _strided
     ),
     "turned": OperationKind(
         {"shape": _counts, "order": lambda value: isinstance(value, list) and len(value) <= AXES and all(map(_index, value))},
@@ -980,20 +980,20 @@ KINDS: Mapping[str, OperationKind] = {
     ),
     "pool": OperationKind(
         {"operation": _among("max", "average"), "kernel": _count, "stride": _count, "pads": _pads, "counted": _truth},
-        _pool_gives, _pool, _WHOLE, why="pools over windows of steps",
+        _pool_gives, _pool, _OVER_SEQUENCES, why="pools over windows of steps",
     ),
     "over time": OperationKind(
-        {"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _KEPT, keeps=_over_time_keeps
+        {"operation": _among(*_FOLDED), "masked": _truth}, _over_time_gives, _over_time, _WITH_MEMORY, keeps=_over_time_keeps
     ),
-    "last": OperationKind({}, _step_gives, _last, _KEPT),
-    "first": OperationKind({}, _step_gives, _first, _KEPT, keeps=_first_keeps),
-    "until": OperationKind({}, _until_gives, _until, _KEPT, keeps=_until_keeps),
-    "flip": OperationKind({}, _same_gives, _flip, _WHOLE, why="turns the sequence round"),
-    "flat": OperationKind({"inner": _count}, _flat_gives, _flat, _WHOLE, why="joins the numbers of all steps"),
-    "as steps": OperationKind({"length": _count, "inner": _count}, _steps_gives, _as_steps, _WHOLE, why="makes steps of numbers"),
-    "again": OperationKind({"length": _count}, _again_gives, _again, _WHOLE, why="repeats what comes of a whole sequence"),
+    "last": OperationKind({}, _step_gives, _last, _WITH_MEMORY),
+    "first": OperationKind({}, _step_gives, _first, _WITH_MEMORY, keeps=_first_keeps),
+    "until": OperationKind({}, _until_gives, _until, _WITH_MEMORY, keeps=_until_keeps),
+    "flip": OperationKind({}, _same_gives, _flip, _OVER_SEQUENCES, why="turns the sequence round"),
+    "flat": OperationKind({"inner": _count}, _flat_gives, _flat, _OVER_SEQUENCES, why="joins the numbers of all steps"),
+    "as steps": OperationKind({"length": _count, "inner": _count}, _steps_gives, _as_steps, _OVER_SEQUENCES, why="makes steps of numbers"),
+    "again": OperationKind({"length": _count}, _again_gives, _again, _OVER_SEQUENCES, why="repeats what comes of a whole sequence"),
     "some steps": OperationKind(
-        {"start": _index, "step": _count, "count": _count}, _some_steps_gives, _some_steps, _WHOLE, why="takes some of the steps"
+        {"start": _index, "step": _count, "count": _count}, _some_steps_gives, _some_steps, _OVER_SEQUENCES, why="takes some of the steps"
     ),
 }  # fmt: skip
 """The kinds of operations."""

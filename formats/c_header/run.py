@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .run_model import described, fed, given, row_count, source
+from .run_model import described, fed, outputs_of, row_count, source
 
 Array = np.ndarray
 
@@ -111,7 +111,7 @@ def witness(request: Mapping[str, Any]) -> None:
         every = [*before, list(arrays)]
         begins = [not number or not model["stateful"] for number in range(len(every))]
         values = _run(program, fed(model, list(zip(every, begins))))
-        outputs = given(model, arrays, before, values)
+        outputs = outputs_of(model, arrays, before, values)
         if model["stateful"]:
             before.append(list(arrays))
         return outputs

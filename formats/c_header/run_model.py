@@ -102,10 +102,10 @@ def _by_steps(name: str, calls: Mapping[str, Any], inputs: Sequence[tuple[str, s
         ]
         return moved, [*(f"y{number} + {place} * {entry['size']}" for number, entry in timed), *ended]
 
-    read, given = arguments("t")
-    yield f"for (t = 0; t < half; t++) {name}_step({', '.join([*read, 'states + sequence', *given])});"
-    read, given = arguments("half")
-    yield f"{name}_run({', '.join([*read, 'steps - half', 'states + sequence', *given])});"
+    read, written = arguments("t")
+    yield f"for (t = 0; t < half; t++) {name}_step({', '.join([*read, 'states + sequence', *written])});"
+    read, written = arguments("half")
+    yield f"{name}_run({', '.join([*read, 'steps - half', 'states + sequence', *written])});"
 
 
 def fed(model: Mapping[str, Any], calls: Sequence[tuple[Sequence[Array], bool]]) -> bytes:
@@ -126,8 +126,8 @@ def fed(model: Mapping[str, Any], calls: Sequence[tuple[Sequence[Array], bool]])
     return b"".join(parts)
 
 
-def _type(model: Mapping[str, Any], whole: bool) -> Any:
-    return np.int32 if whole else np.float64 if model["storage"] == "float64" else np.float32
+def _type(model: Mapping[str, Any], integral: bool) -> Any:
+    return np.int32 if integral else np.float64 if model["storage"] == "float64" else np.float32
 
 
 def _batch(model: Mapping[str, Any], arrays: Sequence[Array]) -> int:
@@ -148,7 +148,7 @@ def _moved(axes: Sequence[Any], array: Array) -> Array:
     return array if "batch" in axes else array[None]
 
 
-def given(model: Mapping[str, Any], arrays: Sequence[Array], before: Sequence[Sequence[Array]], values: bytes) -> dict[str, Array]:
+def outputs_of(model: Mapping[str, Any], arrays: Sequence[Array], before: Sequence[Sequence[Array]], values: bytes) -> dict[str, Array]:
     """Return what the program gave for the last of several calls, by the outputs' names."""
     dtype, place = np.dtype(_type(model, False)), 0
     every: list[list[list[Array]]] = []

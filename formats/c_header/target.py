@@ -31,7 +31,7 @@ _MOST_TRIED = 64
 
 
 @dataclass(frozen=True)
-class StepTensor:
+class ProgramTensor:
     """A tensor of the description as a value of the program.
 
     value  its number
@@ -62,21 +62,21 @@ class ModelBuilder:
         self.notes: list[str] = []
         self.stateful: set[bool] = set()
         self.scope, self._prefix = description.scope, ""
-        self._tensors: dict[int, StepTensor] = {}
+        self._tensors: dict[int, ProgramTensor] = {}
         self._names: dict[str, str] = {}
         self._real: dict[int, int] = {}
         top = description.scope
         indices = _indices(top)
         self.inputs = []
         for number, (value, axes) in enumerate(zip(top.inputs, inputs, strict=True)):
-            whole = np.dtype(value.dtype).kind in "iub" or id(value) in indices
+            integral = np.dtype(value.dtype).kind in "iub" or id(value) in indices
             time = None
             if TIME in axes:
                 words = value.axes[axes.index(TIME)] if value.axes else ""
                 time = self._axis(value.shape[axes.index(TIME)], words)
             size = math.prod(axis for axis in axes if isinstance(axis, int))
-            self.program.values.append(StepValues(size, time, whole))
-            self._tensors[id(value)] = StepTensor(number, axes)
+            self.program.values.append(StepValues(size, time, integral))
+            self._tensors[id(value)] = ProgramTensor(number, axes)
             self.inputs.append(ModelPort(value.name, number, axes))
         self._run(top)
         self.outputs = []
@@ -123,18 +123,18 @@ class ModelBuilder:
 
     # Tensors
 
-    def __call__(self, value: Value) -> StepTensor:
+    def __call__(self, value: Value) -> ProgramTensor:
         """Return what a tensor of the description is."""
         return self._tensors[id(value)]
 
     def give(self, value: Value, number: int, axes: Axes) -> None:
         """Let a tensor of the description be a value of the program."""
-        self._tensors[id(value)] = StepTensor(number, axes)
+        self._tensors[id(value)] = ProgramTensor(number, axes)
 
     def real(self, number: int) -> int:
         """Return a value in real numbers that may be read at any time: an input of whole numbers, or without steps, is copied."""
         value = self.program.values[number]
-        if number < len(self.inputs) and (value.whole or value.time is None):
+        if number < len(self.inputs) and (value.integral or value.time is None):
             if number not in self._real:
                 (self._real[number],) = self.program.add("function", [number], "", {"function": "linear", "alpha": None})
             return self._real[number]
@@ -178,12 +178,12 @@ class ModelBuilder:
                 self.notes.append(narrowed(called, *change))
         return called
 
-    def constant(self, name: str, array: Array, axes: Axes | None = None) -> StepTensor:
+    def constant(self, name: str, array: Array, axes: Axes | None = None) -> ProgramTensor:
         """Return stored numbers as a tensor."""
         numbers = np.asarray(array).reshape(-1)
         called = self.stored(name, {"numbers": numbers})
         (number,) = self.add("stored", [], called, size=int(numbers.size))
-        return StepTensor(number, tuple(np.shape(array)) if axes is None else axes)
+        return ProgramTensor(number, tuple(np.shape(array)) if axes is None else axes)
 
     def layer(self, label: str, direction: Direction) -> str:
         """Keep one direction of a recurrent layer, and return what it is called in C."""
@@ -242,8 +242,8 @@ def _candidates(value: Value) -> list[Axes]:
             axes[batch] = BATCH
         if time is not None:
             axes[time] = TIME
-        if None not in axes and (found := tuple(axes)) not in order:
-            order.append(found)  # type: ignore[arg-type]
+        if None not in axes and (axes_read := tuple(axes)) not in order:
+            order.append(axes_read)  # type: ignore[arg-type]
     return order
 
 

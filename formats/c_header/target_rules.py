@@ -11,7 +11,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.c_header.operations import COMBINED, FUNCTIONS
-from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, Rule, StepTensor
+from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.windows import reached
@@ -19,12 +19,12 @@ from rnnconvert.scaffolding.windows import reached
 _OPEN = (BATCH, TIME, BOTH)
 
 
-def _axis(tensor: StepTensor, axis: int) -> int:
+def _axis(tensor: ProgramTensor, axis: int) -> int:
     """Return an axis counted from the front."""
     return axis % len(tensor.axes)
 
 
-def _place(tensor: StepTensor, axis: int) -> tuple[int, int]:
+def _place(tensor: ProgramTensor, axis: int) -> tuple[int, int]:
     """Return the length of an axis, and how many numbers are within it. Raises ValueError for the batch and the time."""
     axis = _axis(tensor, axis)
     length = tensor.axes[axis]
@@ -33,7 +33,7 @@ def _place(tensor: StepTensor, axis: int) -> tuple[int, int]:
     return length, math.prod(each for each in tensor.axes[axis + 1 :] if isinstance(each, int))
 
 
-def _last(tensor: StepTensor) -> int:
+def _last(tensor: ProgramTensor) -> int:
     """Return the length of the last axis. Raises ValueError where that is the batch or the time."""
     return _place(tensor, -1)[0]
 
@@ -74,24 +74,24 @@ def _activation(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, y, x.axes)
 
 
-def _combine(m: ModelBuilder, operation: str, operands: Sequence[StepTensor | float]) -> int:
+def _combine(m: ModelBuilder, operation: str, operands: Sequence[ProgramTensor | float]) -> int:
     """Return the value of an operation on numbers at the same places of tensors, whose lengths spread over one another."""
-    reads = [operand.value for operand in operands if isinstance(operand, StepTensor)]
-    shapes = [operand.lengths if isinstance(operand, StepTensor) else float(operand) for operand in operands]
+    reads = [operand.value for operand in operands if isinstance(operand, ProgramTensor)]
+    shapes = [operand.lengths if isinstance(operand, ProgramTensor) else float(operand) for operand in operands]
     (y,) = m.add("combined", reads, operation=operation, operands=shapes)
     return y
 
 
-def _bounded(m: ModelBuilder, node: Node, x: StepTensor) -> int:
+def _bounded(m: ModelBuilder, node: Node, x: ProgramTensor) -> int:
     """Return Keras's ReLU: zero or sloped below a threshold, bounded above."""
     slope, threshold, highest = (node[key] for key in ("alpha", "threshold", "highest"))
-    above = x if highest is None else StepTensor(_combine(m, "minimum", [x, float(highest)]), x.axes)
-    below: StepTensor | float = 0.0
+    above = x if highest is None else ProgramTensor(_combine(m, "minimum", [x, float(highest)]), x.axes)
+    below: ProgramTensor | float = 0.0
     if slope:
-        below = StepTensor(
-            _combine(m, "multiply", [StepTensor(_combine(m, "subtract", [x, float(threshold)]), x.axes), float(slope)]), x.axes
+        below = ProgramTensor(
+            _combine(m, "multiply", [ProgramTensor(_combine(m, "subtract", [x, float(threshold)]), x.axes), float(slope)]), x.axes
         )
-    reaches = StepTensor(_combine(m, "greater_equal", [x, float(threshold)]), x.axes)
+    reaches = ProgramTensor(_combine(m, "greater_equal", [x, float(threshold)]), x.axes)
     return _combine(m, "where", [reaches, above, below])
 
 
@@ -142,14 +142,14 @@ def _norm(m: ModelBuilder, node: Node) -> None:
 
 def _rescale(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
-    y = StepTensor(_combine(m, "multiply", [x, float(node["scale"])]), x.axes)
+    y = ProgramTensor(_combine(m, "multiply", [x, float(node["scale"])]), x.axes)
     m.give(node.y, _combine(m, "add", [y, float(node["shift"])]) if node["shift"] else y.value, x.axes)
 
 
 # Numbers at the same place
 
 
-def _aligned(tensors: Sequence[StepTensor], behind_batch: bool = False) -> Axes:
+def _aligned(tensors: Sequence[ProgramTensor], behind_batch: bool = False) -> Axes:
     """Return the axes of tensors that spread over one another. Raises ValueError where their batches or times are at other places.
 
     behind_batch  whether a tensor of fewer axes gets new ones behind the batch, and not in front
@@ -167,20 +167,20 @@ def _aligned(tensors: Sequence[StepTensor], behind_batch: bool = False) -> Axes:
         lengths = [axis for axis in axes if isinstance(axis, int)]
         result.append(opened.pop() if opened else max(lengths))
     for axes in wide:
-        own = [axis for axis, kind in zip(axes, result, strict=True) if kind not in _OPEN]
-        if any(not isinstance(axis, int) for axis in own):
+        closed = [axis for axis, kind in zip(axes, result, strict=True) if kind not in _OPEN]
+        if any(not isinstance(axis, int) for axis in closed):
             raise ValueError("the axes of what it reads do not lie alike")
     return tuple(result)
 
 
-def _spread(m: ModelBuilder, tensors: Sequence[StepTensor], axes: Axes, behind_batch: bool) -> list[StepTensor]:
+def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behind_batch: bool) -> list[ProgramTensor]:
     """Return tensors with the lengths that they have among axes that all of them spread over."""
     result = []
     for tensor in tensors:
         new = (1,) * (len(axes) - len(tensor.axes))
         wide = (*tensor.axes[:1], *new, *tensor.axes[1:]) if behind_batch else (*new, *tensor.axes)
         lengths = tuple(axis for axis, kind in zip(wide, axes, strict=True) if kind not in _OPEN)
-        result.append(StepTensor(tensor.value, lengths))
+        result.append(ProgramTensor(tensor.value, lengths))
     return result
 
 
@@ -191,9 +191,9 @@ def _arithmetic(m: ModelBuilder, node: Node) -> None:
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
     for other in others:
         shape = np.broadcast_shapes(tuple(first.lengths), tuple(other.lengths))
-        first = StepTensor(_combine(m, "add" if operation == "average" else operation, [first, other]), shape)
+        first = ProgramTensor(_combine(m, "add" if operation == "average" else operation, [first, other]), shape)
     if operation == "average":
-        first = StepTensor(_combine(m, "divide", [first, float(len(tensors))]), lengths)
+        first = ProgramTensor(_combine(m, "divide", [first, float(len(tensors))]), lengths)
     m.give(node.y, first.value, axes)
 
 
@@ -204,12 +204,12 @@ def _elementwise(m: ModelBuilder, node: Node) -> None:
     operation, tensors = node["operation"], [m(value) for value in node.inputs]
     axes = _aligned(tensors)
     wide = _spread(m, tensors, axes, False)
-    operands: list[StepTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node["operands"]]
-    if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], StepTensor):
+    operands: list[ProgramTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node["operands"]]
+    if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
-    whole = node.y.dtype not in (*_FLOATS, "bool")
-    if operation not in COMBINED or (whole and operation in ("divide", "power")):
+    integral = node.y.dtype not in (*_FLOATS, "bool")
+    if operation not in COMBINED or (integral and operation in ("divide", "power")):
         raise m.refused(node, f"the operator {operation!r}", "no code in C is known for it")
     m.give(node.y, _combine(m, operation, operands), axes)
 
@@ -219,7 +219,7 @@ def _clip(m: ModelBuilder, node: Node) -> None:
     y = x
     for key, operation in (("min", "maximum"), ("max", "minimum")):
         if node[key] is not None:
-            y = StepTensor(_combine(m, operation, [y, float(node[key])]), x.axes)
+            y = ProgramTensor(_combine(m, operation, [y, float(node[key])]), x.axes)
     m.give(node.y, y.value, x.axes)
 
 
@@ -251,7 +251,7 @@ def _mask(m: ModelBuilder, node: Node) -> None:
         raise m.refused(node, f"a mask by {operation!r}", "no code in C is known for it")
 
 
-def _full(m: ModelBuilder, x: StepTensor, axes: Axes, number: float) -> int:
+def _full(m: ModelBuilder, x: ProgramTensor, axes: Axes, number: float) -> int:
     (y,) = m.add("full", [x.value], size=math.prod(axis for axis in axes if isinstance(axis, int)), number=number)
     return y
 
@@ -259,10 +259,10 @@ def _full(m: ModelBuilder, x: StepTensor, axes: Axes, number: float) -> int:
 def _where(m: ModelBuilder, node: Node) -> None:
     """Add a tensor's numbers at the steps that count, and others elsewhere."""
     x, mask = m(node.x), m(node.named["mask"][0])
-    wide = StepTensor(mask.value, (*mask.axes, 1))
-    other: list[StepTensor] = [m(node.inputs[1])] if len(node.inputs) > 1 else []
+    wide = ProgramTensor(mask.value, (*mask.axes, 1))
+    other: list[ProgramTensor] = [m(node.inputs[1])] if len(node.inputs) > 1 else []
     axes = _aligned([wide, x, *other])
-    spread: list[StepTensor | float] = [*_spread(m, [wide, x, *other], axes, False)]
+    spread: list[ProgramTensor | float] = [*_spread(m, [wide, x, *other], axes, False)]
     m.give(node.y, _combine(m, "where", [*spread, *([] if other else [float(node.settings.get("value", 0))])]), axes)
 
 
@@ -275,7 +275,7 @@ def _transpose(m: ModelBuilder, node: Node) -> None:
     _turn(m, node.y, x, axes, [axis for axis in order if isinstance(x.axes[axis], int)])
 
 
-def _turn(m: ModelBuilder, y: Value, x: StepTensor, axes: Axes, order: Sequence[int]) -> None:
+def _turn(m: ModelBuilder, y: Value, x: ProgramTensor, axes: Axes, order: Sequence[int]) -> None:
     """Let a tensor be another one whose axes are in another order: the batch and the time are nowhere in memory."""
     places = sorted(order)
     relative = [places.index(axis) for axis in order]
@@ -299,7 +299,7 @@ def _reshape(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, x.value, axes)
 
 
-def _other_axes(m: ModelBuilder, x: StepTensor, shape: Sequence[int | None]) -> Axes | None:
+def _other_axes(m: ModelBuilder, x: ProgramTensor, shape: Sequence[int | None]) -> Axes | None:
     """Return a shape as axes of a tensor whose batch and time stay where they are; None where they do not."""
     opened = [axis for axis in x.axes if isinstance(axis, str)]
     runs = _runs(x.axes)
@@ -312,8 +312,8 @@ def _other_axes(m: ModelBuilder, x: StepTensor, shape: Sequence[int | None]) -> 
         if marker and enough and (length is None or (marker == TIME and stated == length) or (marker == BATCH and length == -1)):
             axes.append(marker)
         elif length is None:
-            known = [each for each in shape if each is not None]
-            missing = math.prod(runs) // max(1, math.prod(known))
+            closed = [each for each in shape if each is not None]
+            missing = math.prod(runs) // max(1, math.prod(closed))
             axes.append(missing)
         else:
             axes.append(length)
@@ -338,14 +338,14 @@ def _since(axes: Sequence[str | int]) -> list[str | int]:
     return list(axes[places[-1] + 1 :] if places else axes)
 
 
-def _flat(m: ModelBuilder, x: StepTensor) -> StepTensor:
+def _flat(m: ModelBuilder, x: ProgramTensor) -> ProgramTensor:
     """Return a sequence of a stated length as numbers that are there once."""
     place = x.axes.index(TIME)
     inner = math.prod(axis for axis in x.axes[place + 1 :] if isinstance(axis, int))
     length = m.program.length(m.program.values[x.value].time)
     (y,) = m.add("flat", [x.value], inner=inner)
     assert length is not None
-    return StepTensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
+    return ProgramTensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
 
 
 def _squeeze(m: ModelBuilder, node: Node) -> None:
@@ -382,7 +382,7 @@ def _concatenate(m: ModelBuilder, node: Node) -> None:
     _join(m, node.y, tensors, axis)
 
 
-def _join(m: ModelBuilder, y: Value, tensors: Sequence[StepTensor], axis: int) -> None:
+def _join(m: ModelBuilder, y: Value, tensors: Sequence[ProgramTensor], axis: int) -> None:
     first = tensors[0]
     others = [[each for place, each in enumerate(tensor.axes) if place != axis] for tensor in tensors]
     if any(each != others[0] for each in others) or any(not isinstance(tensor.axes[axis], int) for tensor in tensors):
@@ -396,10 +396,10 @@ def _join(m: ModelBuilder, y: Value, tensors: Sequence[StepTensor], axis: int) -
 def _stack(m: ModelBuilder, node: Node) -> None:
     place = node["axis"] % len(node.y.shape)
     tensors = [m(value) for value in node.inputs]
-    _join(m, node.y, [StepTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
+    _join(m, node.y, [ProgramTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
 
 
-def _take(m: ModelBuilder, x: StepTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
+def _take(m: ModelBuilder, x: ProgramTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
     length, inner = _place(x, axis)
     if start == 0 and count == length and not back:
         return x.value
@@ -460,7 +460,7 @@ def _flip(m: ModelBuilder, node: Node) -> None:
         else:
             length, _ = _place(x, axis)
             value = _take(m, x, axis, length - 1, length, back=True)
-        x = StepTensor(value, x.axes)
+        x = ProgramTensor(value, x.axes)
     m.give(node.y, x.value, x.axes)
 
 
@@ -487,7 +487,7 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
             masks = [m(mask[0]).value] if mask else []
             (value,) = m.add("over time", [value, *masks], operation=operation, masked=bool(masks))
         else:
-            length, inner = _place(StepTensor(value, tuple(left)), axis)
+            length, inner = _place(ProgramTensor(value, tuple(left)), axis)
             (value,) = m.add("folded", [value], length=length, inner=inner, operation=operation)
         left[axis] = 1
     m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node["keep"] or place not in axes))
@@ -503,7 +503,7 @@ def _pads(node: Node, reach: int) -> list[int] | None:
     return [reach - 1, 0] if node["padding"] == "causal" else [0, 0]
 
 
-def _sequence(m: ModelBuilder, node: Node) -> StepTensor:
+def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
     """Return what windows move over, a sequence of channels: numbers become steps."""
     x, place = m(node.x), 2 if node.kind.endswith("first") else 1
     if node["rank"] != 1:
@@ -511,13 +511,13 @@ def _sequence(m: ModelBuilder, node: Node) -> StepTensor:
     return x if x.axes[place] == TIME else _steps(m, x, place)
 
 
-def _steps(m: ModelBuilder, x: StepTensor, place: int) -> StepTensor:
+def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     """Return a tensor with an axis of a stated length as its time. Raises ValueError where there is none."""
     if TIME in x.axes or BOTH in x.axes:
         raise ValueError("it moves along another axis than the time")
     length, inner = _place(x, place)
     (y,) = m.add("as steps", [x.value], length=length, inner=inner)
-    return StepTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
+    return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
 def _conv(m: ModelBuilder, node: Node) -> None:
@@ -586,10 +586,10 @@ def _expand(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
     axes: list[str | int] = []
     wide = (*(1,) * (len(node.y.shape) - len(x.axes)), *x.axes)
-    for own, length in zip(wide, node.y.shape, strict=True):
-        if own in _OPEN or own == length:
-            axes.append(own)
-        elif own == 1 and length is None and BATCH not in (*axes, *x.axes):
+    for length_read, length in zip(wide, node.y.shape, strict=True):
+        if length_read in _OPEN or length_read == length:
+            axes.append(length_read)
+        elif length_read == 1 and length is None and BATCH not in (*axes, *x.axes):
             axes.append(BATCH)
         else:
             raise ValueError("it repeats numbers along an axis")
@@ -649,9 +649,9 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         (joined,) = m.add("joined", outputs, outer=1)
         outputs, sizes = [joined], [sum(sizes)]
     elif ways == 2 and merge is not None:
-        both = [StepTensor(value, (size,)) for value, size in zip(outputs, sizes, strict=True)]
+        both = [ProgramTensor(value, (size,)) for value, size in zip(outputs, sizes, strict=True)]
         merged = _combine(m, "multiply" if merge == "mul" else "add", both)
-        outputs = [_combine(m, "multiply", [StepTensor(merged, (sizes[0],)), 0.5]) if merge == "ave" else merged]
+        outputs = [_combine(m, "multiply", [ProgramTensor(merged, (sizes[0],)), 0.5]) if merge == "ave" else merged]
     for value, number in zip(node.outputs, outputs, strict=False):
         m.give(value, number, (*axes, m.program.values[number].size))
     for value, number in zip(node.outputs[len(outputs) :], finals, strict=False):

@@ -101,7 +101,7 @@ class _IrWriter:
         self.xml.add("Result", f"{tensor.name}/result", [self[tensor.name]], [], {})
 
     def node(self, node: Operation) -> None:
-        """Add an operation. Raises RefusedError for one that is not known here."""
+        """Add an operation. Raises RefusedError for one that is unknown here."""
         rule = _RULES.get(node.kind)
         if rule is None:
             raise RefusedError(f"the operation {node.kind}", "OpenVINO", "no operation of OpenVINO is known for it", "", node.name)
@@ -126,11 +126,11 @@ class _IrWriter:
     def transposed(self, name: str, x: Out, order: Sequence[int], dims: Sequence[int] = ()) -> Out:
         """Add a Transpose; those that one behind another moves back are left out."""
         source, before = self._turned.get(x, (x, tuple(range(len(order)))))
-        whole = tuple(before[axis] for axis in order)
-        if whole == tuple(range(len(whole))):
+        in_order = tuple(before[axis] for axis in order)
+        if in_order == tuple(range(len(in_order))):
             return source
-        out = self.add("Transpose", name, [source, self.numbers(f"{name}/order", *whole)], dims=[dims])
-        self._turned[out] = source, whole
+        out = self.add("Transpose", name, [source, self.numbers(f"{name}/order", *in_order)], dims=[dims])
+        self._turned[out] = source, in_order
         return out
 
     def named(self, name: str, out: Out) -> None:
@@ -237,10 +237,10 @@ def _best(mode: str) -> Rule:
 
     def rule(w: _IrWriter, node: Operation) -> None:
         axis, name = node.attributes["axis"], node.name
-        one = w.xml.constant(f"{name}/count", np.array(1))
+        count = w.xml.constant(f"{name}/count", np.array(1))
         x = w[node.inputs[0]]
         data = {"axis": axis, "mode": mode, "sort": "value", "index_element_type": "i64", "stable": "true"}
-        both = w.xml.add("TopK", f"{name}/best", [x, one], [(), ()], data, [w.xml.types[x], "i64"])
+        both = w.xml.add("TopK", f"{name}/best", [x, count], [(), ()], data, [w.xml.types[x], "i64"])
         places = both[0], both[1] + 1
         if node.attributes["keepdims"]:
             w.named(node.outputs[0], places)
@@ -390,8 +390,8 @@ def _recurrent(w: _IrWriter, node: Operation) -> None:
             label = f"{name}/{way}" if len(layer.directions) > 1 else name
             place = w.numbers(f"{label}/way", way)
             axis = w.xml.integers(f"{label}/way/axis", 1)
-            own = [state and w.add("Gather", f"{label}/state", [state, place, axis], batch_dims=0) for state in states]
-            by_way.append(_counted(w, label, direction, x, own, lengths))
+            of_direction = [state and w.add("Gather", f"{label}/state", [state, place, axis], batch_dims=0) for state in states]
+            by_way.append(_counted(w, label, direction, x, of_direction, lengths))
         ends = [w.add("Concat", f"{name}/joined", outs, axis=1) if len(outs) > 1 else outs[0] for outs in zip(*by_way, strict=True)]
     for output, out, order in zip(node.outputs, ends, ([2, 1, 0, 3], [1, 0, 2], [1, 0, 2]), strict=False):
         w.named(output, w.transposed(output, out, order, w.dims(output)))
@@ -403,15 +403,15 @@ def _counted(w: _IrWriter, name: str, direction: Direction, x: Out, states: Sequ
     if direction.reverse:
         x = w.add("ReverseSequence", f"{name}/turned", [x, lengths], seq_axis=1, batch_axis=0)
     every, *_ = _sequence(w, name, stack, x, states)
-    one = w.xml.constant(f"{name}/one", np.ones((), _DTYPES[w.xml.types[lengths]]))
-    place = w.add("Subtract", f"{name}/place", [lengths, one], dims=[[-1]])
+    step = w.xml.constant(f"{name}/one", np.ones((), _DTYPES[w.xml.types[lengths]]))
+    place = w.add("Subtract", f"{name}/place", [lengths, step], dims=[[-1]])
     last = w.add("Gather", f"{name}/last", [every, place, w.xml.integers(f"{name}/time", 2)], batch_dims=1)
     if direction.reverse:
         every = w.add("ReverseSequence", f"{name}/in order", [every, lengths], seq_axis=2, batch_axis=0)
     return [every, last]
 
 
-def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, given: Sequence[Out | None]) -> list[Out]:
+def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, initial: Sequence[Out | None]) -> list[Out]:
     """Add an operation over all steps: its outputs (batch, directions, time, units) and last states (batch, directions, units)."""
     fitted = fit_to_layout(stack, registry.layouts_of("openvino"))
     single = fitted.stack
@@ -425,7 +425,7 @@ def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, given: Sequence
     lengths = w.add("Broadcast", f"{name}/lengths", [steps, batch], dims=[[-1]], mode="numpy")
     size = w.add("Concat", f"{name}/state shape", [batch, w.numbers(f"{name}/state", count, units)], dims=[[3]], axis=0)
     states = []
-    for letter, state in zip("hc"[: 2 if single.cell.kind == "lstm" else 1], given, strict=False):
+    for letter, state in zip("hc"[: 2 if single.cell.kind == "lstm" else 1], initial, strict=False):
         value = state or w.xml.constant(f"{name}/initial_{letter}/value", np.zeros((), single.dtype))
         states.append(w.add("Broadcast", f"{name}/initial_{letter}", [value, size], dims=[[-1, count, units]], mode="bidirectional"))
     number, port = w.xml.sequence(name, single, pack(fitted.layout, single), x, states, lengths)

@@ -76,7 +76,7 @@ def _node() -> dict[str, str]:
     return {"node": done.stdout.strip().lstrip("v")} if done.stdout.strip() else {}
 
 
-class _Node:
+class _NodeJs:
     """Node.js with a model; it ends with its input, or with this process."""
 
     def __init__(self, file: str) -> None:
@@ -87,7 +87,7 @@ class _Node:
         threading.Thread(target=lambda: self._errors.extend(self._process.stderr or []), daemon=True).start()
         self.model = self.ask("load", file=file)
 
-    def __enter__(self) -> _Node:
+    def __enter__(self) -> _NodeJs:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +129,7 @@ def _decoded(tensor: Mapping[str, Any]) -> Array:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the layers of a model one after the other; see rnnconvert.running."""
-    with _Node(request["file"]) as node:
+    with _NodeJs(request["file"]) as node:
         names = request["layers"] or _recurrent(request["file"])
         return Sequences.of(request).through(names, lambda name, left: _alone(node, name, left))
 
@@ -144,7 +144,7 @@ def _recurrent(file: str) -> list[str]:
     return [layer["config"]["name"] for layer in layers]
 
 
-def _alone(node: _Node, name: str, sequences: Sequences) -> dict[str, Any]:
+def _alone(node: _NodeJs, name: str, sequences: Sequences) -> dict[str, Any]:
     """Run one layer of a model with its own weights."""
     ways, per = node.ask("ways", name=name)
     stacked = sequences.first(ways).stacked()
@@ -157,7 +157,7 @@ def _alone(node: _Node, name: str, sequences: Sequences) -> dict[str, Any]:
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, keeping what its recurrent layers read and give; see rnnconvert.running."""
     seen = request["witness"]
-    with _Node(request["file"]) as node:
+    with _NodeJs(request["file"]) as node:
         stated, rows = node.model, node.model["rows"]
         counts = node.ask("watch", names=seen.layers)
         for name in seen.layers:
@@ -165,10 +165,10 @@ def witness(request: Mapping[str, Any]) -> None:
                 seen.explain(name, f"the model has {counts.get(name, 'no')} recurrent layers {name!r}")
         inputs = []
         for tensor in stated["inputs"]:
-            whole = tensor["dtype"] == "int32" or (seen.handed is None and rows and len(tensor["shape"]) == 2)
-            padding = (0 if stated["zero"] else None) if whole else next(iter(stated["masks"]), None)
+            integral = tensor["dtype"] == "int32" or (seen.handed is None and rows and len(tensor["shape"]) == 2)
+            padding = (0 if stated["zero"] else None) if integral else next(iter(stated["masks"]), None)
             inputs.append(
-                seen.input(tensor["name"], tensor["shape"], "int32" if whole else tensor["dtype"], min(rows, default=None), padding)
+                seen.input(tensor["name"], tensor["shape"], "int32" if integral else tensor["dtype"], min(rows, default=None), padding)
             )
         types = [tensor["dtype"] for tensor in stated["inputs"]]
 

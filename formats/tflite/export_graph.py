@@ -136,7 +136,7 @@ class _TfliteWriter:
         return self.values.add("CAST", [place], name, kind, **codes)
 
     def node(self, node: Operation) -> None:
-        """Add an operation. Raises RefusedError for one that is not known here."""
+        """Add an operation. Raises RefusedError for one that is unknown here."""
         rule = _RULES.get(node.kind)
         if rule is None:
             raise RefusedError(f"the operation {node.kind}", "TFLite", "no operator of TFLite's is known for it", "", node.name)
@@ -477,10 +477,10 @@ def _contracted(w: _TfliteWriter, node: Operation) -> None:
         raise _refuse(node, f"a product {node.attributes['equation']!r}", "it is not of two values")
     every = [*result, *sorted(set("".join(letters)) - set(result))]
     places = []
-    for name, own in zip(node.inputs, letters, strict=True):
-        place = w.transposed(node, w[name], [own.index(letter) for letter in every if letter in own], "turned")
+    for name, axes_read in zip(node.inputs, letters, strict=True):
+        place = w.transposed(node, w[name], [axes_read.index(letter) for letter in every if letter in axes_read], "turned")
         for axis, letter in enumerate(every):
-            if letter not in own:
+            if letter not in axes_read:
                 place = w.add("EXPAND_DIMS", [place, w.values.integer(axis)], node, "wide")
         places.append(place)
     if len(every) == len(result):

@@ -141,9 +141,9 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     first = []
     for place, width in enumerate(widths):
         size = graph.add("CONCATENATION", [sizes[1], graph.integers(width)], f"{name}/state shape", axis=0)
-        given = states[place] if states else graph.number(0.0)
+        initial = states[place] if states else graph.number(0.0)
         operator = "BROADCAST_TO" if states else "FILL"
-        first.append(graph.add(operator, [given, size] if states else [size, given], f"{name}/state", 0, (None, width)))
+        first.append(graph.add(operator, [initial, size] if states else [size, initial], f"{name}/state", 0, (None, width)))
     size = graph.add("CONCATENATION", [*sizes, graph.integers(widths[0])], f"{name}/output shape", axis=0)
     every = graph.add("FILL", [size, graph.number(0.0)], f"{name}/outputs", 0, (None, None, widths[0]))
     bounds = [graph.integers(0), graph.integers(1), graph.integers(1)]
@@ -154,12 +154,12 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     loop = [graph.integer(0), count, x, every, *first, *counted]
 
     def inner(word: str) -> tuple[OperatorGraph, list[int]]:
-        made = OperatorGraph(graph.model, f"{name}/{word}")
+        part = OperatorGraph(graph.model, f"{name}/{word}")
         places = [
-            made.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(loop, shapes, strict=True))
+            part.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(loop, shapes, strict=True))
         ]
-        made.inputs = {str(n): place for n, place in enumerate(places)}
-        return made, places
+        part.inputs = {str(n): place for n, place in enumerate(places)}
+        return part, places
 
     going, places = inner("going")
     going.outputs = {"0": going.add("LESS", places[:2], f"{name}/less", BOOL, ())}

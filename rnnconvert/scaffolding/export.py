@@ -80,7 +80,7 @@ class ExportTarget(Protocol):
 
     With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. It may have
 
-        companions(path)  the files that a written one needs beside it
+        companions(path)  the files that a written one needs with it
         open_file(path)   a written model as its framework runs it, where the room runs no whole models otherwise
         limits(path)      what runs on drawn inputs do not show of a written file
     """
@@ -264,14 +264,14 @@ def _others(refusing: ExportTarget, model: DescribedSource) -> str:
 
 def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Sequence[str]) -> dict[str, str]:
     """Return what a target takes besides the model. Raises UsageError for what it does not take."""
-    taken: tuple[str, ...] = getattr(writer, "OPTIONS", ())
+    options: tuple[str, ...] = getattr(writer, "OPTIONS", ())
     chosen = {key: value for (_, key), value in Settings(settings=settings).values.items()}
     chosen |= {} if dtype is None else {"dtype": dtype}
     for key in chosen:
-        if key not in taken:
+        if key not in options:
             flag = Flag("dtype", chosen[key]) if key == "dtype" else Setting(key, chosen[key])
             raise UsageError(f"{flag} decides nothing: it is not for {writer.TITLE}. Leave it out")
-    return {**chosen, **({"name": out.stem} if "name" in taken else {})}
+    return {**chosen, **({"name": out.stem} if "name" in options else {})}
 
 
 def _assumed(description: Description) -> list[str]:

@@ -151,9 +151,9 @@ def _triangle(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Map
         bounds = [g.index(0), g.add("Squeeze", [size], f"{label}/length"), g.index(1)]
         places.append(g.add("Range", bounds, f"{label}/places"))
     rows = g.add("Add", [g.add("Unsqueeze", [places[0], g.integers(1)], f"{label}/rows"), diagonal], f"{label}/diagonal")
-    kept = g.add("GreaterOrEqual" if attributes["upper"] else "LessOrEqual", [places[1], rows], f"{label}/kept")
+    inside = g.add("GreaterOrEqual" if attributes["upper"] else "LessOrEqual", [places[1], rows], f"{label}/kept")
     kind = g.add("Sub", [x, x], f"{label}/zeros")
-    return g.add("Where", [kept, x, kind], label)
+    return g.add("Where", [inside, x, kind], label)
 
 
 COMPOSED: Mapping[str, Composition] = {
