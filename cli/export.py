@@ -17,8 +17,9 @@ Examples:
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
   rnnconvert export model.keras model.tflite --verify
+  rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
-  rnnconvert export model.keras model.h --set storage=int8 --verify
+  rnnconvert export model.keras model.h --set storage=int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
   rnnconvert export weights.pt amp.nam --chain "lstm fc"

@@ -168,6 +168,13 @@ def test_a_type_of_weights_changes_as_much_as_it_rounds(dtype: str | None, setti
         assert "sum += part * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
 
 
+def test_int8_is_not_held_to_the_numbers_of_its_source(tmp_path: Path) -> None:
+    small(tmp_path)
+    with pytest.raises(UsageError, match="int8 rounds the matrices"):
+        export_model(tmp_path / "m.keras", tmp_path / "m.h", settings=["storage=int8"], verify=True)
+    assert not (tmp_path / "m.h").exists()
+
+
 def test_a_header_of_a_whole_model_is_read_and_proved(tmp_path: Path) -> None:
     small(tmp_path)
     result = CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), str(tmp_path / "m.h"), "--verify"])

@@ -51,6 +51,11 @@ class HeaderExport:
         stored: list[StoredMatrix] = [*self.model.arrays.values(), *(layer.stored for layer in self.layers)]
         return sum(nbytes(array) for each in stored for array in (*each.numbers.values(), *each.scales.values()))
 
+    @property
+    def rounded(self) -> str:
+        """What makes its numbers others than those of its source."""
+        return "int8 rounds the matrices" if self.model.storage == "int8" else ""
+
     def write(self, path: Path) -> None:
         """Write a new file; its numbers become text piece by piece."""
         write_lines(path, rendered(self.layers, guard_of(path), self.model))

@@ -35,6 +35,8 @@ PathLike = str | os.PathLike[str]
 class ExportedGraph(Protocol):
     """A model in the form of a target, with its weights, before it is written.
 
+    It may have `rounded`, which says in words what makes its numbers others than those of its source; "" where nothing does.
+
     inputs     what it reads, with its axes, in words
     outputs    what it gives, likewise
     nodes      how many nodes it has
@@ -233,6 +235,12 @@ def export_model(
     except RefusedError as error:
         remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
+    rounded: str = getattr(graph, "rounded", "")
+    if verify and rounded:
+        raise UsageError(
+            f"{Flag('verify')} compares a file with the numbers of its source, and {rounded}, which changes what it computes. Verify the "
+            "file without that: the code is the same. Then compare both on inputs of yours"
+        )
     done = Exported(
         model.title,
         str(out),
