@@ -18,7 +18,7 @@ from rnnconvert.running.sequences import Sequences, WeightsAloneError, outputs
 
 Array = np.ndarray
 
-NEEDS = ()
+NEEDS = ("numpy",)
 FORMAT = "guitarml"
 SUFFIX = ".json"
 SUPPORTS = "LSTM, GRU and RNN of SimpleRNN and of bare state dictionaries, one direction; whole models of SimpleRNN; no gradients"

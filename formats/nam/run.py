@@ -18,7 +18,7 @@ from rnnconvert.running.sequences import Sequences, outputs
 
 Array = np.ndarray
 
-NEEDS = ()
+NEEDS = ("numpy",)
 FORMAT = "nam"
 SUFFIX = ".nam"
 SUPPORTS = "LSTM with its head, one direction; no gradients"

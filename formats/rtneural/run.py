@@ -18,7 +18,7 @@ from rnnconvert.running.sequences import Sequences, outputs
 
 Array = np.ndarray
 
-NEEDS = ()
+NEEDS = ("numpy",)
 FORMAT = "rtneural"
 SUFFIX = ".json"
 SUPPORTS = "LSTM, GRU with two biases, one direction; whole models: dense, conv1d, prelu, batchnorm and activations; no gradients"
