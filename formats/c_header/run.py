@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import WeightsAloneError
+
 from .run_model import described, fed, outputs_of, row_count, source
 
 Array = np.ndarray
@@ -100,7 +102,7 @@ def witness(request: Mapping[str, Any]) -> None:
     seen, file = request["witness"], Path(request["file"])
     model = described(file.read_text(encoding="utf-8"))
     if model is None:
-        raise NotImplementedError("the header holds layers and no whole model")
+        raise WeightsAloneError("the header holds layers and no whole model")
     for name in seen.layers:
         seen.explain(name, "the functions of a header show the model's outputs alone")
     calls = seen.calls([_stated(seen, model, number) for number in range(len(model["inputs"]))])
