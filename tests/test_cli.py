@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -444,9 +445,9 @@ def test_help_has_examples(arguments: list[str]) -> None:
 def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_path: Path) -> None:
     """Every example is understood: it fails for want of its file, its GPU or its interpreter at most."""
     for line in call(command, "--help").stdout.partition("Examples:")[2].splitlines():
-        words = line.split()
-        if words[:1] != ["rnnconvert"]:
+        if line.split()[:1] != ["rnnconvert"]:
             continue
+        words = shlex.split(line)
         if "<" in words:  # what a shell reads
             continue
         places = [str(tmp_path / word) if "." in word and not word.startswith("-") else word for word in words[1:]]
