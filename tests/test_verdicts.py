@@ -286,7 +286,7 @@ def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: in
 
 
 def test_what_nothing_can_run_is_said_with_what_compares_it(tmp_path: Path) -> None:
-    source, target = write(tmp_path / "a.safetensors", enc=lstm()), tmp_path / "b.json"
+    source, target = write(tmp_path / "a.safetensors", enc=lstm()), tmp_path / "b.t7"
     refused = call("convert", source, target, "--verify")
     assert refused.exit_code == 5 and "and compare the weights: rnnconvert diff" in " ".join(refused.output.split())
     assert call("convert", source, target).exit_code == 0
