@@ -131,9 +131,19 @@ REQUIREMENTS = {"c": "gcc", "nnx": "flax", "tensorflow2": "keras"}
 """What RNNCONVERT_REQUIRE calls those executors whose names begin with something else."""
 
 
+def let_node_find_tfjs() -> None:
+    """Let this process's executors find TensorFlow.js, which must be there."""
+    need("tfjs", environments.missing("tfjs"))
+    os.environ["NODE_PATH"] = str(environments.place("tfjs") / "node_modules")
+    registry.built_in.cache_clear()  # they were asked whether they can run
+
+
 def executor(name: str) -> Executor:
     """An executor by its name, which must be there: in this Python, or in an environment of its own."""
     family = name.partition("-")[0]
+    if family == "tfjs":
+        let_node_find_tfjs()
+        return registry.built_in()[name]
     if family in environments.MAKERS and family != "cudnn":
         return _in_environment(family, name)
     runner = registry.built_in()[name]

@@ -200,7 +200,7 @@ def test_a_conversion_that_is_not_equal_is_to_be_reported_not_repeated(file: Pat
 
 
 SPELLS_FLAGS = ("rnnconvert/core/remedies.py", "rnnconvert/running/", "rnnconvert/views/page.py", "formats/c_header/run.py",
-                "rnnconvert/verification/verify.py")  # fmt: skip
+                "formats/tfjs/run.py",                 "rnnconvert/verification/verify.py")  # fmt: skip
 """Modules with words of a shell in them: options of executors' processes, variables of CSS, the command that repeats a report."""
 
 

@@ -23,7 +23,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.tfjs.run import absent
 from rnnconvert.language.layout import Sizes
 from rnnconvert.verification.running import identical
-from tests import corpus, environments
+from tests import corpus, environments, frameworks
 from tests.damage import endings
 from tests.drawn import drawn, each
 from tests.requirements import need
@@ -98,9 +98,8 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("tfjs", environments.missing("tfjs"))
-    monkeypatch.setenv("NODE_PATH", str(environments.place("tfjs") / "node_modules"))
+def installed() -> None:
+    frameworks.let_node_find_tfjs()
 
 
 @pytest.mark.own_processes
