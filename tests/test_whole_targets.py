@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -145,6 +146,19 @@ def test_a_file_is_proved_and_read_again(tmp_path: Path, target: str) -> None:
     result = CliRunner().invoke(main, ["export", str(source), str(out)])
     assert result.exit_code == 2 and "--force" in result.output
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_triangle_of_infinite_numbers_has_zeros_beside_it(tmp_path: Path, target: str) -> None:
+    """As masks of attention have them."""
+    dims = ["batch", "rows", "columns"]
+    places = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name in "xy"]
+    diagonal = onnx.helper.make_tensor("k", onnx.TensorProto.INT64, [], [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Trilu", ["x", "k"], ["y"], upper=1)], "g", places[:1], places[1:], [diagonal])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "g.onnx")
+    path, x = tmp_path / f"g.{target}", np.full((2, 4, 4), -np.inf, np.float32)
+    rc.export_model(tmp_path / "g.onnx", path)
+    np.testing.assert_array_equal(RUNS[target](path)([x])[0], np.triu(x, 1))
 
 
 def test_numbers_that_are_there_are_not_replaced(tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ def _triangle(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Map
         places.append(g.add("Range", bounds, f"{label}/places"))
     rows = g.add("Add", [g.add("Unsqueeze", [places[0], g.integers(1)], f"{label}/rows"), diagonal], f"{label}/diagonal")
     inside = g.add("GreaterOrEqual" if attributes["upper"] else "LessOrEqual", [places[1], rows], f"{label}/kept")
-    kind = g.add("Sub", [x, x], f"{label}/zeros")
-    return g.add("Where", [inside, x, kind], label)
+    dtype = g.values[x].dtype if x in g.values else "int64"  # of truths, which are cast
+    return g.add("Where", [inside, x, g.number(0, dtype)], label)
 
 
 COMPOSED: Mapping[str, Composition] = {
