@@ -45,12 +45,12 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
     room = registry.named("export_to").get(target_format)
     if room is None or not target.lower().endswith(room.SUFFIXES):
         return None
-    from rnnconvert.scaffolding.export import export_model
+    from rnnconvert.scaffolding.export import check_exportable
 
     replacing = {"force": True} if force else {}
     to = {} if target_format == detect.target(Path(target)).NAME else {"to": target_format}
     try:
-        export_model(source, target, format=target_format, dry_run=True)
+        check_exportable(source, target, target_format)
     except UsageError as error:
         order = error.order if isinstance(error, UnstatedOrderError) else ""
         if not order:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.formats.openvino.run import library
+from tests.frameworks import executor
 from tests.requirements import needed
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -24,9 +25,8 @@ def _onnx(path: Path) -> Run:
 
 
 def _openvino(path: Path) -> Run:
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    openvino = needed("openvino", "openvino")
-    model = openvino.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    executor("openvino-cpu")
+    model = library().Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda inputs: [np.asarray(value) for value in model(list(inputs)).to_tuple()]
 
 

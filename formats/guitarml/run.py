@@ -7,6 +7,7 @@ wrote the format, runs the same numbers in this project's tests.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.running.sequences import Sequences, WeightsAloneError, outputs
+from rnnconvert.running.sequences import Sequences, WeightsAloneError, outputs, stepped
 
 Array = np.ndarray
 
@@ -55,15 +56,9 @@ class _TorchStack:
             zeros = np.zeros((x.shape[1], self.units), x.dtype)
             h = zeros if not sequences.hidden else np.asarray(sequences.hidden[number], x.dtype)
             c = zeros if not sequences.cell else np.asarray(sequences.cell[number], x.dtype)
-            y = np.zeros((*x.shape[:2], self.units), x.dtype)
-            for step, sample in enumerate(x):
-                new, new_cell = _STEPS[self.kind](layer, sample, h, c)
-                runs = np.ones((len(zeros), 1), bool) if sequences.lengths is None else (step < np.asarray(sequences.lengths))[:, None]
-                h, c = np.where(runs, new, h), np.where(runs, new_cell, c)
-                y[step] = np.where(runs, new, 0)
+            x, h, c = stepped(functools.partial(_STEPS[self.kind], layer), x, h, c, sequences.lengths)
             finals[0].append(h)
             finals[1].append(c)
-            x = y
         return x, finals[0], finals[1] if self.kind == "lstm" else []
 
 
@@ -127,7 +122,7 @@ def witness(request: Mapping[str, Any]) -> None:
     seen = request["witness"]
     about, state = _document(request["file"])
     if not about or "lin.weight" not in state or "rec.weight_ih_l0" not in state:
-        raise WeightsAloneError("the file is no SimpleRNN with model_data, rec and lin, and states no model")
+        raise WeightsAloneError("the file lacks the model_data, rec and lin of a SimpleRNN: it holds weights alone")
     stack, skip = _TorchStack(state, "rec"), int(about.get("skip", 0))
     weight = _floats(state["lin.weight"])
     bias = _floats(state["lin.bias"]) if "lin.bias" in state else np.zeros(len(weight), np.float32)

@@ -7,6 +7,7 @@ says how both were compared.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.running.sequences import Sequences, outputs
+from rnnconvert.running.sequences import Sequences, outputs, stepped
 
 Array = np.ndarray
 
@@ -53,24 +54,20 @@ class _LstmWithHead:
     def run(self, x: Array, sequences: Sequences) -> tuple[Array, list[Array], list[Array]]:
         """Return what the last layer gives for (time, batch, values), and the last states of every layer."""
         finals: list[list[Array]] = [[], []]
-        lengths = sequences.lengths
         for number, (matrix, bias, first_hidden, first_cell) in enumerate(self.cells):
-            batch = x.shape[1]
-            h, c = (np.tile(first, (batch, 1)) for first in (first_hidden, first_cell))
+            h, c = (np.tile(first, (x.shape[1], 1)) for first in (first_hidden, first_cell))
             h = h if not sequences.hidden else np.asarray(sequences.hidden[number], x.dtype)
             c = c if not sequences.cell else np.asarray(sequences.cell[number], x.dtype)
-            y = np.zeros((*x.shape[:2], self.units), x.dtype)
-            for step, sample in enumerate(x):
-                i, f, g, o = np.split(np.concatenate([sample, h], axis=1) @ matrix.T + bias, 4, axis=1)
-                new_cell = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-                new = _sigmoid(o) * np.tanh(new_cell)
-                runs = np.ones((batch, 1), bool) if lengths is None else (step < np.asarray(lengths))[:, None]
-                h, c = np.where(runs, new, h), np.where(runs, new_cell, c)
-                y[step] = np.where(runs, new, 0)
+            x, h, c = stepped(functools.partial(_step, matrix, bias), x, h, c, sequences.lengths)
             finals[0].append(h)
             finals[1].append(c)
-            x = y
         return x, finals[0], finals[1]
+
+
+def _step(matrix: Array, bias: Array, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    i, f, g, o = np.split(np.concatenate([x, h], axis=1) @ matrix.T + bias, 4, axis=1)
+    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+    return _sigmoid(o) * np.tanh(c), c
 
 
 def _sigmoid(x: Array) -> Array:

@@ -5,15 +5,13 @@ Source: onnx/docs/Operators.md, RNN, GRU and LSTM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import nbytes
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.formats.onnx.proto.write import write
@@ -21,36 +19,10 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph
+from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
 
 
-@dataclass(frozen=True)
-class OnnxExport:
-    """An ONNX model without its numbers, and these by name; what it reads and gives, its recurrent nodes, and notes, in words."""
-
-    proto: onnx.ModelProto
-    arrays: Mapping[str, Array | Pieced]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes it has."""
-        return len(self.proto.graph.node)
-
-    @property
-    def size(self) -> int:
-        """How many bytes its numbers have."""
-        return sum(map(nbytes, self.arrays.values()))
-
-    def write(self, path: Path) -> None:
-        """Write a new file; large numbers stream into a file next to it."""
-        write(path, self.proto, self.arrays)
-
-
-def exported(graph: OperationGraph) -> OnnxExport:
+def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
     nodes, recurrent, notes = ProtoNodes(), [], []
     nodes.arrays.update(graph.arrays)
@@ -69,7 +41,8 @@ def exported(graph: OperationGraph) -> OnnxExport:
         ir_version=8,
         producer_name="rnnconvert",
     )
-    return OnnxExport(proto, nodes.arrays, [*map(str, graph.inputs)], [*map(str, graph.outputs)], recurrent, notes)
+    size = sum(map(nbytes, nodes.arrays.values()))
+    return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
 def _recurrent(nodes: ProtoNodes, node: Operation) -> str:

@@ -6,8 +6,6 @@ Source: docs/articles_en/documentation/openvino-ir-format/operation-sets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,30 +19,13 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph, WrittenGraph
 
 LACKING = ("Celu", "LeakyRelu", "PRelu", "Reciprocal", "InstanceNormalization", "LayerNormalization", "Trilu", "Clip")
 """The operations that are composed of others: OpenVINO has none, or one that spreads its numbers otherwise."""
 
 
-@dataclass(frozen=True)
-class OpenvinoExport:
-    """A model in the IR; what it reads and gives, its recurrent operations, and notes, in words."""
-
-    graph: XmlGraph
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    nodes: int
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-    size: int
-
-    def write(self, path: Path) -> None:
-        """Write the two files; large numbers stream into the second."""
-        self.graph.write(path)
-
-
-def exported(graph: OperationGraph) -> OpenvinoExport:
+def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as a model in the IR. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     writer = _IrWriter(graph)
     for tensor in graph.inputs:
@@ -54,8 +35,7 @@ def exported(graph: OperationGraph) -> OpenvinoExport:
     for tensor in graph.outputs:
         writer.output(tensor)
     notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
-    inputs, outputs = ([*map(str, tensors)] for tensors in (graph.inputs, graph.outputs))
-    return OpenvinoExport(writer.xml, inputs, outputs, len(writer.xml.layers), writer.recurrent, notes, writer.xml.size)
+    return WrittenGraph(graph, len(writer.xml.layers), writer.recurrent, notes, writer.xml.size, writer.xml.write)
 
 
 class _IrWriter:
@@ -262,10 +242,9 @@ def _top(w: _IrWriter, node: Operation) -> None:
 
 
 def _one_hot(w: _IrWriter, node: Operation) -> None:
-    index, depth, ends = (w[name] for name in node.inputs)
+    index, depth = (w[name] for name in node.inputs[:2])
     numbers = np.asarray(w.stored(node.inputs[2]))
     off, on = (w.xml.constant(f"{node.name}/{word}", numbers[place]) for place, word in enumerate(("off", "on")))
-    del ends
     w.put(node, "OneHot", [index, depth, on, off], w.xml.types[on], axis=-1)
 
 
@@ -314,7 +293,7 @@ def _window(node: Operation, count: int, *, dilated: bool = True) -> dict[str, s
     return words | ({"dilations": _listed(node.attributes.get("dilations", [1] * count))} if dilated else {})
 
 
-def _grouped(w: _IrWriter, node: Operation, transposed: bool) -> Out:
+def _grouped(w: _IrWriter, node: Operation) -> Out:
     """Return the weights of a convolution, whose groups have an axis of their own in the IR."""
     array, groups = w.stored(node.inputs[1]), node.attributes.get("group", 1)
     if groups == 1:
@@ -330,7 +309,7 @@ def _conv(w: _IrWriter, node: Operation) -> None:
     data = _window(node, count)
     if transposed:
         data["output_padding"] = _listed(node.attributes.get("output_padding", [0] * count))
-    inputs = [w[node.inputs[0]], _grouped(w, node, transposed)]
+    inputs = [w[node.inputs[0]], _grouped(w, node)]
     if len(node.inputs) < 3:
         w.put(node, kind, inputs, **data)
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.rtneural.layouts import FUNCTIONS
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
@@ -24,8 +25,6 @@ NAME = "rtneural"
 TITLE = "RTNeural (AIDA-X)"
 SUFFIXES = registry.endings(NAME)
 
-_FUNCTIONS = ("tanh", "relu", "sigmoid", "softmax", "elu")
-"""The activations that RTNeural has; it leaves any other out in silence."""
 _AIDA_UNITS = (8, 12, 16, 20, 24, 32, 40, 64, 80)
 
 
@@ -83,7 +82,7 @@ def _recurrent(layer: ChainLayer) -> list[dict[str, Any]]:
 
 def _with_function(layer: ChainLayer, kind: str, **settings: Any) -> list[dict[str, Any]]:
     weights = [layer.parts["weight"].T, layer.parts["bias"]]
-    behind = [] if layer.function in ("", *_FUNCTIONS) else _activation(layer)
+    behind = [] if layer.function in ("", *FUNCTIONS) else _activation(layer)
     if not behind and layer.function:
         _check_alpha(layer)
     return [_entry(layer, kind, weights, "" if behind else layer.function, **settings), *behind]
@@ -97,8 +96,8 @@ def _check_alpha(layer: ChainLayer) -> None:
 def _activation(layer: ChainLayer) -> list[dict[str, Any]]:
     if layer.function == "leaky_relu":
         return [_entry(layer, "prelu", [np.full((1, layer.units), layer.alpha, np.float32)])]
-    if layer.function not in _FUNCTIONS:
-        raise RefusedError(f"the activation {layer.function!r}", TITLE, f"it has {', '.join(_FUNCTIONS)} and prelu", "", layer.name)
+    if layer.function not in FUNCTIONS:
+        raise RefusedError(f"the activation {layer.function!r}", TITLE, f"it has {', '.join(FUNCTIONS)} and prelu", "", layer.name)
     _check_alpha(layer)
     return [_entry(layer, "activation", [], layer.function)]
 

@@ -88,3 +88,6 @@ BATCH_NORM_ALONE = Surrounding(
     _SOURCE + "createBatchNorm",
     {"epsilon": "epsilon"},
 )
+
+FUNCTIONS = ("tanh", "relu", "sigmoid", "softmax", "elu")
+"""The activations that RTNeural has; it leaves any other out in silence."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.running.sequences import Sequences, outputs
+from rnnconvert.running.sequences import Sequences, outputs, stepped
 
 Array = np.ndarray
 
@@ -108,20 +108,15 @@ class _RowLayer:
     def _lstm(self, x: Array) -> Array:
         return self.steps(x)[0]
 
-    def _gru(self, x: Array) -> Array:
-        return self.steps(x)[0]
+    _gru = _lstm
 
     def steps(self, x: Array, hidden: Any = None, cell: Any = None, lengths: Any = None) -> tuple[Array, Array, Any]:
         """Return what a recurrent layer gives for every step, and its last states."""
         h = np.zeros((len(x), self.width), x.dtype) if hidden is None else np.asarray(hidden, x.dtype)
         c = np.zeros_like(h) if cell is None else np.asarray(cell, x.dtype)
-        y = np.zeros((*x.shape[:2], self.width), x.dtype)
-        for step in range(x.shape[1]):
-            new, new_cell = (self._lstm_step if self.kind == "lstm" else self._gru_step)(x[:, step], h, c)
-            runs = np.ones((len(x), 1), bool) if lengths is None else (step < np.asarray(lengths))[:, None]
-            h, c = np.where(runs, new, h), np.where(runs, new_cell, c)
-            y[:, step] = np.where(runs, new, 0)
-        return y, h, c if self.kind == "lstm" else None
+        step = self._lstm_step if self.kind == "lstm" else self._gru_step
+        y, h, c = stepped(step, x.transpose(1, 0, 2), h, c, lengths)
+        return y.transpose(1, 0, 2), h, c if self.kind == "lstm" else None
 
     def _lstm_step(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         kernel, recurrent, bias = self.weights

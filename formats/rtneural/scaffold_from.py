@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.formats.rtneural.layouts import FUNCTIONS
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.models.model import Unit
@@ -18,8 +19,6 @@ if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.tensors import SourceTensor
 
 NAME = "rtneural"
-
-_FUNCTIONS = ("tanh", "relu", "sigmoid", "softmax", "elu")
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
@@ -105,8 +104,8 @@ def _function(row: LayerRow, unit: Unit | None, x: SourceTensor, entry: Mapping[
     from rnnconvert.scaffolding.operations import activation
 
     function = entry.get("activation", "")
-    if function and function not in _FUNCTIONS:
-        raise RefusedError(f"the activation {function!r}", "a model", f"RTNeural has {', '.join(_FUNCTIONS)}", "", entry["type"])
+    if function and function not in FUNCTIONS:
+        raise RefusedError(f"the activation {function!r}", "a model", f"RTNeural has {', '.join(FUNCTIONS)}", "", entry["type"])
     return activation(row, x, function, 1.0 if function == "elu" else None, 2 if function == "softmax" else -1) if function else x
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_steps import steps
 from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, WIDE, OperatorGraph, kind_of
-from rnnconvert.formats.tflite.flatbuffer_write import Fields
 from rnnconvert.formats.tflite.tables import ModelTables
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph, WrittenGraph
 
 LACKING = (
     "Celu", "Elu", "Selu", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Reciprocal", "ReduceL2",
@@ -33,24 +31,7 @@ LACKING = (
 """The operations that are composed of others: TFLite has none, or one of other constants."""
 
 
-@dataclass(frozen=True)
-class TfliteExport:
-    """A model in TFLite's tables; what it reads and gives, its recurrent layers, and notes, in words."""
-
-    root: Fields
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    nodes: int
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-    size: int
-
-    def write(self, path: Path) -> None:
-        """Write a new file; large numbers stream into it."""
-        flatbuffer_write.write(path, s.IDENTIFIER, self.root)
-
-
-def exported(graph: OperationGraph) -> TfliteExport:
+def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as a TFLite model. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     for tensor in (*graph.inputs, *graph.outputs):
         if tensor.value.dtype not in ("float32", "int32", "int64", "bool"):
@@ -65,11 +46,11 @@ def exported(graph: OperationGraph) -> TfliteExport:
     notes = ["resize_tensor_input gives its inputs their lengths; it keeps no states from call to call"] if graph.inputs else []
     if any(tensor.value.dtype == "int64" for tensor in graph.inputs):
         notes.append("whole numbers are computed in 32 bits")
-    inputs, outputs = ([*map(str, tensors)] for tensors in (graph.inputs, graph.outputs))
     tables = writer.values.model
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)
     count = sum(len(part.operators) for part in tables.graphs)
-    return TfliteExport(tables.root(), inputs, outputs, count, writer.recurrent, notes, size)
+    write = partial(flatbuffer_write.write, identifier=s.IDENTIFIER, root=tables.root())
+    return WrittenGraph(graph, count, writer.recurrent, notes, size, write)
 
 
 class _TfliteWriter:

@@ -87,6 +87,23 @@ class Sequences(NamedTuple):
         return {**answer, **finals}
 
 
+def stepped(
+    step: Callable[[Array, Array, Array], tuple[Array, Array]], x: Array, h: Array, c: Array, lengths: Any = None
+) -> tuple[Array, Array, Array]:
+    """Run a step over sequences: the outputs (time, batch, out), zero past a sequence's length, and the last states.
+
+    step     returns the next hidden and cell state of a step's input (batch, in) and the states before
+    lengths  how many steps of each sequence count, (batch,); None for all
+    """
+    y = np.zeros((*x.shape[:2], h.shape[1]), x.dtype)
+    for number, sample in enumerate(x):
+        new, new_cell = step(sample, h, c)
+        counts = np.ones((len(h), 1), bool) if lengths is None else (number < np.asarray(lengths))[:, None]
+        h, c = np.where(counts, new, h), np.where(counts, new_cell, c)
+        y[number] = np.where(counts, new, 0)
+    return y, h, c
+
+
 def outputs(y: Array, *finals: Iterable[Array]) -> dict[str, Any]:
     """Return an answer: y (time, batch, out), and final states row by row, hidden ones and cell states; empty where there are none."""
     hidden, cell = (*map(list, finals), [], [])[:2]

@@ -162,7 +162,7 @@ class _ChainReading:
         self._places[id(node.y)] = place
 
     def move_on(self, node: Node, axes: Sequence[Label], late: int = 0) -> None:
-        """Let what a node gives be the end of the chain: what it reads is none any more."""
+        """Make what a node gives the end of the chain, in place of what it reads."""
         self._stages.append(node.layer or node.y.name)
         self.give(node, _ChainPlace(len(self._stages), tuple(axes), late=late))
 

@@ -63,7 +63,7 @@ class ExportedGraph(Protocol):
     @property
     def size(self) -> int: ...
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, /) -> object:
         """Write a new file."""
         ...
 
@@ -257,6 +257,13 @@ def export_model(
         graph.write(out)
         return done
     return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+
+
+def check_exportable(source: PathLike, target: PathLike, format: str) -> None:
+    """Raise what `export_model` raises for a file, without looking for other formats that hold its model."""
+    writer = _target(Path(target), format)
+    model = described_source(source)
+    writer.graph(model.description, LayerWeights(model.model, model.description.names))
 
 
 def _others(refusing: ExportTarget, model: DescribedSource) -> str:

@@ -228,7 +228,7 @@ def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: 
     if words[0].kind == "recurrent":
         return replace(words[0], units=tuple(_decided(unit, name, stated, model) for unit in units))
     if stated and stated not in kinds:
-        raise UsageError(f"{Flag('chain')}: {text!r} is no {stated} by its weights, but {' or '.join(kinds)}")
+        raise UsageError(f"{Flag('chain')}: {text!r} does not fit its weights, which are those of a layer of kind {' or '.join(kinds)}")
     if not stated and "embedding" in kinds and behind:
         widths = {word.width for word in _readings("", behind, model)}
         fitting = [word for word in words if word.gives in widths and word.kind != "prelu"]

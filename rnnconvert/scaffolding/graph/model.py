@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,36 @@ class OperationGraph:
         body = Body(self.nodes, [each.name for each in self.inputs], [each.name for each in self.outputs], stored, declared)
         program = Program(Path(self.name), body, {"": OPSET}, size=self.size + _CONSTANTS)
         return Scope(ModelScopes(program), "main", body, None, program.opsets)
+
+
+@dataclass(frozen=True)
+class WrittenGraph:
+    """A graph in the form of a framework, before it is a file.
+
+    graph      the graph
+    nodes      how many operations it has there
+    recurrent  its recurrent ones, in words
+    notes      what a reader of it should know
+    size       how many bytes its numbers have
+    write      writes a new file; large numbers stream into it, or into one with it
+    """
+
+    graph: OperationGraph
+    nodes: int
+    recurrent: Sequence[str]
+    notes: Sequence[str]
+    size: int
+    write: Callable[[Path], object]
+
+    @property
+    def inputs(self) -> list[str]:
+        """What it reads, with its axes."""
+        return [*map(str, self.graph.inputs)]
+
+    @property
+    def outputs(self) -> list[str]:
+        """What it gives, with its axes."""
+        return [*map(str, self.graph.outputs)]
 
 
 def _model(g: GraphWriter, node: Node) -> None:
