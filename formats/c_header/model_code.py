@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, comment
-from rnnconvert.formats.c_header.operations import KINDS, MATRICES, Spelling, StepOperation, StepProgram, StepValues
+from rnnconvert.formats.c_header.program import MATRICES, Spelling, StepOperation, StepProgram, StepValues
 
 MODEL_TAG = "rnnconvert-model:"
 STORAGES = ("float32", "float64", "float16", "int8")
@@ -199,7 +199,7 @@ class WrittenModel:
             return "its inputs have steps of their own"
         ended = self._ended()
         for operation in program.operations:
-            kind = KINDS[operation.kind]
+            kind = self.program.kinds[operation.kind]
             form = kind.form(operation.settings)
             if form not in ("each", "kept"):
                 return f"{operation.name or operation.kind} {kind.why}"
@@ -254,13 +254,13 @@ class WrittenModel:
         return [self.program.values[number] for number in operation.reads]
 
     def _keeps(self, operation: StepOperation) -> list[str]:
-        kind = KINDS[operation.kind]
+        kind = self.program.kinds[operation.kind]
         if kind.keeps is None or kind.form(operation.settings) == "whole":
             return []
         return list(kind.keeps(self._writing(operation), operation.settings, self._read(operation)))
 
     def _body(self, operation: StepOperation) -> Iterator[str]:
-        return KINDS[operation.kind].code(self._writing(operation), operation.settings, self._read(operation))
+        return self.program.kinds[operation.kind].code(self._writing(operation), operation.settings, self._read(operation))
 
     def _parameters(self, ports: Sequence[ModelPort], names: Sequence[str], inputs: bool) -> list[str]:
         words = []
@@ -449,7 +449,7 @@ class WrittenModel:
 
     def _over(self, number: int, operation: StepOperation, pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
         """Yield an operation over a whole sequence."""
-        values, form = self.program.values, KINDS[operation.kind].form(operation.settings)
+        values, form = self.program.values, self.program.kinds[operation.kind].form(operation.settings)
         times = [values[each].time for each in operation.reads if values[each].time is not None]
         yield f"    {{ {comment(operation.name or operation.kind)}"
         if form == "whole":

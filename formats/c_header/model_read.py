@@ -21,7 +21,8 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_CALLS
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.model_code import MODEL_TAG, STORAGES, ModelPort, WrittenModel, matrices
-from rnnconvert.formats.c_header.operations import Settings, StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.program import Settings, StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.sequence_operations import KINDS
 from rnnconvert.formats.c_header.target import BATCH, TIME
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -82,7 +83,7 @@ def _model(source: CSource, stated: Any, layers: list[WrittenLayer]) -> HeaderMo
     )
     if not _NAME.fullmatch(name) or storage not in STORAGES or len(operations) > LAYER_CALLS or not inputs:
         raise ValueError("its name, its storage, or how many operations it has")
-    program = StepProgram()
+    program = StepProgram(KINDS)
     for length in axes:
         if length is not None and (type(length) is not int or not 0 < length < 1 << 24):
             raise ValueError("the length of a time axis")

@@ -16,7 +16,8 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import c_names
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.model_code import ModelPort, WrittenModel, matrices
-from rnnconvert.formats.c_header.operations import StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.program import StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.sequence_operations import KINDS
 from rnnconvert.formats.c_header.write import MATRICES, as_bytes, narrowed
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
@@ -55,7 +56,7 @@ class ModelBuilder:
 
     def __init__(self, description: Description, weights: LayerWeights, name: str, inputs: Sequence[Axes], storage: str) -> None:
         self.weights, self.name, self.storage = weights, c_names([name])[name], storage
-        self.program = StepProgram()
+        self.program = StepProgram(KINDS)
         self.recurrent: list[str] = []
         self.layers: dict[str, WrittenLayer] = {}
         self.arrays: dict[str, StoredMatrix] = {}
@@ -65,6 +66,7 @@ class ModelBuilder:
         self._tensors: dict[int, ProgramTensor] = {}
         self._names: dict[str, str] = {}
         self._real: dict[int, int] = {}
+        self._times: dict[str, int] = {}
         top = description.scope
         indices = _indices(top)
         self.inputs = []
@@ -88,15 +90,12 @@ class ModelBuilder:
 
     def _axis(self, length: int | None, word: str) -> int:
         """Return the time axis of an input: that of another one where the source says that they are one."""
-        words = getattr(self, "_words", {})
-        self._words = words
-        key = word or None
-        if key is not None and key in words:
-            return words[key]  # type: ignore[no-any-return]
+        if word in self._times:
+            return self._times[word]
         self.program.axes.append(TimeAxis(length))
         number = len(self.program.axes) - 1
-        if key is not None:
-            words[key] = number
+        if word:
+            self._times[word] = number
         return number
 
     # Names
@@ -119,7 +118,7 @@ class ModelBuilder:
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
-        return RefusedError(feature, TITLE, reason, remedy or _other_targets(), layer)
+        return RefusedError(feature, TITLE, reason, remedy, layer)
 
     # Tensors
 
@@ -209,12 +208,6 @@ def _as(array: Array, dtype: np.dtype[Any]) -> Array:
     return plain if plain.dtype == dtype else plain.astype(dtype)
 
 
-def _other_targets() -> str:
-    """Say which targets of `export` there are besides."""
-    others = [name for name in registry.named("export_to") if name != "c_header"]
-    return f"Formats of other whole models: {', '.join(others)}" if others else ""
-
-
 def _indices(scope: DescribedModel) -> set[int]:
     """Return the inputs of a model that an embedding reads."""
     read = set()
@@ -242,8 +235,9 @@ def _candidates(value: Value) -> list[Axes]:
             axes[batch] = BATCH
         if time is not None:
             axes[time] = TIME
-        if None not in axes and (axes_read := tuple(axes)) not in order:
-            order.append(axes_read)  # type: ignore[arg-type]
+        closed = tuple(axis for axis in axes if axis is not None)
+        if len(closed) == rank and closed not in order:
+            order.append(closed)
     return order
 
 
@@ -260,7 +254,7 @@ def built(description: Description, weights: LayerWeights, name: str, storage: s
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    possible: Sequence[Axes] | None = None
+    possible: tuple[Sequence[Axes], ModelBuilder] | None = None
     first: RefusedError | None = None
     tried = itertools.product(*(_candidates(value) for value in description.scope.inputs))
     for axes in itertools.islice(tried, _MOST_TRIED):
@@ -271,12 +265,13 @@ def built(description: Description, weights: LayerWeights, name: str, storage: s
             first = first or error
             continue
         finds = any(TIME in each for each in axes) and not any(each.kind == "as steps" for each in builder.program.operations)
-        possible = axes if by_steps or finds or possible is None else possible
+        possible = (axes, builder) if by_steps or finds or possible is None else possible
         if by_steps or finds:
             break
-    if possible is not None:
-        return ModelBuilder(description, weights, name, possible, storage)
-    raise first or RefusedError("an input with several open axes", TITLE, "one axis alone can be the time", _other_targets())
+    if possible is None:
+        raise first or RefusedError("an input with several open axes", TITLE, "one axis alone can be the time")
+    chosen, builder = possible
+    return builder if storage == builder.storage else ModelBuilder(description, weights, name, chosen, storage)
 
 
 def model_of(builder: ModelBuilder) -> WrittenModel:

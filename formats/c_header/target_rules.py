@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.c_header.operations import COMBINED, FUNCTIONS
+from rnnconvert.formats.c_header.step_operations import COMBINED, FUNCTIONS
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.directions import WAYS
@@ -99,7 +99,7 @@ def _prelu(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
     if node.kind == "prelu":
         slopes = np.asarray(m.weights.numbers(m.path(node))).reshape(node["slopes"])
-        if any(length != 1 for length in slopes.shape[:-1]) or slopes.shape[-1] not in (1, x.lengths[-1]) or x.axes[-1] in _OPEN:
+        if x.axes[-1] in _OPEN or any(length != 1 for length in slopes.shape[:-1]) or slopes.shape[-1] not in (1, x.lengths[-1]):
             raise ValueError("its slopes differ from step to step")
         inner, slopes = 1, np.broadcast_to(slopes.reshape(-1), (x.lengths[-1],))
     else:
@@ -365,14 +365,14 @@ def _unsqueeze(m: ModelBuilder, node: Node) -> None:
 def _steps_to_batch(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
     if x.axes[:2] != (BATCH, TIME):
-        raise ValueError("its steps are none of a sequence")
+        raise ValueError("it takes steps of a tensor that is not a sequence")
     m.give(node.y, x.value, (BOTH, *x.axes[2:]))
 
 
 def _batch_to_steps(m: ModelBuilder, node: Node) -> None:
     x = m(node.x)
     if x.axes[0] != BOTH:
-        raise ValueError("its batch is none of steps")
+        raise ValueError("its batch does not hold the steps of a sequence")
     m.give(node.y, x.value, (BATCH, TIME, *x.axes[1:]))
 
 
@@ -389,7 +389,7 @@ def _join(m: ModelBuilder, y: Value, tensors: Sequence[ProgramTensor], axis: int
         raise ValueError("what it joins lies otherwise, or is joined along the batch or the time")
     outer = math.prod(each for each in first.axes[:axis] if isinstance(each, int))
     (value,) = m.add("joined", [tensor.value for tensor in tensors], outer=outer)
-    length = sum(tensor.axes[axis] for tensor in tensors)  # type: ignore[misc]
+    length = sum(length for tensor in tensors if isinstance(length := tensor.axes[axis], int))
     m.give(y, value, (*first.axes[:axis], length, *first.axes[axis + 1 :]))
 
 
@@ -512,7 +512,7 @@ def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
 
 
 def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
-    """Return a tensor with an axis of a stated length as its time. Raises ValueError where there is none."""
+    """Turn an axis of a stated length into the time of a tensor. Raises ValueError for a tensor that has a time already."""
     if TIME in x.axes or BOTH in x.axes:
         raise ValueError("it moves along another axis than the time")
     length, inner = _place(x, place)
@@ -573,9 +573,9 @@ def _zeros(m: ModelBuilder, node: Node) -> None:
     """Add a number as often as the batch and stated lengths say: states that begin with it."""
     axes: list[str | int] = []
     for length in node.y.shape:
-        axes.append(BATCH if length is None and BATCH not in axes else length)  # type: ignore[arg-type]
-    if None in axes:
-        raise ValueError("a tensor of several open lengths")
+        if length is None and BATCH in axes:
+            raise ValueError("a tensor of several open lengths")
+        axes.append(BATCH if length is None else length)
     size = math.prod(axis for axis in axes if isinstance(axis, int))
     tensor = m.constant(m.label(node), np.full(size, node["number"], np.float32), tuple(axes))
     m.give(node.y, tensor.value, tensor.axes)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError, show_as
 from rnnconvert.files.load import load
 from rnnconvert.formats.c_header.originals import Original, written_again
-from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, NotRunError, Ran
+from rnnconvert.models.runners import FileModel, NotRunError
 
 NAME = "c_header"
 
@@ -38,18 +34,3 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
         opened = FileModel(path, ["c-cc"], copy, until=until)
         failing.pop_all()
     return opened
-
-
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-    """Raise UsageError: a header is a file."""
-    raise UsageError("A C header runs as a file: hand in its path")
-
-
-def input_names(live: Any) -> list[str]:
-    """Return nothing: see `run`."""
-    return []
-
-
-def shaken(live: Any, seed: int) -> Any:
-    """Raise UsageError: see `run`."""
-    raise UsageError("A C header runs as a file: hand in its path")

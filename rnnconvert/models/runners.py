@@ -8,6 +8,8 @@ A module here has
                                       call `before` to the next
     input_names(live)                 what its inputs are called, in its order; () where nothing says
     shaken(live, seed)                a copy with every weight about one unit in the last place off
+
+The last three are for models in memory: a format whose models are files alone has `open_file`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,393 @@
+"""Operations on sequences: with what they keep from step to step, or over all steps at once; what they give, and their C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rnnconvert.formats.c_header import checks
+from rnnconvert.formats.c_header.program import OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.step_operations import FOLDED, STEP_KINDS, fold_in
+
+# Steps that keep something from those before
+
+
+def _recurrent_form(s: Settings) -> str:
+    return "reversed" if s["backwards"] else "kept"
+
+
+def _recurrent_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(name in program.layers, "a recurrent layer without arrays")
+    width, out, cell = program.layers[name]
+    checks.whether(s["cell"] == bool(cell), f"the states of {name!r}")
+    states = [out, cell] if cell else [out]
+    expected = [width] + [1] * s["masked"] + states * s["begun"]
+    checks.whether([value.size for value in read] == expected, f"what the recurrent layer {name!r} reads")
+    x, *others = read
+    checks.whether(x.time is not None and not x.integral, f"the recurrent layer {name!r} reads no sequence of numbers")
+    checks.whether(all(value.time is None for value in others[s["masked"] :]), f"the initial states of {name!r} have steps")
+    if s["masked"]:
+        program.joined([x.time, others[0].time])
+    ends = [StepValues(size) for size in states] if s["ends"] else []
+    return [StepValues(out, x.time if s["sequences"] else None), *ends]
+
+
+def _recurrent_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.name}_state layer;"
+    if s["begun"]:
+        yield "int begun;"
+    if s["masked"]:
+        yield f"{w.real} y[{w.name.upper()}_OUTPUT];"
+
+
+def _recurrent(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    first = 1 + s["masked"]
+    if s["begun"]:
+        yield "if (!s->begun) {"
+        for number, word in zip(range(first, len(read)), "hc", strict=False):
+            yield f"    memcpy(s->layer.{word}, x{number}, sizeof s->layer.{word});"
+        yield "    s->begun = 1;"
+        yield "}"
+    if not s["masked"]:
+        yield f"{w.name}_step(x0, &s->layer, y0);"
+    else:
+        yield f"if (x1[0] != 0) {w.name}_step(x0, &s->layer, s->y);"
+        if s["zero"]:
+            yield "else memset(s->y, 0, sizeof s->y);"
+        yield "memcpy(y0, s->y, sizeof s->y);"
+    if s["ends"]:
+        for number, word in enumerate("hc" if s["cell"] else "h"):
+            yield f"memcpy(y{number + 1}, s->layer.{word}, sizeof s->layer.{word});"
+
+
+def _conv_form(s: Settings) -> str:
+    reach = (s["kernel"] - 1) * s["dilation"] + 1
+    return "kept" if s["stride"] == 1 and s["pads"] == [reach - 1, 0] else "whole"
+
+
+def _windowed(program: StepProgram, x: StepValues, s: Settings, reach: int) -> int:
+    """Return the time axis of windows."""
+    time = checks.time(x, "windows of no sequence")
+    pads = None if s["pads"] is None else (s["pads"][0], s["pads"][1])
+    if s["stride"] == 1 and (pads is None or sum(pads) == reach - 1):
+        return time
+    program.axes.append(TimeAxis(None, time, reach, s["stride"], pads))
+    return len(program.axes) - 1
+
+
+def _conv_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    checks.whether(
+        x.size == s["channels"] and not s["channels"] % s["groups"] and not s["filters"] % s["groups"], "what a convolution reads"
+    )
+    return [StepValues(s["filters"], _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1))]
+
+
+def _conv_arrays(s: Settings) -> Shapes:
+    shapes: Shapes = {"W": (s["filters"], s["kernel"] * s["channels"] // s["groups"])}
+    return {**shapes, "b": (s["filters"],)} if s["bias"] else shapes
+
+
+def _conv_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.real} seen[{((s['kernel'] - 1) * s['dilation'] + 1) * s['channels']}];"
+
+
+def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    channels, width, kernel = s["channels"], s["channels"] // s["groups"], s["kernel"]
+    reach, per = (kernel - 1) * s["dilation"] + 1, s["filters"] // s["groups"]
+    group = f" + j / {per} * {width}" if s["groups"] > 1 else ""
+    over_sequences = _conv_form(s) == "whole"
+    if over_sequences:
+        yield from _padded(s, reach)
+        yield "for (t = 0; t < m; t++) {"
+        yield f"    {w.real} *y = y0 + t * {s['filters']};"
+    else:
+        yield f"{w.real} *y = y0;"
+        if reach > 1:
+            yield f"memmove(s->seen, s->seen + {channels}, sizeof s->seen - {channels} * sizeof s->seen[0]);"
+        yield f"memcpy(s->seen + {(reach - 1) * channels}, x0, {channels} * sizeof s->seen[0]);"
+    yield "    int i, j, k;"
+    yield f"    for (j = 0; j < {s['filters']}; j++) {{"
+    yield f"        {w.real} sum = 0;"
+    yield f"        for (k = 0; k < {kernel}; k++) {{"
+    if over_sequences:
+        yield f"            const size_t p = t * {s['stride']} + (size_t)k * {s['dilation']};"
+        yield f"            const {w.real} *x;"
+        yield "            if (p < before || p - before >= n0) continue;"
+        yield f"            x = x0 + (p - before) * {channels}{group};"
+    else:
+        yield f"            const {w.real} *x = s->seen + k * {s['dilation'] * channels}{group};"
+    place = f"(j * {kernel} + k) * {width} + i"
+    yield f"            for (i = 0; i < {width}; i++) sum += {w.get('W', place)} * x[i];"
+    yield "        }"
+    text = f"sum{w.times_scale('W', 'j')}" + (f" + {w.get('b', 'j')}" if s["bias"] else "")
+    yield f"        y[j] = {text};"
+    yield "    }"
+    if over_sequences:
+        yield "}"
+
+
+def _padded(s: Settings, reach: int) -> Iterator[str]:
+    """Yield the declaration of how many steps windows begin before the first."""
+    yield "size_t t;"
+    if s["pads"] is None:
+        yield f"const size_t over = (m - 1) * {s['stride']} + {reach}, before = over > n0 ? (over - n0) / 2 : 0;"
+    else:
+        yield f"const size_t before = {s['pads'][0]};"
+
+
+def _pool_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    return [StepValues(x.size, _windowed(program, x, s, s["kernel"]))]
+
+
+def _pool(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    size, kernel = read[0].size, s["kernel"]
+    yield from _padded(s, kernel)
+    yield "for (t = 0; t < m; t++) {"
+    yield "    int i;"
+    yield f"    for (i = 0; i < {size}; i++) {{"
+    yield "        size_t p, count = 0;"
+    yield f"        {w.real} sum = {'-INFINITY' if s['operation'] == 'max' else '0'};"
+    yield f"        for (p = t * {s['stride']}; p < t * {s['stride']} + {kernel}; p++) {{"
+    yield "            if (p < before || p - before >= n0) continue;"
+    yield f"            {fold_in('max' if s['operation'] == 'max' else 'sum', 'sum', f'x0[(p - before) * {size} + i]')}"
+    yield "            count++;"
+    yield "        }"
+    result = "sum" if s["operation"] == "max" else f"sum / {kernel}" if s["counted"] else f"sum / ({w.real})count"
+    yield f"        y0[t * {size} + i] = count ? {result} : sum;"
+    yield "    }"
+    yield "}"
+
+
+def _over_time_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x, *mask = read
+    checks.whether(
+        x.time is not None and len(mask) == s.get("masked", 0) and all(value.size == 1 for value in mask), "what is reduced over time"
+    )
+    program.joined([x.time, *(value.time for value in mask)])
+    return [StepValues(x.size)]
+
+
+def _over_time_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.real} sum[{read[0].size}];"
+    yield f"{w.real} count;"
+
+
+def _over_time(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield a reduction of all steps so far."""
+    size, operation = read[0].size, s["operation"]
+    yield "int i;"
+    yield f"for (i = 0; i < {size}; i++) {{"
+    indent = "    "
+    if s["masked"]:
+        yield "    if (x1[0] != 0) {"
+        indent = "        "
+    value = "x0[i]"
+    yield f"{indent}if (s->count == 0) s->sum[i] = {value};"
+    yield f"{indent}else {fold_in(operation, 's->sum[i]', value)}"
+    if s["masked"]:
+        yield "    }"
+    yield "}"
+    yield "s->count += 1;" if not s["masked"] else "s->count += x1[0] != 0;"
+    yield f"for (i = 0; i < {size}; i++) y0[i] = s->sum[i]{' / s->count' if operation == 'mean' else ''};"
+
+
+def _step_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    checks.time(x, "a step of no sequence")
+    return [StepValues(x.size)]
+
+
+def _last(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield "int i;"
+    yield f"for (i = 0; i < {read[0].size}; i++) y0[i] = x0[i];"
+
+
+def _first(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield the first step: later ones leave it."""
+    size = read[0].size
+    yield "int i;"
+    yield f"if (!s->begun) for (i = 0; i < {size}; i++) s->first[i] = x0[i];"
+    yield "s->begun = 1;"
+    yield f"for (i = 0; i < {size}; i++) y0[i] = s->first[i];"
+
+
+def _first_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.real} first[{read[0].size}];"
+    yield "int begun;"
+
+
+def _until_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(len(read) == 2 and read[0].size == 1 and read[0].time is None and read[1].time is not None, "what counts steps")
+    return [StepValues(1, read[1].time)]
+
+
+def _until_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.real} count;"
+
+
+def _until(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield whether a step is among the first so many."""
+    yield "(void)x1;"
+    yield f"y0[0] = s->count < ({w.real})x0[0];"
+    yield "s->count += 1;"
+
+
+# Whole sequences
+
+
+def _flip(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    size = read[0].size
+    yield "size_t t;"
+    yield "int i;"
+    yield f"for (t = 0; t < n0; t++) for (i = 0; i < {size}; i++) y0[(n0 - 1 - t) * {size} + i] = x0[t * {size} + i];"
+
+
+def _same_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    return [StepValues(x.size, checks.time(x, "a sequence"))]
+
+
+def _flat_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    length = (None if x.time is None else program.length(x.time)) or 0
+    checks.whether(length and not x.size % s["inner"], "a sequence of any length as so many numbers")
+    return [StepValues(x.size * length)]
+
+
+def _flat(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield the steps as an axis in front of the inner ones."""
+    size, inner = read[0].size, s["inner"]
+    yield "size_t t;"
+    yield "int i;"
+    where = f"((size_t)i / {inner} * n0 + t) * {inner} + (size_t)i % {inner}"
+    yield f"for (t = 0; t < n0; t++) for (i = 0; i < {size}; i++) y0[{where}] = x0[t * {size} + i];"
+
+
+def _steps_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    checks.whether(x.time is None and not x.size % (s["length"] * s["inner"]), "numbers as steps")
+    program.axes.append(TimeAxis(s["length"]))
+    return [StepValues(x.size // s["length"], len(program.axes) - 1)]
+
+
+def _as_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield an axis in front of the inner ones as steps."""
+    size, inner = read[0].size // s["length"], s["inner"]
+    yield "size_t t;"
+    yield "int i;"
+    where = f"((size_t)i / {inner} * m + t) * {inner} + (size_t)i % {inner}"
+    yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[{where}];"
+
+
+def _again_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    checks.whether(x.time is None, "what is repeated has steps")
+    program.axes.append(TimeAxis(s["length"]))
+    return [StepValues(x.size, len(program.axes) - 1)]
+
+
+def _again(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    size = read[0].size
+    yield "size_t t;"
+    yield "int i;"
+    yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[i];"
+
+
+def _some_steps_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x = checks.single(read)
+    length = None if x.time is None else program.length(x.time)
+    last = s["start"] + (s["count"] - 1) * s["step"]
+    checks.whether(length and last < length, "some steps of a sequence of any length")
+    program.axes.append(TimeAxis(s["count"]))
+    return [StepValues(x.size, len(program.axes) - 1)]
+
+
+def _some_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    size = read[0].size
+    yield "size_t t;"
+    yield "int i;"
+    where = f"({s['start']} + t * {s['step']}) * {size} + i"
+    yield "(void)n0;"
+    yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[{where}];"
+
+
+def _over_sequences(s: Settings) -> str:
+    return "whole"
+
+
+def _with_memory(s: Settings) -> str:
+    return "kept"
+
+
+KINDS: Mapping[str, OperationKind] = {
+    **STEP_KINDS,
+    "recurrent": OperationKind(
+        {
+            "backwards": checks.truth,
+            "turned": checks.truth,
+            "sequences": checks.truth,
+            "zero": checks.truth,
+            "masked": checks.truth,
+            "begun": checks.truth,
+            "ends": checks.truth,
+            "cell": checks.truth,
+        },
+        _recurrent_gives,
+        _recurrent,
+        _recurrent_form,
+        keeps=_recurrent_keeps,
+        why="reads its sequence from the end",
+    ),
+    "conv": OperationKind(
+        {
+            "channels": checks.count,
+            "filters": checks.count,
+            "kernel": checks.count,
+            "stride": checks.count,
+            "dilation": checks.count,
+            "groups": checks.count,
+            "bias": checks.truth,
+            "pads": checks.pads,
+        },
+        _conv_gives,
+        _conv,
+        _conv_form,
+        _conv_arrays,
+        _conv_keeps,
+        "is a convolution that looks ahead, or skips steps",
+    ),
+    "pool": OperationKind(
+        {
+            "operation": checks.among("max", "average"),
+            "kernel": checks.count,
+            "stride": checks.count,
+            "pads": checks.pads,
+            "counted": checks.truth,
+        },
+        _pool_gives,
+        _pool,
+        _over_sequences,
+        why="pools over windows of steps",
+    ),
+    "over time": OperationKind(
+        {"operation": checks.among(*FOLDED), "masked": checks.truth}, _over_time_gives, _over_time, _with_memory, keeps=_over_time_keeps
+    ),
+    "last": OperationKind({}, _step_gives, _last, _with_memory),
+    "first": OperationKind({}, _step_gives, _first, _with_memory, keeps=_first_keeps),
+    "until": OperationKind({}, _until_gives, _until, _with_memory, keeps=_until_keeps),
+    "flip": OperationKind({}, _same_gives, _flip, _over_sequences, why="turns the sequence round"),
+    "flat": OperationKind({"inner": checks.count}, _flat_gives, _flat, _over_sequences, why="joins the numbers of all steps"),
+    "as steps": OperationKind(
+        {"length": checks.count, "inner": checks.count}, _steps_gives, _as_steps, _over_sequences, why="makes steps of numbers"
+    ),
+    "again": OperationKind({"length": checks.count}, _again_gives, _again, _over_sequences, why="repeats what comes of a whole sequence"),
+    "some steps": OperationKind(
+        {"start": checks.index, "step": checks.count, "count": checks.count},
+        _some_steps_gives,
+        _some_steps,
+        _over_sequences,
+        why="takes some of the steps",
+    ),
+}
+"""The operations that there are."""
