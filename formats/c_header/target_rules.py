@@ -14,7 +14,7 @@ from rnnconvert.formats.c_header.step_operations import COMBINED, FUNCTIONS
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.directions import WAYS
-from rnnconvert.scaffolding.windows import reached
+from rnnconvert.scaffolding.windows import ends, reached
 
 _OPEN = (BATCH, TIME, BOTH)
 
@@ -498,9 +498,7 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
 
 def _pads(node: Node, reach: int) -> list[int] | None:
     """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them."""
-    if node["padding"] == "same":
-        return None if node["strides"][0] > 1 else [(reach - 1) // 2, reach - 1 - (reach - 1) // 2]
-    return [reach - 1, 0] if node["padding"] == "causal" else [0, 0]
+    return None if node["padding"] == "same" and node["strides"][0] > 1 else list(ends(node["padding"], reach))
 
 
 def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:

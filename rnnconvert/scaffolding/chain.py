@@ -16,6 +16,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
 from rnnconvert.scaffolding.weights import LayerWeights
+from rnnconvert.scaffolding.windows import ends
 
 Label = int | str
 """What an axis of a tensor is: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for what a layer gives."""
@@ -279,7 +280,7 @@ def _conv(r: _ChainReading, node: Node) -> None:
     if stride != 1:
         raise r.refused(node, f"strides of {stride}", "a stream gives one step for each that it reads")
     reach = dilation * (kernel - 1)
-    front, behind = _pads(node, reach)
+    front, behind = node["pads"][0] if first else ends(node["padding"], reach + 1)
     if place.early + front != reach or behind not in (0, reach):
         raise r.refused(
             node,
@@ -292,14 +293,6 @@ def _conv(r: _ChainReading, node: Node) -> None:
     width = parts["weight"].shape[1] * groups
     settings = {"kernel": kernel, "dilation": dilation, "groups": groups}
     r.add(node, ChainLayer("conv", r.name(node), width, units, parts=_biased(parts, units), settings=settings), axes, behind)
-
-
-def _pads(node: Node, reach: int) -> tuple[int, int]:
-    """Return how many steps of zeros a convolution has in front and behind."""
-    if node.kind == "conv first":
-        front, behind = node["pads"][0]
-        return front, behind
-    return {"causal": (reach, 0), "valid": (0, 0), "same": (reach // 2, reach - reach // 2)}[node["padding"]]
 
 
 def _batch_norm(r: _ChainReading, node: Node) -> None:

@@ -22,6 +22,11 @@ def same(window: int) -> tuple[int, int]:
     return (window - 1) // 2, window // 2
 
 
+def ends(padding: str, window: int) -> tuple[int, int]:
+    """Return the pads of windows that move by one place, by the word for them: "valid", "same" or "causal"."""
+    return {"valid": (0, 0), "same": same(window), "causal": (window - 1, 0)}[padding]
+
+
 def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
     """Return how many windows an axis has. Raises ValueError where it has none."""
     free = length + pads[0] + pads[1] - window

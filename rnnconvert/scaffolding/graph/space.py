@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.scaffolding.channels import inverse, to_end
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
-from rnnconvert.scaffolding.windows import reached
+from rnnconvert.scaffolding.windows import ends, reached
 
 
 def _front(g: GraphWriter, node: Node) -> str:
@@ -30,9 +30,7 @@ def _pads(node: Node, reach: Sequence[int]) -> dict[str, Any]:
     """Return how the windows of a layer with its channels at the end are padded."""
     if node["padding"] == "same" and max(node["strides"]) > 1:
         return {"auto_pad": "SAME_UPPER"}
-    total = [0 if node["padding"] == "valid" else size - 1 for size in reach]
-    low = [size if node["padding"] == "causal" else size // 2 for size in total]
-    return {"pads": [*low, *(size - first for size, first in zip(total, low, strict=True))]}
+    return {"pads": _flat([ends(node["padding"], window) for window in reach])}
 
 
 def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
