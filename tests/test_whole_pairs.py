@@ -32,6 +32,7 @@ from tests import report_documents as documents
 from tests.commands import call
 from tests.drawn import NotComparedError, drawn, each
 from tests.model_specs import CHANGES, INPUT, Spec, expected, keras_model, random_spec, save
+from tests.requirements import need
 
 EXECUTORS = {".keras": "keras-tensorflow", ".onnx": "onnxruntime-cpu", ".pt": "torch-cpu", ".pt2": "torch-cpu"}
 ENDINGS = [
@@ -405,3 +406,75 @@ def test_outputs_of_other_shapes_and_in_another_order(tmp_path: Path) -> None:
     ):
         report = rc.verify(pair, b, on=["keras-tensorflow"], cases=["default states"], explain=False)
         assert report.verdict == verdict and words in " ".join(str(report).split()), str(report)
+
+
+def _branched(factor: float) -> keras.Model:
+    """An LSTM, and beside it a GRU of which a factor remains in the output: 0 for nothing."""
+    keras.utils.set_random_seed(0)
+    layers, x = keras.layers, keras.Input((None, INPUT))
+    head = layers.Dense(2, name="head")(layers.LSTM(4, name="first")(x))
+    return keras.Model(x, layers.Add()([head, layers.Rescaling(factor)(layers.GRU(2, name="beside")(x))]))
+
+
+def _alone() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    return keras.Sequential([keras.Input((None, INPUT)), layers.LSTM(4, name="first"), layers.Dense(2, name="head")])
+
+
+def test_models_whose_layers_cannot_be_paired_run_whole(tmp_path: Path) -> None:
+    """A layer that only one of them has leaves nothing to compare one by one; what both give decides."""
+    alone = _alone()
+    alone.save(tmp_path / "a.keras")
+    for name, factor in (("same", 0.0), ("other", 1.0)):
+        model = _branched(factor)
+        for layer in ("first", "head"):
+            model.get_layer(layer).set_weights(alone.get_layer(layer).get_weights())
+        model.save(tmp_path / f"{name}.keras")
+    rc.convert(tmp_path / "same.keras", tmp_path / "layers.npz", target_format="flax")
+
+    def verified(b: str, *more: str) -> tuple[int, str]:
+        result = call("verify", tmp_path / "a.keras", tmp_path / b, "--report", tmp_path / "r.json", "--report", tmp_path / "r.xml", *more)
+        return result.exit_code, " ".join((result.stdout + result.stderr).split())
+
+    code, text = verified("same.keras", "--strict")
+    assert code == 0 and "equal: no layers were compared one by one; both models ran whole, and give the same" in text
+    report = reports.read(tmp_path / "r.json")
+    assert (report["verdict"], report["scope"], report["layers"]) == ("equal", "whole", [])
+    assert "'beside' of B" in report["limits"][0]["words"]
+    code, text = verified("other.keras")
+    assert code == 1 and "the whole models give something else: the output is off by" in text and "recurrent layers are equal" not in text
+    for words in (("same.keras", "--pair", "first=beside"), ("same.keras", "--layer", "beside"), ("layers.npz",)):
+        code, text = verified(*words)
+        assert code == 2, text
+    assert "cannot tell what corresponds to" in text and "The whole models were not compared either: no executor here ran both" in text
+
+
+TARGETS = {
+    ".h": ("gcc", "c-cc"),
+    ".tflite": ("litert", "litert-cpu"),
+    ".xml": ("openvino", "openvino-cpu"),
+    ".onnx": ("onnxruntime", "onnxruntime-cpu"),
+}
+
+
+@pytest.mark.parametrize("ending", TARGETS)
+def test_a_model_and_what_export_wrote_of_it_are_equal(ending: str, tmp_path: Path) -> None:
+    """Whether a format holds both directions as one layer, and whether its framework runs each layer alone."""
+    name, executor_name = TARGETS[ending]
+    need(name, executor(executor_name).absent)
+    keras.utils.set_random_seed(0)
+    layers, x = keras.layers, keras.Input((None, INPUT))
+    both = layers.Bidirectional(layers.LSTM(3, return_sequences=True), name="both")(x)
+    model = keras.Model(x, layers.Dense(2, "softmax", name="head")(layers.GRU(4, name="gru")(both)))
+    model.save(tmp_path / "a.keras")
+    written = tmp_path / f"a{ending}"
+    rc.export_model(tmp_path / "a.keras", written)
+    options: dict[str, Any] = {"cases": ["default states"], "explain": False}
+    equal = rc.verify(tmp_path / "a.keras", written, strict=True, **options)
+    assert (equal.verdict, equal.document["scope"], equal.exit_code) == ("equal", "whole", 0), str(equal)
+    assert rc.verify(tmp_path / "a.keras", written, on=["keras-tensorflow", executor_name], **options).verdict == "equal"
+    kernel, bias = model.get_layer("head").get_weights()
+    model.get_layer("head").set_weights([kernel[:, ::-1], bias])
+    model.save(tmp_path / "b.keras")
+    assert rc.verify(tmp_path / "b.keras", written, **options).verdict == "not equal"

@@ -11,7 +11,7 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Directly, Input, Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
-DIRECTION = re.compile(r"(?:^|_)(forward|backward)$|_(0|1)$")
+DIRECTION = re.compile(r"(?:^|[_/.])(?:(forward|backward)|(?<=_)(0|1))$")
 """The names of a layer's directions that are stored apart, alone for a layer without a name; the numbers are those of two ONNX nodes."""
 
 _SECOND = {"forward": "backward", "0": "1"}
@@ -79,8 +79,10 @@ def _both_directions(wholes: Sequence[Pieces]) -> Iterator[Pieces]:
     named = {unit.name: unit for unit in wholes}
     for name, unit in named.items():
         parts = DIRECTION.search(name)
-        base, second = (name[: parts.start()], _SECOND.get(parts[1] or parts[2])) if parts else (name, None)
-        other = named.get(f"{base}_{second}" if base else str(second))
+        if parts is None or (second := _SECOND.get(direction := parts[1] or parts[2])) is None:
+            continue
+        base = name[: parts.start()]
+        other = named.get(name.removesuffix(direction) + second)
         numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
         if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
             continue

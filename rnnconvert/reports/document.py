@@ -57,7 +57,8 @@ def _contradiction(document: Document) -> str:
             return f"{run['executor']} in layer {layer['name']!r} failed {failed} comparisons, but is called equal"
         if blocks(run) and document["verdict"] not in (NOT_EQUAL, NOT_COMPARED):
             return f"the verdict is {document['verdict']}, but {run['executor']} in layer {layer['name']!r} is not"
-    if document["verdict"] not in (NOT_EQUAL, NOT_COMPARED) and not tally(document).passed:
+    ran_whole = (document.get("whole") or {}).get("status") == "equal"
+    if document["verdict"] not in (NOT_EQUAL, NOT_COMPARED) and not tally(document).passed and not ran_whole:
         return f"the verdict is {document['verdict']}, but nothing was compared"
     if document.get("reasons") and document["verdict"] != NOT_EQUAL:
         return f"the verdict is {document['verdict']}, but it has reasons why it is not"

@@ -42,7 +42,7 @@ def to_html(document: words.Document) -> str:
     unfold = len(layers) <= _FEW and all(map(words.good, layers))
     sections = [
         _why(document),
-        _matrix(document),
+        _matrix(document) if layers else None,
         section(
             "layers",
             "Layer by layer",
@@ -51,7 +51,9 @@ def to_html(document: words.Document) -> str:
                 layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS, all_plots=plots <= _PLOTS)
                 for number, layer in enumerate(layers)
             ],
-        ),
+        )
+        if layers
+        else None,
         _models(document),
         _rewrites(document),
         _machines(document),
@@ -72,6 +74,13 @@ def _header(document: words.Document) -> Markup:
         ("the tolerance, at worst", words.share(max(shares)) if shares else "nothing compared"),
         ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
+    outcome = document.get("whole")
+    if outcome and not document["layers"]:
+        figures = [
+            ("outputs of the whole models compared", f"{len(outcome['outputs']):,}"),
+            ("the largest error", words.digits_of(outcome["error"])),
+            ("what rounding explains there", words.digits_of(outcome["allowed"])),
+        ]
     return el(
         "header",
         el("p", "rnnconvert report", el("span", _moment(document["created"])), class_="eyebrow"),

@@ -71,12 +71,27 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     every, first = first, select(first, plan.layers)
     models = [first] if second is None else [first, second]
     subjects: list[Subject] = []
+    members: list[Subject] = []
     stated: list[Limit] = []
+    unpaired = None
     if second is None:
         subjects = list(_alone(first, plan.given))
     else:
-        for matched in pair(first, second, plan.pairs, selected=bool(plan.layers)):
-            _side_by_side(matched)
+        matches: list[LayerPair] = []
+        try:
+            matches = _pairs(first, second, plan)
+        except UsageError as error:
+            # What the user says of layers is about layers; otherwise the models themselves may decide.
+            if plan.pairs or plan.layers or plan.given is not None or inputs.of_layers is not None:
+                raise
+            unpaired = error
+            members = [
+                Subject(label, model, (name,), stack)
+                for label, model in (("A", first), ("B", second))
+                for name, stack in model.layers.items()
+            ]
+            stated.append(Limit("rest", "", f"not compared: the recurrent layers ({error.headline.split('. ')[0]})"))
+        for matched in matches:
             ours = Subject("A", first, matched.own_names, matched.stack)
             theirs = Subject("B", second, matched.names, matched.counterpart.replace(name=matched.name))
             ours = _as_turned(ours, theirs)
@@ -93,7 +108,15 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     watch("hashing files and weights")
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.seconds["hash"] = time.perf_counter() - start
-    return Prepared(plan, results, subjects, chosen, second is None, inputs)
+    return Prepared(plan, results, subjects, chosen, second is None, inputs, unpaired=unpaired, members=members)
+
+
+def _pairs(a: Checkpoint, b: Checkpoint, plan: Plan) -> list[LayerPair]:
+    """Return the layers of two models side by side. Raises UsageError where nothing tells which is which, or their sizes differ."""
+    pairs = pair(a, b, plan.pairs, selected=bool(plan.layers))
+    for matched in pairs:
+        _side_by_side(matched)
+    return pairs
 
 
 def proceed(

@@ -18,14 +18,16 @@ Runs = Sequence[Mapping[str, Any]]
 
 def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limit] = ()) -> tuple[Verdict, list[str]]:
     """Return the verdict that results allow, and why the models are not equal beside what the runs show: equal only if a framework ran
-    every layer of the last model, all runs that were asked for ran and agree, and nothing was left out.
+    every layer of the last model, or both models whole, all runs that were asked for ran and agree, and nothing was left out.
 
     layers     the runs of each layer, as the report has them
     tolerated  outputs that the user's own tolerances leave uncompared
     """
     runs = [run for layer in layers for run in layer]
     label = "B" if len(results.models) > 1 else "A"
-    proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
+    models = results.models_compared
+    ran_whole = models is not None and models.ran_whole
+    by_itself = [any(_proves(run, label) for run in layer) for layer in layers]
     missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
     # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
     idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
@@ -35,16 +37,25 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
         apart = any(run["verdict"] == NOT_EQUAL for run in layer_runs)
         # That no output shows other weights is true only where none does.
         limits += (limit for limit in _limits(layer, compared) if not (apart and limit.kind == "weights"))
+    if ran_whole:
+        limits = [limit for limit in limits if limit.kind != "whole"]  # what lies between joined layers ran with the rest
+        limits += (
+            Limit("rest", name, "compared as a part of the whole models, as no framework ran it by itself")
+            for name, proved in zip(results.layers, by_itself, strict=True)
+            if not proved
+        )
     scope, limits = _scope(results, limits)
-    models, why = results.models_compared, list(_reasons(results))
+    why = list(_reasons(results))
     differs = models is not None and models.status == "not equal" and not _is_part(models, results)
     if models is not None and differs and models.explained:
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
-        alike = "" if why or any(run["verdict"] == NOT_EQUAL for run in runs) else _around(results)
+        alike = "" if why or not layers or any(run["verdict"] == NOT_EQUAL for run in runs) else _around(results)
         why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
-    return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
+    return Verdict.of(
+        equal=equal, compared=(ran_whole or (bool(layers) and all(by_itself))) and not missing and not idle, limits=limits, scope=scope
+    ), why
 
 
 def _around(results: Results) -> str:
@@ -70,7 +81,12 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
     models = results.models_compared
     alone = [Limit("rest", "", f"not compared: {text}") for text in (models.alone if models is not None else ())]
     if models is not None and models.status != "not compared" and not _is_part(models, results):
-        aside = [Limit("others", limit.layer, limit.words) if limit.kind == "rest" else limit for limit in limits]
+        aside = [
+            Limit("others", limit.layer, limit.words.replace("not compared: ", "not compared by itself: ", 1))
+            if limit.kind == "rest"
+            else limit
+            for limit in limits
+        ]
         otherwise = [Limit("outputs", "", f"B is called otherwise than A: {note}") for note in models.notes]
         return ("layers" if alone else "whole"), [*aside, *alone, *otherwise]
     rest = list(limits)

@@ -36,11 +36,13 @@ is reported as unsteady."""
 class Prepared:
     """What is read and paired, before anything runs.
 
-    subjects  the layers in canonical form
+    subjects  the layers in canonical form that are compared with one another, or run alone
     chosen    the executors that are asked for by name; None for the usual ones
     alone     whether there is one model only
     inputs    the user's own
     tolerances  the user's own, by output
+    unpaired  why the layers of two models are not compared one by one, as nothing tells which is which; None where they are
+    members   the layers of the models that run whole: `subjects`, or those that were not paired
     """
 
     plan: Plan
@@ -50,6 +52,11 @@ class Prepared:
     alone: bool
     inputs: UserInputs = field(default_factory=UserInputs)
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    unpaired: UsageError | None = None
+    members: list[Subject] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.members = self.members or self.subjects
 
 
 @dataclass
@@ -72,7 +79,7 @@ def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequenc
     subjects = prepared.subjects
     if prepared.chosen is not None:
         return [_Lane([executor], subjects, "all" not in prepared.plan.on) for executor in prepared.chosen]
-    formats = {subject.checkpoint.format for subject in subjects}
+    formats = {subject.checkpoint.format for subject in prepared.members}
     others = {executor.format for executor in executors} - formats if prepared.alone else set()
     lanes = []
     for format in [*sorted(formats), *sorted(others)]:
@@ -80,7 +87,7 @@ def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequenc
         if not candidates and format in formats:
             results.warnings.append(f"no executor here runs {format} files ({_absent(executors, format, results)})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in formats]
-        if candidates and waiting:
+        if candidates and (waiting or format in formats):
             lanes.append(_Lane(candidates, waiting, False))
     return lanes
 
@@ -107,7 +114,8 @@ class Lanes:
         self._processes: list[Process] = []
         self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
         self._waiting: list[Future[None]] = []
-        self._subjects, self._alone = prepared.subjects, prepared.alone
+        self._members, self._alone = prepared.members, prepared.alone
+        self._unpaired = prepared.unpaired is not None
         self._seed = prepared.plan.seed
         self._recordings: dict[str, Recording] = {}
         self._unrecorded: dict[str, list[str]] = {}
@@ -200,8 +208,8 @@ class Lanes:
         """Run whole the models whose own files an executor takes, once each; return whether one ran."""
         executor = process.executor
         ran = False
-        for label in dict.fromkeys(subject.model for subject in self._subjects):
-            recorded = [subject for subject in self._subjects if subject.model == label and subject.checkpoint.format == executor.format]
+        for label in dict.fromkeys(subject.model for subject in self._members):
+            recorded = [subject for subject in self._members if subject.model == label and subject.checkpoint.format == executor.format]
             recorded = [subject for subject in recorded if self._wanted(subject) and runs_as_written(executor, subject)]
             with self._lock:
                 if not recorded or label in self._recordings or label in self._recorded_now or self._stopped:
@@ -220,8 +228,13 @@ class Lanes:
                 self._recorded_now.discard(label)
         return ran
 
+    def _unrecorded_by(self, executor: Executor) -> bool:
+        """Return whether a model of an executor's format has not run whole yet."""
+        formats = {subject.checkpoint.format for subject in self._members if subject.model not in self._recordings}
+        return executor.format in formats
+
     def _wanted(self, subject: Subject) -> bool:
-        return wanted(subject, self._alone) or (self._user_inputs is not None and self._user_inputs.required)
+        return self._unpaired or wanted(subject, self._alone) or (self._user_inputs is not None and self._user_inputs.required)
 
     def _run(self, lane: _Lane) -> None:
         waiting = lane.subjects
@@ -231,7 +244,8 @@ class Lanes:
                 return
             # A file that today's framework runs only when it is made anew is left to the version that wrote it.
             again = strange if executor.settings.get("as_written") else []
-            if not waiting and not again:
+            # Models whose layers are not compared have nothing that waits: they run whole on the first executor that takes their file.
+            if not waiting and not again and not (self._unpaired and self._unrecorded_by(executor)):
                 continue
             waiting, more = self._on(
                 executor, [*waiting, *(waiting_executor for waiting_executor in again if waiting_executor not in waiting)], lane

@@ -96,7 +96,10 @@ class Report:
 def document(results: Results, tolerances: Mapping[str, Tolerance], command: str = "") -> dict[str, Any]:
     """Return the report of results, as JSON can hold it; the cause of a difference is not searched here."""
     judgements = {layer.name: judgements_of(layer, tolerances) for layer in results.layers.values()}
-    layers = [_layer(layer, judgements[layer.name]) for layer in results.layers.values()]
+    models = results.models_compared
+    # What an executor refuses as a layer, it may have run as a part of its model.
+    inside = models.executors if models is not None and models.ran_whole else ()
+    layers = [_layer(layer, judgements[layer.name], inside) for layer in results.layers.values()]
     runs = [run for layer in layers for run in layer["runs"]]
     comparisons = [comparison for run in runs for comparison in run["comparisons"]]
     passed = sum(comparison["passed"] for comparison in comparisons)
@@ -113,7 +116,11 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         "command": command,
         **verdict.as_dict(),
         "reasons": why,
-        "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
+        "summary": (
+            f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
+            if layers
+            else "no layers were compared one by one"
+        )
         + (f"; other layers differ: {len(different)}" if different else "")
         + (f"; {SCOPES[verdict.scope]}" if verdict.word == EQUAL and SCOPES[verdict.scope] else ""),
         "missing_packages": results.missing_packages,
@@ -132,7 +139,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
     return {key: finite(value) for key, value in result.items()}
 
 
-def _layer(layer: LayerResults, judgements: Sequence[list[OutputComparison]]) -> dict[str, Any]:
+def _layer(layer: LayerResults, judgements: Sequence[list[OutputComparison]], inside: Sequence[str]) -> dict[str, Any]:
     cases = [{"name": case.name, "what": case.what, "skipped": ""} for case in layer.cases]
     cases += [{"name": skipped.name, "what": "", "skipped": skipped.why} for skipped in layer.skipped]
     return {
@@ -140,14 +147,14 @@ def _layer(layer: LayerResults, judgements: Sequence[list[OutputComparison]]) ->
         "description": layer.description,
         "counterpart": list(layer.counterpart),
         "cases": cases,
-        "runs": [_run(layer, run, judgement) for run, judgement in zip(layer.runs, judgements, strict=True)],
+        "runs": [_run(layer, run, judgement, inside) for run, judgement in zip(layer.runs, judgements, strict=True)],
         "mutations": {"caught": [], "missed": [], "inapplicable": []},
         "diagnoses": [],
         "differences": [],
     }
 
 
-def _run(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, Any]:
+def _run(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison], inside: Sequence[str]) -> dict[str, Any]:
     telling = [comparison for comparison in comparisons if comparison.telling or not comparison.passed]
     if not telling:
         verdict = ""
@@ -162,7 +169,7 @@ def _run(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputCompari
         "status": run.status,
         "reason": run.reason,
         "verdict": verdict,
-        "required": run.required,
+        "required": run.required and not (run.status == "refused" and run.executor in inside),
         "device": run.device,
         "dtype": run.dtype,
         "versions": run.versions,

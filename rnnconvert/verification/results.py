@@ -101,6 +101,11 @@ class ModelsCompared:
     executors: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
 
+    @property
+    def ran_whole(self) -> bool:
+        """Whether both models gave the same in all of their outputs."""
+        return self.status == "equal" and not self.alone
+
 
 @dataclass
 class Cast:

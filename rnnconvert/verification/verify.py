@@ -16,13 +16,14 @@ import numpy as np
 
 from rnnconvert.comparison import difference
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.printable import finite
+from rnnconvert.core.printable import finite, listed
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.verification import judgements, report
 from rnnconvert.verification.cache import Cache, key_of
 from rnnconvert.verification.collect import collect, prepare, proceed
+from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.explaining import Scores, apart, explain_differences, nothing, other_readings
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
@@ -105,6 +106,8 @@ def verify(
         results, subjects = prepared.results, prepared.subjects
         meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else nothing
         proceed(prepared, judgements.passes, watch, jobs, meanwhile)
+        if prepared.unpaired is not None and concluded(results, ())[0].word == NOT_COMPARED:
+            raise _undecided(prepared.unpaired, results)
     else:
         results, subjects = _with_kept(first, second, plan, watch, jobs)
     if save is not None:
@@ -130,6 +133,13 @@ def verify(
     if proofs is not None:
         proofs.keep(key, document)
     return Report(document, strict)
+
+
+def _undecided(unpaired: UsageError, results: Results) -> UsageError:
+    """Return the error of two models whose layers cannot be paired, and which did not run whole either."""
+    models = results.models_compared
+    why = "no executor here ran both" if models is None else models.reason or listed(models.alone)
+    return UsageError(f"{unpaired.headline} The whole models were not compared either: {why}.", details=unpaired.details)
 
 
 def command_of(
