@@ -325,6 +325,37 @@ def test_a_sample_of_tokens_is_one_of_the_whole_model(tmp_path: Path) -> None:
             assert model_diagnosis(findings).fault.endswith(fault) and findings.equal == (not fault), str(findings)
 
 
+def test_a_sample_of_several_inputs(tmp_path: Path) -> None:
+    """By the names of the model's inputs, or in their order under other names."""
+    ready(".keras")
+    import keras
+
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    tokens, numbers = keras.Input((6,), dtype="int32", name="tokens"), keras.Input((6, 3), name="numbers")
+    both = layers.Concatenate()([layers.Embedding(20, 4)(tokens), numbers])
+    model = keras.Model([tokens, numbers], layers.Dense(3)(layers.GRU(5)(both)))
+    model.save(tmp_path / "m.keras")
+    random = np.random.default_rng(0)
+    inputs = [random.integers(0, 20, (4, 6)), random.normal(size=(4, 6, 3)).astype(np.float32)]
+    y = np.asarray(model(inputs))
+    soft = np.exp(y) / np.exp(y).sum(axis=-1, keepdims=True)
+    for names, output, fault in (
+        (("tokens", "numbers"), y, ""),
+        (("numbers", "tokens"), y, ""),
+        (("a", "b"), y, ""),
+        (("tokens", "numbers"), soft, "softmax at the end"),
+    ):
+        recorded = {
+            name: inputs[("tokens", "numbers").index(name) if name in ("tokens", "numbers") else number]
+            for number, name in enumerate(names)
+        }
+        findings = rc.diagnose(tmp_path / "m.keras", io={**recorded, "y": output})
+        assert (model_diagnosis(findings).fault, findings.equal) == (fault, not fault), str(findings)
+    with pytest.raises(rc.UsageError, match="takes 'tokens', 'numbers'"):
+        rc.diagnose(tmp_path / "m.keras", io={"tokens": inputs[0], "other": inputs[1], "y": y})
+
+
 def test_directions_that_are_joined_otherwise_are_not_equal(tmp_path: Path) -> None:
     ready(".keras")
     import keras

@@ -23,6 +23,11 @@ _OURS = {other: ours for ours, others in NAMES.items() for other in (ours, *othe
 Value = TypeVar("Value")
 
 
+def meaning(name: str) -> str:
+    """Return our name for an array that a framework calls so, "" for a name that nothing has; case does not count."""
+    return _OURS.get(name.lower(), "")
+
+
 def canonical(sample: Mapping[str, Value], what: str = "the sample") -> dict[str, Value]:
     """Return arrays by our names for them; case does not count.
 
@@ -33,8 +38,8 @@ def canonical(sample: Mapping[str, Value], what: str = "the sample") -> dict[str
     result: dict[str, Value] = {}
     called: dict[str, str] = {}
     for name, value in sample.items():
-        ours = _OURS.get(name.lower())
-        if ours is None:
+        ours = meaning(name)
+        if not ours:
             raise UsageError(
                 f"{what} has an array {name!r}, which is not a known name of an input, output or state. Name them "
                 f"{', '.join(NAMES)}, or as your framework does"

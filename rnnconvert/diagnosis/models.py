@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from rnnconvert.core import sample_names
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.diagnosis.model_faults import EXCHANGED
@@ -20,7 +21,7 @@ from rnnconvert.diagnosis.model_runs import Calling, Inputs, ModelRuns, Runnable
 from rnnconvert.diagnosis.model_search import APART, ModelSearch
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging.whole import SHAKES
-from rnnconvert.running.inputs import exchanged
+from rnnconvert.running.inputs import exchanged, in_order
 
 UNEXPLAINED = "no fault that was tried explains it"
 """The sentence about whole models that differ for no reason that was tried."""
@@ -156,20 +157,30 @@ def _not_equal(search: ModelSearch, causes: Sequence[tuple[str, str, str]]) -> M
 
 
 def diagnose_model_by_sample(checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> ModelDiagnosis | None:
-    """Run the model of a file whole on a recorded input, and find out why it does not give the recorded output.
+    """Run the model of a file whole on recorded inputs, and find out why it does not give the recorded output.
+
+    arrays  by their names: y, and one for each input, by the model's own names or in their order
 
     Returns None for a sample that is not of the whole model, for weights alone, and where what runs them is not installed.
+
+    Raises UsageError for inputs of which only some have a name of the model's.
     """
-    side = None if arrays.keys() - {"x", "y"} or len(arrays) < 2 else RunnableFile.of(checkpoint)
-    if not isinstance(side, RunnableFile) or len(side.names) != 1:
+    outputs = [name for name in arrays if sample_names.meaning(name) == "y"]
+    named_inputs = [(name, array) for name, array in arrays.items() if name not in outputs]
+    of_layer = len(named_inputs) == 1 and sample_names.meaning(named_inputs[0][0]) not in ("x", "")
+    side = RunnableFile.of(checkpoint) if len(outputs) == 1 and named_inputs and not of_layer else None
+    if not isinstance(side, RunnableFile) or len(side.names) != len(named_inputs):
         return None
-    x, y = arrays["x"], arrays["y"]
+    y = arrays[outputs[0]]
+    recorded = [named_inputs[0][1]] if len(named_inputs) == 1 else in_order(named_inputs, side.names, checkpoint.path)
     tried: list[tuple[bool, ModelSearch]] = []
-    for turned in (False, True) if x.ndim > 1 else (False,):
-        inputs, output = (exchanged(x), exchanged(y) if y.ndim > 2 else y) if turned else (x, y)
+    for turned in (False, True) if any(x.ndim > 1 for x in recorded) else (False,):
+        inputs, output = recorded, y
+        if turned:
+            inputs, output = [exchanged(x) if x.ndim > 1 else x for x in recorded], exchanged(y) if y.ndim > 2 else y
         try:
             dtype = y.dtype if y.dtype.kind == "f" else np.dtype(np.float32)
-            search = ModelSearch(side, [[inputs]], side.run([[inputs]], SHAKES), ModelRuns([(output,)]), dtype)
+            search = ModelSearch(side, [inputs], side.run([inputs], SHAKES), ModelRuns([(output,)]), dtype)
         except UsageError:  # a sample of other sizes
             continue
         if search.equal and search.telling and not turned:

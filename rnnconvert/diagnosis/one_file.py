@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers.npz_file import read as read_npz
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
@@ -97,6 +99,7 @@ def diagnose_sample(
     Raises what `load` raises, and UsageError for a sample that no layer can have given.
     """
     arrays = read_npz(Path(io)).arrays if isinstance(io, str | os.PathLike) else io
+    recorded = {str(name): np.asarray(array) for name, array in arrays.items() if array is not None}
     complete = a if isinstance(a, Checkpoint) else load(a, source_format, settings)
     checkpoint = select(complete, layers)
 
@@ -107,7 +110,7 @@ def diagnose_sample(
         options.ledger.check_used(checkpoint_.path)
         return checkpoint_, list(options.ledger.asked)
 
-    model_diagnosis = functools.cache(lambda: None if layers else diagnose_model_by_sample(checkpoint, sample.named(arrays)))
+    model_diagnosis = functools.cache(lambda: None if layers else diagnose_model_by_sample(checkpoint, recorded))
 
     def explained() -> bool:
         model = model_diagnosis()
