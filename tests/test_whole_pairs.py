@@ -478,3 +478,62 @@ def test_a_model_and_what_export_wrote_of_it_are_equal(ending: str, tmp_path: Pa
     model.get_layer("head").set_weights([kernel[:, ::-1], bias])
     model.save(tmp_path / "b.keras")
     assert rc.verify(tmp_path / "b.keras", written, **options).verdict == "not equal"
+
+
+class Looped(torch.nn.Module):
+    """A module that torch.jit.script does not compile."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.head, self.options = torch.nn.LSTM(INPUT, 4, batch_first=True), torch.nn.Linear(4, 2), {"scale": scale, "name": "x"}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.rnn(x)[0]) * self.options["scale"]
+
+
+def test_live_models_run_whole_as_their_frameworks_save_them(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"cases": ["default states"], "explain": False}
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(INPUT, 3))
+    plain, changed = Plain(), Plain()
+    changed.head.weight.data.neg_()
+    written = Around().saved(tmp_path / "a.onnx")
+    example = torch.zeros(2, 6, INPUT)
+    pairs: list[tuple[Any, Any, Any, str]] = [
+        (plain, Plain(), None, "equal"),
+        (plain, changed, None, "not equal"),
+        (plain, onnx.load(written), None, "equal"),
+        (_alone(), _branched(0.0), None, "not equal"),
+        (Looped(), Looped(), example, "equal"),
+        (Looped(), Looped(2.0), example, "not equal"),
+    ]
+
+    def check(case: tuple[Any, Any, Any, str]) -> None:
+        a, b, inputs, verdict = case
+        report = rc.verify(a, b, example=inputs, **options)
+        assert report.verdict == verdict, str(report)
+        assert report.document["models"][0]["path"] == f"{type(a).__name__} (in memory)"
+
+    each(pairs, check, lambda case: f"{type(case[0]).__name__} {type(case[1]).__name__} {case[3]}")
+    for value, match in (
+        (Looped(), r"Hand in example=\(its first input, ...\)"),
+        (plain.state_dict(), "weights without code"),
+        (module.state_dict, "is not a known kind of model"),
+    ):
+        with pytest.raises(rc.UsageError, match=match):
+            rc.verify(value, written)
+    with pytest.raises(rc.UsageError, match="decides nothing"):
+        rc.verify(written, written, example=example)
+
+
+class Plain(torch.nn.Module):
+    """The layers of Around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.head = torch.nn.GRU(INPUT, 4, batch_first=True), torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.rnn(x)[0])

@@ -141,6 +141,13 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     return Ran(outputs, taps)
 
 
+def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
+    """Write a model as Keras saves it."""
+    path = folder / ("model.keras" if hasattr(live, "export") else "model.h5")
+    live.save(path)
+    return path
+
+
 def input_names(live: Any) -> list[str]:
     """Return the names of a model's inputs; () for a layer, or a model of a class of one's own, which is called as its author calls it."""
     return list(getattr(live, "input_names", None) or [getattr(tensor, "name", "") for tensor in getattr(live, "inputs", None) or ()])

@@ -40,6 +40,14 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
     return opened
 
 
+def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
+    """Write a model in memory."""
+    import onnx
+
+    onnx.save(_proto(live), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Run the model on inputs in its own order, its recurrent operators' outputs added to those of the model.
 

@@ -81,6 +81,33 @@ def input_names(live: Any) -> list[str]:
     return argument_names(getattr(live, "forward", None))
 
 
+def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
+    """Write a module as a program: as torch.jit.script compiles it, of any lengths; where that fails, as torch.export follows an example.
+
+    Raises UsageError for weights without code, and where an example is needed.
+    """
+    import torch
+
+    if not isinstance(live, torch.nn.Module):
+        raise UsageError("a state dictionary holds weights without code. Give its module, or compare the weights with rnnconvert.diff")
+    module = copy.deepcopy(live).cpu().eval()
+    try:
+        scripted = module if isinstance(module, torch.jit.ScriptModule) else torch.jit.script(module)
+    except Exception as error:  # torch.jit raises what it likes
+        if not example:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UsageError(
+                f"torch.jit.script does not compile this module ({why[:200]}). Hand in example=(its first input, ...): it is then followed "
+                "at the lengths of these inputs"
+            ) from None
+    else:
+        scripted.save(folder / "module.pt")
+        return folder / "module.pt"
+    inputs = tuple(value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
+    torch.export.save(torch.export.export(module, inputs, strict=False), folder / "module.pt2")
+    return folder / "module.pt2"
+
+
 def _copied(output: Any) -> Any:
     """Return what a layer gave as it was then: an operator in place may change it later."""
     import torch

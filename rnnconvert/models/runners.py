@@ -247,7 +247,8 @@ def _lengths(mask: Array | None) -> Array | None:
 class ModelRunner(Protocol):
     """A framework that runs whole models: see the module.
 
-    It may have `exact(live)`, too: the model as one that computes in the element type of its weights, where it computes in a coarser
+    It may have `saved(live, folder, example)`, which writes the model to a file of the framework's own that an executor runs, and
+    `exact(live)`: the model as one that computes in the element type of its weights, where it computes in a coarser
     one, and a note of that; otherwise the model itself and "".
     """
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison import difference
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UsageError, for_user
 from rnnconvert.core.printable import finite, listed
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
@@ -25,6 +25,7 @@ from rnnconvert.verification.cache import Cache, key_of
 from rnnconvert.verification.collect import collect, prepare, proceed
 from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.explaining import Scores, apart, explain_differences, nothing, other_readings
+from rnnconvert.verification.live import is_live, saved
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
 from rnnconvert.verification.repair import repair
@@ -55,10 +56,11 @@ def run(
 
 
 def verify(
-    a: PathLike | Results,
-    b: PathLike | Results | None = None,
+    a: Any,
+    b: Any = None,
     plan: Plan | None = None,
     *,
+    example: Any = None,
     atol: Mapping[str, float] | float | None = None,
     rtol: Mapping[str, float] | float | None = None,
     explain: bool = True,
@@ -71,9 +73,11 @@ def verify(
     strict: bool = False,
     **choices: Any,
 ) -> Report:
-    """Decide whether models compute the same: one on several executors, or two compared; files or saved results.
+    """Decide whether models compute the same: one on several executors, or two compared; files, live models or saved results.
 
-    a, b        model files, or results that `run` kept: A's float64 reference is the truth
+    a, b        model files; live models (a torch.nn.Module, a Keras model, an onnx.ModelProto), which their frameworks save for the
+                executors; or results that `run` kept: A's float64 reference is the truth
+    example     inputs of a live module that torch.jit.script does not compile
     plan        what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     atol, rtol  tolerances in place of what rounding explains, for all outputs or by output: {"y": 1e-4}
     explain     whether wrong conventions are searched: those that these inputs would catch, and the one that a
@@ -91,8 +95,12 @@ def verify(
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
     plan = plan or Plan.of(choices)
+    live = [is_live(source) and not isinstance(source, Results) for source in (a, b)]
+    if example is not None and not any(live):
+        raise UsageError("example= decides nothing: it is for a live module. Leave it out")
+    a, b = (saved(source, example) if in_memory else source for source, in_memory in zip((a, b), live, strict=True))
     apart([source for source in (a, b) if not isinstance(source, Results)], [save, save_inputs])
-    command = command or command_of(a, b, plan, tolerances, explain)
+    command = command or ("" if any(live) else command_of(a, b, plan, tolerances, explain))
     first, second = _results_or_path(a), None if b is None else _results_or_path(b)
     proofs, key, scores = None, "", Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
@@ -124,7 +132,9 @@ def verify(
         ]
     _stated(document, results, subjects)
     document["warnings"] += other_readings(results, subjects)
-    if document["verdict"] == NOT_EQUAL and isinstance(first, str) and isinstance(second, str):
+    for model in document["models"]:
+        model["path"] = for_user(model["path"])
+    if document["verdict"] == NOT_EQUAL and isinstance(first, str) and isinstance(second, str) and not any(live):
         watch("what repairs B")
         document["repair"] = repair(first, second, plan).as_dict()
     end = time.perf_counter()
