@@ -69,11 +69,12 @@ def test_what_is_no_source_says_what_to_do(file: Path, tmp_path: Path) -> None:
         for words, source in wrong.items():
             with pytest.raises(rc.UsageError, match=re.escape(words)):
                 rc.load(source)
-    for call in (rc.verify, rc.run):
-        with pytest.raises(rc.UsageError, match=r"is a Checkpoint, expected a text or a path.*rnnconvert\.save"):
-            call(checkpoint)  # type: ignore[operator]
-        with pytest.raises(rc.UsageError, match="is a dict, expected a text or a path"):
-            call(LAYER)  # type: ignore[operator]
+    with pytest.raises(rc.UsageError, match=r"is a Checkpoint, expected a text or a path.*rnnconvert\.save"):
+        rc.run(checkpoint)  # type: ignore[arg-type]
+    with pytest.raises(rc.UsageError, match=r"takes a file, not a Checkpoint.*rnnconvert\.save"):
+        rc.verify(checkpoint)
+    with pytest.raises(rc.UsageError, match="is a dict, expected a text or a path"):
+        rc.run(LAYER)  # type: ignore[arg-type]
 
 
 def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) -> None:

@@ -516,11 +516,9 @@ def test_live_models_run_whole_as_their_frameworks_save_them(tmp_path: Path) -> 
         assert report.document["models"][0]["path"] == f"{type(a).__name__} (in memory)"
 
     each(pairs, check, lambda case: f"{type(case[0]).__name__} {type(case[1]).__name__} {case[3]}")
-    for value, match in (
-        (Looped(), r"Hand in example=\(its first input, ...\)"),
-        (plain.state_dict(), "weights without code"),
-        (module.state_dict, "is not a known kind of model"),
-    ):
+    weights = rc.verify(plain.state_dict(), Plain().state_dict(), **options)
+    assert (weights.verdict, weights.document["scope"]) == ("equal", "weights"), str(weights)
+    for value, match in ((Looped(), r"Hand in example=\(its first input, ...\)"), (module.state_dict, "is not a known kind of model")):
         with pytest.raises(rc.UsageError, match=match):
             rc.verify(value, written)
     with pytest.raises(rc.UsageError, match="decides nothing"):

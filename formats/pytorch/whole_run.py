@@ -84,12 +84,10 @@ def input_names(live: Any) -> list[str]:
 def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
     """Write a module as a program: as torch.jit.script compiles it, of any lengths; where that fails, as torch.export follows an example.
 
-    Raises UsageError for weights without code, and where an example is needed.
+    Raises UsageError where an example is needed.
     """
     import torch
 
-    if not isinstance(live, torch.nn.Module):
-        raise UsageError("a state dictionary holds weights without code. Give its module, or compare the weights with rnnconvert.diff")
     module = copy.deepcopy(live).cpu().eval()
     try:
         scripted = module if isinstance(module, torch.jit.ScriptModule) else torch.jit.script(module)

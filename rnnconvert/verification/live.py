@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.temporary import lasting_folder
 from rnnconvert.core.errors import RnnConvertError, UsageError, show_as
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.in_memory import path_of
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import runners
 
@@ -18,12 +21,14 @@ def is_live(value: object) -> bool:
 
 
 def saved(value: Any, example: Any = None) -> Path:
-    """Return a file that a live model was saved to, which is removed when the process ends.
+    """Return a file that a live model was saved to, which is removed when the process ends; of bytes and of arrays by name one with these.
 
     example  its inputs, one or several, where its framework saves a program by following them
 
-    Raises UsageError for an object of an unknown framework, for weights without code, and where the framework cannot save it.
+    Raises UsageError for an object of an unknown framework, and where its framework cannot save it.
     """
+    if isinstance(value, (Checkpoint, bytes, bytearray, memoryview, Mapping)) or hasattr(value, "read"):
+        return path_of(value, "verify")
     model = model_of(value)
     runner = runners().get(model.framework)
     kind = type(value).__name__
