@@ -371,3 +371,21 @@ def test_stored_states_that_a_graph_spreads_over_its_batch(seed: int, tmp_path: 
         x = draw.uniform(-1, 1, (6, batch, 4)).astype(np.float32)
         y = np.moveaxis(session.run(["y"], {"x": x})[0], 1, 2).reshape(6, batch, -1)
         np.testing.assert_allclose(y, reference.run(stack, x).y, rtol=0, atol=2e-6)
+
+
+def backward(kind: str) -> Recurrent:
+    """A layer that reads from the end, and gives its outputs in that order."""
+    stack = random_stack(Sizes(kind, 4, 5, parts=BOTH), 3, np.float32, CELLS[kind])
+    return each(stack, lambda direction: direction.replace(reverse=True)).replace(name="encoder", output_order="processing")
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_sequences_with_the_batch_first_are_the_same_ones(kind: str, tmp_path: Path) -> None:
+    for stack in (stack_of(kind), stack_of(kind, learned=True), backward(kind)):
+        write(tmp_path / "time.onnx", stack, force=True)
+        summary = write(tmp_path / "batch.onnx", stack, force=True, batch_first=True)
+        assert any("inputs x (batch, time, 4); outputs y (batch, time, " in note for note in summary.notes), summary
+        ours, theirs = (run(tmp_path / f"{name}.onnx", {"x": x}) for name, x in (("time", X), ("batch", X.swapaxes(0, 1))))
+        assert np.array_equal(theirs.swapaxes(0, 1), ours)
+        layers = [rc.load(tmp_path / f"{name}.onnx").layers for name in ("time", "batch")]
+        assert [[str(layer) for layer in side.values()] for side in layers] == [[str(layer) for layer in layers[0].values()]] * 2

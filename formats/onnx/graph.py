@@ -1,8 +1,9 @@
 """The ONNX graph of recurrent layers: nodes, joints between them, states and outputs.
 
 A stack `name` becomes a chain of nodes. Its input is `x` (time, batch, in), its outputs are `y` (time, batch, out), `h_n` (layers *
-directions, batch, hidden) and `c_n`, ordered as PyTorch orders them. Learned initial states are constants; with states=input each call
-gives `initial_h` and `initial_c`, of the shapes of `h_n` and `c_n`. With several stacks each name is preceded by the stack's: `encoder/x`.
+directions, batch, hidden) and `c_n`, ordered as PyTorch orders them; with batch_first=true `x` and `y` are (batch, time, values). Learned
+initial states are constants; with states=input each call gives `initial_h` and `initial_c`, of the shapes of `h_n` and `c_n`. With several
+stacks each name is preceded by the stack's: `encoder/x`.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class _StackNodes:
         self.units = [unit for layer in part.stack.layers for unit in units(layer)]
         self.alike = len({unit[0].hidden_size for unit in self.units}) == 1
         self.lengths = ""
+        self.batch_first = job.options.true("batch_first")
         self.left_to_caller = any(step.rewrite == "initial_state" for step in part.steps)
         self.states_given = self._states_given()
 
@@ -153,7 +155,7 @@ class _StackNodes:
 
     def add(self) -> None:
         """Add every node of the stack, its inputs and its outputs."""
-        below = [self._input("x", self.axes("time", "batch", self.stack.input_size), code_of(self.dtype))]
+        below = [self._by_time(self._input("x", self._sequence_axes(self.stack.input_size), code_of(self.dtype)), "x_by_time")]
         if self.job.options.true("sequence_lens"):
             self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
         states = self._state_inputs() if self.states_given else self._learned_states(below[0])
@@ -312,7 +314,7 @@ class _StackNodes:
         sizes = _output_sizes(self.stack, len(below))
         for number, (value, size) in enumerate(zip(below, sizes, strict=True)):
             local = "y" if len(below) == 1 else ("y_forward", "y_backward")[number]
-            self._output(value, local, self.axes("time", "batch", size))
+            self._output(self._by_time(value, f"{local}_by_batch"), local, self._sequence_axes(size))
         for letter, values in finals.items():
             if not values:
                 continue
@@ -327,6 +329,14 @@ class _StackNodes:
             if len(values) > 1:
                 joined = self.graph.add("Concat", values, self.name(f"{letter}_all"), axis=0)
             self._output(joined, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
+
+    def _sequence_axes(self, size: int) -> list[Any]:
+        """Return the axes of a sequence among the model's inputs and outputs."""
+        return self.axes(*(("batch", "time") if self.batch_first else ("time", "batch")), size)
+
+    def _by_time(self, value: str, local: str) -> str:
+        """Return a sequence with time and batch exchanged, where the model's inputs and outputs have the batch first."""
+        return self.graph.add("Transpose", [value], self.name(local), perm=[1, 0, 2]) if self.batch_first else value
 
     def _reversed(self, value: str) -> str:
         if self.graph.opset < _REVERSED_SLICE or self.lengths:

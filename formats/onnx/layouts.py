@@ -19,6 +19,7 @@ SYSTEM = System(
     asks={"input_forget": "f (onnxruntime) by default", "initial_state": "the model has inputs for them"},
     options=(
         Option("opset", (), "operator set to write, 7 to 22; by default 22 for bfloat16 and 17 otherwise", "write", "whole"),
+        Option("batch_first", ("true", "false"), "whether sequences are (batch, time, values) in the model's inputs and outputs", "write"),
         Option("sequence_lens", ("true", "false"), "whether the model has an input for the lengths of the sequences", "write"),
         Option(
             "states",

@@ -60,6 +60,7 @@ class ReadOptions(_Stated, total=False):
 class WriteOptions(_Shared, total=False):
     """Options that decide how a file is written."""
 
+    batch_first: Literal["true", "false"] | bool
     between: Literal["nothing"]
     directions: Literal["split"]
     external_data: Literal["true", "false"] | bool
