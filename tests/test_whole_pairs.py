@@ -535,3 +535,33 @@ class Plain(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.rnn(x)[0])
+
+
+@pytest.mark.parametrize("ending", TARGETS)
+def test_a_model_and_what_export_wrote_of_another_are_equal_exactly_where_their_outputs_are(ending: str, tmp_path: Path) -> None:
+    name, executor_name = TARGETS[ending]
+    need(name, executor(executor_name).absent)
+
+    def check(case: tuple[int, str]) -> None:
+        seed, change = case
+        spec = random_spec(seed)
+        try:
+            other = CHANGES[change](spec)
+        except (LookupError, StopIteration):
+            raise NotComparedError(change) from None
+        x = np.random.default_rng(seed).normal(size=(4, 6, INPUT)).astype(np.float32)
+        values = [expected(each_spec, x) for each_spec in (spec, other)]
+        off = np.inf if values[0].shape != values[1].shape else float(np.abs(values[0] - values[1]).max())
+        if 1e-6 < off < LARGE:
+            raise NotComparedError("too little to be seen, and more than rounding")
+        folder = tmp_path / f"{seed}-{change}"
+        folder.mkdir()
+        a, b = (save(each_spec, folder / f"{label}.keras") for each_spec, label in ((spec, "a"), (other, "b")))
+        try:
+            rc.export_model(b, folder / f"b{ending}")
+        except rc.RefusedError as error:
+            raise NotComparedError(str(error)) from None
+        report = rc.verify(a, folder / f"b{ending}", cases=["default states"], explain=False)
+        assert report.verdict == ("equal" if off < LARGE else "not equal"), (str(report), off, spec.steps)
+
+    each(drawn(itertools.product(range(20), CHANGES), 2, f"exported {ending}"), check)
