@@ -116,7 +116,8 @@ def run(
         if not run_.outputs:
             raise ExecutorError(executor.name, "; ".join(sorted(set(run_.left_out.values()))), refused=True)
     except RefusedError as error:
-        run_.status, run_.reason = "refused", str(error)
+        # What else to convert to, or how, is no advice for a layer that is only to be run.
+        run_.status, run_.reason = "refused", str(error).removesuffix(f" {error.remedy}")
     except ExecutorError as error:
         run_.status, run_.reason = "refused" if error.refused else "failed", error.problem
         run_.notes["trace"] = error.trace
