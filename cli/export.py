@@ -17,6 +17,7 @@ Examples:
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
   rnnconvert export model.keras model.tflite --verify
+  rnnconvert export model.keras model.tflite --dtype int8 --verify
   rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
   rnnconvert export model.keras model.h --set storage=int8
@@ -57,7 +58,9 @@ class ExportOptions(NamedTuple):
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
 @click.option("--chain", metavar="WORDS", help='If MODEL has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
-@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), help="Element type to write, where TARGET has a choice.")
+@click.option(
+    "--dtype", type=click.Choice(["float16", "float32", "float64", "int8"]), help="Element type to write, where TARGET has a choice."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of TARGET's format. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
