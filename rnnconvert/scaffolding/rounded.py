@@ -25,7 +25,7 @@ from rnnconvert.scaffolding.weights import LayerWeights
 Rounding = Literal["float16", "int8"]
 SHAKES = 4
 """How often the weights are moved: the largest difference counts."""
-_ALLOWED = 3
+ALLOWED = 3
 """How many times as far as with moved weights an output may be off: kernels for int8 round what they read, too."""
 
 
@@ -87,7 +87,7 @@ def rounded_proofs(
         comparisons = []
         for number, (value, expected) in enumerate(zip(gives, truth, strict=True)):
             name = f"output{'' if len(truth) == 1 else f' {number}'} beside float32"
-            floors = [expected + (runs[call][number].astype(np.float64) - expected) * (_ALLOWED / FACTOR) for runs in moved]
+            floors = [expected + (runs[call][number].astype(np.float64) - expected) * (ALLOWED / FACTOR) for runs in moved]
             output = Output(calls.label, name, tuple(f"axis {axis}" for axis in range(expected.ndim)))
             compared = WholeJudge(np.dtype(np.float32)).compare(output, value, expected, truth_moved=floors)
             comparisons.append(replace(compared, rounded=True))
