@@ -51,8 +51,8 @@ def layers(k: Any) -> dict[str, list[Any]]:
         "repeated": [a.LSTM(3), a.RepeatVector(4), a.Flatten(), a.Reshape((3, 4)), a.Permute((2, 1))],
         "cropped": [a.Cropping1D((1, 2)), a.PReLU(shared_axes=[1]), a.Rescaling(0.5, 0.25)],
         **{name: [a.Dense(4, activation=name)] for name in (
-            "relu", "sigmoid", "tanh", "elu", "selu", "softplus", "softsign", "silu", "gelu", "hard_sigmoid", "softmax", "leaky_relu", "relu6",
-            "exponential", "mish", "hard_silu",
+            "relu", "sigmoid", "tanh", "elu", "selu", "softplus", "softsign", "silu", "gelu", "hard_sigmoid", "softmax", "leaky_relu",
+            "relu6", "exponential",
         )},
     }  # fmt: skip
 
@@ -102,15 +102,16 @@ def test_models_drawn_by_a_seed(tmp_path: Path) -> None:
         fill(model, seed)
         model.save(tmp_path / "m.keras")
         try:
-            rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
+            done = rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
         except rc.RefusedError as error:
             assert error.layer or error.feature.startswith("the input"), error
             raise NotComparedError(str(error)) from None
         random = np.random.default_rng(seed)
         shapes = [tuple(n or 7 for n in (3, *tensor.shape[1:])) for tensor in model.inputs]
+        integral = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]  # whatever Keras takes
         inputs = [
-            random.integers(0, 4, shape).astype(tensor.dtype) if "int" in tensor.dtype else random.normal(size=shape).astype(np.float32)
-            for shape, tensor in zip(shapes, model.inputs, strict=True)
+            random.integers(0, 4, shape).astype(np.int32) if index else random.normal(size=shape).astype(np.float32)
+            for shape, index in zip(shapes, integral, strict=True)
         ]
         agrees(model, inputs, tmp_path / "m.param")
 

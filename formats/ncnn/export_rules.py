@@ -23,6 +23,7 @@ from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import Description, Node
 from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _MOST_TRIED = 16
@@ -34,8 +35,6 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
 
     Which axis of its inputs is the batch is tried, the first one first. Raises RefusedError for a layer or a setting without an equivalent.
     """
-    if description.checks:
-        raise RefusedError("a condition on lengths", TITLE, "its layers check none", "", description.checks[0].text)
     first: RefusedError | None = None
     ranks = [range(min(len(value.shape), 2)) for value in description.scope.inputs]
     for batches in itertools.islice(itertools.product(*ranks), _MOST_TRIED):
@@ -47,6 +46,10 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
         layers = writer.net.finished([port.name for port in writer.outputs])
         notes = ["it computes one sequence at a time: its blobs have no axis for the batch, and it keeps no states from call to call"]
         notes += [f"{port.name} is a blob of int32" for port in writer.inputs if port.dtype == "int32"]
+        names = [port.name for port in writer.inputs]
+        conditions = [check.spelled(names)[1] for check in description.checks if not fixed(check)]
+        if conditions:
+            notes.append(f"it checks no lengths, and the source is known where {' and '.join(conditions)}, the batch among the axes")
         notes.append("the numbers are in the .bin, which belongs next to the .param")
         notes.append("where a processor has fp16 or bf16, ncnn computes in these unless opt.use_fp16_storage and the like are false")
         return NetExport(layers, (writer.inputs, writer.outputs), writer.recurrent, notes)

@@ -11,6 +11,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
+from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "ncnn"
@@ -61,18 +62,20 @@ class NetWriter:
         self._tensors: dict[int, NetTensor] = {}
         top, indices = description.scope, _indices(description.scope)
         self.inputs = []
-        for value, batch in zip(top.inputs, batches, strict=True):
+        lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
+        for number, (value, batch) in enumerate(zip(top.inputs, batches, strict=True)):
             integral = id(value) in indices
             if value.dtype != "float32" and not integral:
                 raise RefusedError(f"the input {value.name!r} of type {value.dtype}", TITLE, "its layers compute in float32 alone")
-            tensor = NetTensor(self.net.name(value.name), value.shape, batch)
+            shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
+            tensor = NetTensor(self.net.name(value.name), shape, batch)
             sizes = {key: OPEN if length is None else length for key, length in zip((0, 1, 2), reversed(tensor.lengths), strict=False)}
             if not 1 <= len(tensor.lengths) <= 3:
                 raise RefusedError(f"the input {value.name!r}", TITLE, "a blob has one axis to three, besides the batch")
             self.net.input(tensor.blob, sizes)
             self._tensors[id(value)] = tensor
             words = [description.words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
-            axes = tuple((text or "time") if size is None else size for size, text in zip(value.shape, words, strict=True))
+            axes = tuple((text or "time") if size is None else size for size, text in zip(shape, words, strict=True))
             self.inputs.append(NetPort(tensor.blob, axes, batch, "int32" if integral else "float32"))
         self.run(top, "")
         self.outputs = []
@@ -198,7 +201,7 @@ def _indices(scope: DescribedModel) -> set[int]:
             read.update(id(value) for start, value in places if id(start) in inner)
         elif node.kind == "embedding":
             read.add(id(node.x))
-        else:
+        elif node.kind != "mask":  # which is refused by itself
             others.update(id(value) for value in node.reads())
     both = read & others
     if both:

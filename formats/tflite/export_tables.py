@@ -128,7 +128,7 @@ class OperatorGraph(GraphTables):
         kind = kind_of(array.dtype)
         shape = tuple(array.shape)
         if self.model.storage == "float16" and kind == FLOAT and shape:
-            if int8.largest(array) < np.finfo(np.float16).max:
+            if int8.largest(array) <= float(np.finfo(np.float16).max):
                 return self._meant(name, self.value(f"{name}/half", HALF, shape, int8.Halves(array)), shape, _HALVES)
             self.model.wide.append(name)
         if array.dtype == np.float32:
