@@ -46,6 +46,7 @@ def layers(k: Any) -> dict[str, list[Any]]:
         "causal": [a.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu")],
         "same": [a.Conv1D(6, 4, padding="same", use_bias=False), a.Conv1D(6, 3, padding="same", strides=2)],
         "groups": [a.Dense(4), a.Conv1D(8, 3, groups=2), a.SeparableConv1D(5, 2)],
+        "same pools": [a.MaxPooling1D(2, padding="same"), a.MaxPooling1D(3, strides=1, padding="same")],
         "pools": [a.MaxPooling1D(2), a.AveragePooling1D(3, strides=1), a.GlobalMaxPooling1D()],
         "norms": [a.LayerNormalization(), a.BatchNormalization(), a.GlobalAveragePooling1D(), a.LayerNormalization(scale=False)],
         "repeated": [a.LSTM(3), a.RepeatVector(4), a.Flatten(), a.Reshape((3, 4)), a.Permute((2, 1))],
@@ -164,6 +165,7 @@ REFUSALS = {
     "a mask": lambda k: [k.layers.Masking(), k.layers.LSTM(3)],
     "reset": lambda k: [k.layers.GRU(3, reset_after=False)],
     "activation": lambda k: [k.layers.LSTM(3, activation="relu")],
+    "leaves its padding out": lambda k: [k.layers.AveragePooling1D(3, strides=1, padding="same")],
     "stateful": lambda k: [k.layers.LSTM(3, stateful=True)],
     "several axes": lambda k: [k.layers.Reshape((1, 6, 3)), k.layers.Dense(2)],
 }

@@ -58,22 +58,28 @@ def _conv_first(w: NetWriter, node: Node) -> None:
     w.give(node.y, _convolved(w, node, w.blob(node, node.x), pads), 0)
 
 
-_MAX, _AVERAGE, _CEIL, _VALID = 0, 1, 0, 1
+_MAX, _AVERAGE, _VALID, _SAME = 0, 1, 1, 2
 
 
 def _pooled(w: NetWriter, node: Node, blob: str, pads: tuple[int, int], counted: bool) -> str:
     (kernel,), (stride,) = node["kernel"], node["strides"]
     kind = _MAX if node["operation"] == "max" else _AVERAGE
-    settings = {0: kind, 1: kernel, 2: stride, 3: pads[0], 14: pads[1], 5: _VALID, 6: int(counted)}
+    same = _SAME_UPPER in pads
+    if same and kind == _AVERAGE:
+        raise w.refused(
+            node, "an average that leaves its padding out", "its Pooling1D counts as much padding as gives a window to each stride"
+        )
+    low, high = (0, 0) if same else pads
+    settings = {0: kind, 1: kernel, 2: stride, 3: low, 14: high, 5: _SAME if same else _VALID, 6: int(counted)}
     return w.add("Pooling1D", [blob], f"{w.label(node)}/pooled", settings)
 
 
 def _pool(w: NetWriter, node: Node) -> None:
     _over_time(w, node)
-    if node["padding"] != "valid":
-        raise w.refused(node, f"a pool with the padding {node['padding']!r}", "its Pooling1D pads by fixed numbers")
-    label = w.label(node)
-    w.give(node.y, _turned(w, _pooled(w, node, _turned(w, w.blob(node, node.x), f"{label}/channels"), (0, 0), False), label), 0)
+    label, same = w.label(node), node["padding"] == "same"
+    blob = _turned(w, w.blob(node, node.x), f"{label}/channels")
+    pooled = _pooled(w, node, blob, (_SAME_UPPER, _SAME_UPPER) if same else (0, 0), False)
+    w.give(node.y, _turned(w, pooled, label), 0)
 
 
 def _pool_first(w: NetWriter, node: Node) -> None:

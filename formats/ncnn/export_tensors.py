@@ -208,6 +208,17 @@ def _unsqueeze(w: NetWriter, node: Node) -> None:
     w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, lengths), w.label(node)), batch)
 
 
+def _stack(w: NetWriter, node: Node) -> None:
+    tensor, axis = w(node.x), node["axis"] % len(node.y.shape)
+    if tensor.batch is None or any(w(value).batch != tensor.batch for value in node.inputs):
+        raise w.refused(node, "tensors whose batches are different axes", "a blob has no axis for it")
+    batch = tensor.batch + (axis <= tensor.batch)
+    place = axis - (axis > batch)
+    lengths = _closed(w, node, [1 if number == axis else length for number, length in enumerate(node.y.shape) if number != batch])
+    wide = [w.shaped(w.blob(node, value), lengths, f"{w.label(node)}/wide") for value in node.inputs]
+    w.give(node.y, w.add("Concat", wide, w.label(node), {0: place}), batch)
+
+
 def _repeat(w: NetWriter, node: Node) -> None:
     w.batch_first(node, 2)
     row = w.shaped(w.blob(node, node.x), [1, -1], f"{w.label(node)}/row")
@@ -249,7 +260,7 @@ def _stored(w: NetWriter, node: Node, numbers: Any) -> None:
 
 TENSORS: Mapping[str, Rule] = {
     "arithmetic": _arithmetic, "elementwise": _elementwise, "clip": _clip, "concatenate": _concatenate, "select": _select, "slice": _slice,
-    "crop": _crop, "flip": _flip, "transpose": _transpose, "repeat": _repeat, "split": _split, "reduce": _reduce,
+    "crop": _crop, "flip": _flip, "transpose": _transpose, "repeat": _repeat, "stack": _stack, "split": _split, "reduce": _reduce,
     "reshape": lambda w, node: _reshaped(w, node, node.y.shape[1:]), "flatten": lambda w, node: _reshaped(w, node, [None]),
     "view": _view, "merge axes": _behind, "split axis": _behind, "squeeze": _squeeze, "unsqueeze": _unsqueeze,
     "constant": lambda w, node: _stored(w, node, node["numbers"]),

@@ -19,6 +19,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.files.settings import Settings
+from rnnconvert.judging.whole import SHAKES
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.runners import FileModel, ModelApart, runners
@@ -28,7 +29,7 @@ from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
-from rnnconvert.scaffolding.rounded import SHAKES, MovedWeights, Rounding, rounded_proofs
+from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.weights import LayerWeights
 
