@@ -19,6 +19,9 @@ from tests.requirements import needed
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
+    pytest.mark.filterwarnings("ignore:::torch"),
     pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
 ]
 
@@ -132,6 +135,30 @@ def test_models_of_pytorch_and_onnx(tmp_path: Path, ending: str) -> None:
         np.testing.assert_allclose(RUNS["param"](tmp_path / "m.param")([x])[0], model_specs.expected(spec, x), rtol=1e-4, atol=1e-5)
 
     each(drawn(range(100), 3, f"models of {ending} for ncnn"), check)
+
+
+def test_a_module_with_operators_between_its_layers(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Between(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True)
+            self.head = torch.nn.Linear(8, 4)
+            self.scale = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Any) -> Any:
+            y, (h, _) = self.first(x)
+            y = self.head(y) * self.scale
+            joined = torch.cat([y, 1 / (y.abs() + 1)], -1)
+            return joined, h, y[-1], y.mean(0), (2 - y).max(dim=0)[0], y.transpose(0, 2)
+
+    torch.manual_seed(0)
+    module, x = Between().eval(), torch.randn(5, 2, 3)
+    rc.export_model(module, tmp_path / "m.param", example=torch.randn(5, 2, 3))
+    given = RUNS["param"](tmp_path / "m.param")([x.numpy().swapaxes(0, 1)])
+    for output, truth, batch in zip(given, module(x), (1, 1, 0, 0, 0, 1), strict=True):
+        np.testing.assert_allclose(np.moveaxis(output, 0, batch), truth.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_file_is_proved_and_read_again(tmp_path: Path) -> None:

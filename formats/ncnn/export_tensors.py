@@ -30,11 +30,10 @@ def _widened(w: NetWriter, node: Node, value: Value, rank: int, behind_batch: bo
     batch = 0 if tensor.batch is None else tensor.batch
     lengths = [*tensor.shape]
     missing = rank - len(lengths)
-    if tensor.batch is None and missing <= 0 and lengths[0] == 1:
-        lengths, missing = lengths[1:], missing  # the axis that spreads over the batch
-        return w.shaped(blob, _closed(w, node, lengths), f"{w.label(node)}/one")
+    if tensor.batch is None and not missing and lengths[0] == 1:  # the axis that spreads over the batch
+        return w.shaped(blob, _closed(w, node, lengths[1:]), f"{w.label(node)}/one")
     if tensor.batch is None:
-        lengths, missing = [*lengths], rank - 1 - len(lengths)
+        missing -= 1
     elif missing and not behind_batch:
         raise w.refused(node, "a tensor that spreads over the batch", "a blob has no axis for it")
     else:
@@ -64,7 +63,9 @@ def _arithmetic(w: NetWriter, node: Node) -> None:
     rank, operation, label = len(node.y.shape), node["operation"], w.label(node)
     if operation != "average" and operation not in _BINARY:
         raise w.refused(node, f"the operator {operation!r}", _UNKNOWN)
-    if any(w(value).batch != 0 for value in node.inputs):
+    tensors = [w(value) for value in node.inputs]
+    spread = [each.batch is None and len(each.shape) == rank and each.shape[0] == 1 for each in tensors]
+    if all(spread) or any(each.batch != 0 and not alike for each, alike in zip(tensors, spread, strict=True)):
         raise w.refused(node, "a tensor without a batch in front", "a blob has no axis for it")
     blob, *others = (_widened(w, node, value, rank, behind_batch=True) for value in node.inputs)
     for other in others:
