@@ -156,8 +156,8 @@ def test_a_module_with_operators_between_its_layers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, x = Between().eval(), torch.randn(5, 2, 3)
     rc.export_model(module, tmp_path / "m.param", example=torch.randn(5, 2, 3))
-    given = RUNS["param"](tmp_path / "m.param")([x.numpy().swapaxes(0, 1)])
-    for output, truth, batch in zip(given, module(x), (1, 1, 0, 0, 0, 1), strict=True):
+    outputs = RUNS["param"](tmp_path / "m.param")([x.numpy().swapaxes(0, 1)])
+    for output, truth, batch in zip(outputs, module(x), (1, 1, 0, 0, 0, 1), strict=True):
         np.testing.assert_allclose(np.moveaxis(output, 0, batch), truth.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 

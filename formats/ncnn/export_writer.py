@@ -131,7 +131,7 @@ class NetWriter:
 
     def stored(self, wanted: str, array: Array) -> str:
         """Add numbers of one axis to three as a blob."""
-        numbers = real(array).reshape(array.shape or (1,))
+        numbers = np.asarray(real(array)).reshape(array.shape or (1,))
         sizes = dict(zip((0, 1, 2), reversed(numbers.shape), strict=False))
         return self.add("MemoryData", [], wanted, sizes, [(False, numbers)])
 

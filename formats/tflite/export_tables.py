@@ -60,6 +60,8 @@ Storage = Literal["float32", "float16", "int8"]
 """How weights are held: in the type of their source; as halves behind DEQUANTIZE, as TensorFlow's converter writes them; or matrices as
 integers with a scale for each row, which the hybrid kernels of products and convolutions read as they are. Others are behind DEQUANTIZE."""
 
+STORAGES: Mapping[str, Storage] = {"float32": "float32", "float16": "float16", "int8": "int8"}
+"""These by their names."""
 _HYBRID = {"FULLY_CONNECTED": 12, "CONV_2D": 5, "DEPTHWISE_CONV_2D": 6}
 """The operators that multiply real numbers by integers with scales, and the version from which on they do. Source:
 tensorflow/lite/tools/versioning/op_version.cc."""

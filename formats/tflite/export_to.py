@@ -22,11 +22,13 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
     from rnnconvert.core.errors import UsageError
     from rnnconvert.core.remedies import Flag
     from rnnconvert.formats.tflite.export_graph import LACKING, exported
+    from rnnconvert.formats.tflite.export_tables import STORAGES
     from rnnconvert.scaffolding.graph.model import operation_graph
 
-    if dtype not in ("float32", "float16", "int8"):
+    storage = STORAGES.get(dtype)
+    if storage is None:
         raise UsageError(f"{Flag('dtype', dtype)}: TFLite's kernels compute in float32. Choose float32, float16 or int8")
-    return exported(operation_graph(description, weights, TITLE, LACKING), dtype)
+    return exported(operation_graph(description, weights, TITLE, LACKING), storage)
 
 
 def open_file(path: Path) -> FileModel:

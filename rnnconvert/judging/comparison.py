@@ -44,7 +44,7 @@ class OutputComparison:
     gates                  for gradients of weights, the largest error of each gate
     telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
                            where no value is finite
-    rounded                whether weights of the one model are rounded, so that passing is no equality
+    rounded                whether weights of one model are rounded: passing then shows less than equality
     """
 
     case: str

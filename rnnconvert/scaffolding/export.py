@@ -29,7 +29,7 @@ from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
-from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proofs
+from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proof
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.weights import LayerWeights
 
@@ -335,7 +335,7 @@ class _Export:
             yield replace(proof, limits=limits)
 
     def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
-        """Yield what the runs show of the same model with the numbers of its source, and then of the file beside it."""
+        """Yield what the runs show of the same model with the numbers of its source, and then of the file next to it."""
         options = {key: value for key, value in self.options.items() if key not in _ROUNDING}
         rounding: Rounding = "int8" if "int8" in self.options.values() else "float16"
         model = self.model
@@ -359,7 +359,7 @@ class _Export:
                     weights = MovedWeights(model.model, model.description.names, rounding=rounding, seed=seed)
                     yield _opened(self.writer, exact(f"moved {seed}", weights)[1])
 
-            yield from rounded_proofs(model.description, files(), self.rounded, user_inputs)
+            yield rounded_proof(model.description, files(), self.rounded, user_inputs)
 
 
 _ROUNDING = ("dtype", "storage")
