@@ -17,17 +17,19 @@ Examples:
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
   rnnconvert export model.keras model.tflite --verify
+  rnnconvert export model.keras model.tflite --dtype int8 --verify
   rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
+  rnnconvert export model.keras model.param
   rnnconvert export model.keras model.h --set storage=int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
   rnnconvert export weights.pt amp.nam --chain "lstm fc"
 
-In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each for any batch and length; a C header has functions for
-one step and for a sequence. A layer or setting without an equivalent is refused by name, and nothing is written. The words of --chain
-are the layers' names, activations (relu, tanh ...), last for the last step of what stands before it, and skip for the sum with the
-input.
+In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each for any batch and length; ncnn (.param and .bin) has no
+batch; a C header has functions for one step and for a sequence. A layer or setting without an equivalent is refused by name, and nothing
+is written. Where --dtype rounds weights, --verify shows that rounding explains the difference. The words of --chain are the layers'
+names, activations (relu, tanh ...), last for the last step of what stands before it, and skip for the sum with the input.
 """
 
 
@@ -57,7 +59,9 @@ class ExportOptions(NamedTuple):
 @click.option("--axes", metavar="N[,N...]", help="If a TorchScript MODEL does not state it: how many axes each input has.")
 @click.option("--chain", metavar="WORDS", help='If MODEL has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
-@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), help="Element type to write, where TARGET has a choice.")
+@click.option(
+    "--dtype", type=click.Choice(["float16", "float32", "float64", "int8"]), help="Element type to write, where TARGET has a choice."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of TARGET's format. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")

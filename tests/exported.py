@@ -48,5 +48,29 @@ def _tflite(path: Path) -> Run:
     return run
 
 
-RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite}
+def _ncnn(path: Path) -> Run:
+    """ncnn by hand, one sequence after the other, in float32 throughout."""
+    ncnn = needed("ncnn", "ncnn")
+    rows = [line.split() for line in path.read_text().splitlines()[2:]]
+    inputs = [row[4] for row in rows if row[0] == "Input"]
+    outputs = [row[-1] for row in rows if row[0] == "Noop"]
+    net = ncnn.Net()
+    for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{option}", False)
+    assert not net.load_param(str(path)) and not net.load_model(str(path.with_suffix(".bin")))
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        by_sequence = []
+        for number in range(len(arrays[0])):
+            extractor = net.create_extractor()
+            for name, array in zip(inputs, arrays, strict=True):
+                dtype = np.int32 if array.dtype.kind == "i" else np.float32
+                extractor.input(name, ncnn.Mat(np.ascontiguousarray(array[number], dtype)).clone())
+            by_sequence.append([np.array(extractor.extract(name)[1]) for name in outputs])
+        return [np.stack(values) for values in zip(*by_sequence, strict=True)]
+
+    return run
+
+
+RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite, "param": _ncnn}
 """What runs a file, by its ending."""

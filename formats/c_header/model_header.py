@@ -54,7 +54,8 @@ class HeaderExport:
     @property
     def rounded(self) -> str:
         """What makes its numbers others than those of its source."""
-        return "int8 rounds the matrices" if self.model.storage == "int8" else ""
+        words = {"int8": "its matrices are rounded to int8", "float16": "its weights are rounded to float16"}
+        return words.get(self.model.storage, "")
 
     def write(self, path: Path) -> None:
         """Write a new file; its numbers become text piece by piece."""

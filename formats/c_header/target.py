@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.core import int8
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -18,7 +19,7 @@ from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.model_code import ModelPort, WrittenModel, matrices
 from rnnconvert.formats.c_header.program import StepProgram, StepValues, TimeAxis
 from rnnconvert.formats.c_header.sequence_operations import KINDS
-from rnnconvert.formats.c_header.write import MATRICES, as_bytes, narrowed
+from rnnconvert.formats.c_header.write import MATRICES, as_bytes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -174,7 +175,7 @@ class ModelBuilder:
             self.arrays[called] = StoredMatrix(plain, {})
             if self.storage == "int8" and (narrow := matrices({local: array.shape for local, array in plain.items()})):
                 self.arrays[called], *change = as_bytes(plain, narrow)
-                self.notes.append(narrowed(called, *change))
+                self.notes.append(int8.narrowed(called, *change))
         return called
 
     def constant(self, name: str, array: Array, axes: Axes | None = None) -> ProgramTensor:
@@ -195,7 +196,7 @@ class ModelBuilder:
             stored = StoredMatrix(packed, {})
             if self.storage == "int8":
                 stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
-                self.notes.append(narrowed(called, *change))
+                self.notes.append(int8.narrowed(called, *change))
             self.layers[called] = WrittenLayer(called, layout, stack, dtype, stored)
             first = stack.first
             self.program.layers[called] = (first.input_size, first.output_size, first.hidden_size if first.cell.kind == "lstm" else 0)

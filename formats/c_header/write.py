@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core import int8
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, c_names
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer, comment
@@ -41,7 +42,7 @@ def text(path: Path, job: Job) -> tuple[Iterator[str], list[str], list[str]]:
             stored = StoredMatrix(packed, {})
             if narrow:
                 stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
-                notes.append(narrowed(names[name], *change))
+                notes.append(int8.narrowed(names[name], *change))
             layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
     return rendered(layers, guard_of(path)), notes, _recipe(path, layers[: len(called[0])])
 
@@ -94,26 +95,6 @@ def rendered(layers: Sequence[WrittenLayer], guard: str, model: WrittenModel | N
     yield "#endif"
 
 
-class _RowCodes:
-    """A matrix in int8, computed when it is written: its rows divided by their scales.
-
-    rows  yields the matrix, some rows at a time
-    """
-
-    dtype = np.dtype(np.int8)
-
-    def __init__(self, shape: tuple[int, ...], rows: Callable[[], Iterator[Array]], scales: Array, by_columns: bool) -> None:
-        self.shape, self._rows, self._scales, self._by_columns = shape, rows, scales, by_columns
-
-    def pieces(self) -> Iterator[Array]:
-        """Yield the integers in C order."""
-        place = 0
-        for rows in self._rows():
-            scales = self._scales if self._by_columns else self._scales[place : place + len(rows), None]
-            yield np.clip(np.round(rows / scales), -127, 127).astype(np.int8).reshape(-1)
-            place += len(rows)
-
-
 def as_bytes(packed: Mapping[str, Array | Pieced], matrices: Sequence[str], by_columns: bool = False) -> tuple[StoredMatrix, float, float]:
     """Return arrays with their matrices in int8, and a scale for each row that acts on a unit; the largest change, the largest number.
 
@@ -122,40 +103,10 @@ def as_bytes(packed: Mapping[str, Array | Pieced], matrices: Sequence[str], by_c
     numbers, scales = dict(packed), dict[str, Array]()
     lost = most = 0.0
     for local in filter(packed.__contains__, matrices):
-        array = packed[local]
-
-        def rows(array: Array | Pieced = array) -> Iterator[Array]:
-            return (block.astype(np.float64) for block in _rows(array))
-
-        parts = [np.abs(block).max(axis=0 if by_columns else 1) for block in rows()]
-        largest = np.max(parts, axis=0) if by_columns else np.concatenate(parts)
-        largest = largest / 127
-        scales[local] = np.where(largest > 0, largest, 1).astype(np.float32)
-        numbers[local] = codes = _RowCodes(tuple(array.shape), rows, scales[local], by_columns)
-        place = 0
-        for block, integers in zip(rows(), codes.pieces(), strict=True):
-            wide = scales[local].astype(np.float64)
-            spread = wide if by_columns else wide[place : place + len(block), None]
-            lost = max(lost, float(np.abs(integers.reshape(block.shape) * spread - block).max(initial=0)))
-            place += len(block)
-        most = max([most, *(float(part.max(initial=0)) for part in parts)])
+        matrix = int8.as_bytes(packed[local], by_columns)
+        numbers[local], scales[local] = matrix.codes, matrix.scales
+        lost, most = max(lost, matrix.lost), max(most, matrix.most)
     return StoredMatrix(numbers, scales), lost, most
-
-
-def _rows(array: Array | Pieced) -> Iterator[Array]:
-    """Yield a matrix, some whole rows at a time."""
-    width, rest = array.shape[1], np.empty(0, array.dtype)
-    for piece in pieces(array):
-        rest = np.concatenate([rest, piece]) if rest.size else piece
-        count = rest.size // width
-        if count:
-            yield rest[: count * width].reshape(count, width)
-        rest = rest[count * width :].copy()
-
-
-def narrowed(name: str, lost: float, most: float) -> str:
-    """Say what int8 changes."""
-    return f"{name}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {most:.3g}"
 
 
 _HELPERS = [

@@ -185,11 +185,12 @@ def write(path: Path, job: Job) -> WriteResult:
             tops = [f"out{number}" if place == len(singles) - 1 else f"{name}/y", f"{name}/h_n"]
             tops += [f"{name}/c_n"] if single.cell.kind == "lstm" else []
             packed = pack(part.layout, single, job.dtype, job.watch)
-            rows.append(f"{part.layout.class_name} {name} 1 {len(tops)} {below} {' '.join(tops)} {_parameters(single)}")
+            stated = " ".join(f"{key}={value}" for key, value in parameters(single).items())
+            rows.append(f"{part.layout.class_name} {name} 1 {len(tops)} {below} {' '.join(tops)} {stated}")
             blobs += tops
             below = tops[0]
             tag = param.HALF if (job.dtype or single.dtype) == np.float16 else 0
-            data += [(tag, packed[local]) for local in _ORDER if local in packed]
+            data += [(tag, packed[local]) for local in ORDER if local in packed]
         notes.append(f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}")
     (weights_file,) = companions(path)
     notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
@@ -221,14 +222,14 @@ def _name(single: Recurrent) -> str:
 
 
 _LONGEST_NAME = 200
-_ORDER = ("weight_xc_data", "bias_c_data", "weight_hc_data", "weight_hr_data")
+ORDER = ("weight_xc_data", "bias_c_data", "weight_hc_data", "weight_hr_data")
 
 
-def _parameters(single: Recurrent) -> str:
+def parameters(single: Recurrent) -> dict[int, int]:
+    """Return the parameters of a layer by their numbers."""
     directions = single.layers[0].directions
     first = directions[0]
     gates = _GATES[single.cell.kind][0]
     size = len(directions) * gates * first.hidden_size * first.input_size
     way = 2 if len(directions) == 2 else int(first.reverse)
-    parameters = {0: first.output_size, 1: size, 2: way} | ({3: first.hidden_size} if first.projection_size else {})
-    return " ".join(f"{key}={value}" for key, value in parameters.items())
+    return {0: first.output_size, 1: size, 2: way} | ({3: first.hidden_size} if first.projection_size else {})

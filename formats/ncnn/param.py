@@ -125,7 +125,7 @@ _OF_SHAPES = (
 _OF_NUMBERS = (
     "Softmax", "ReLU", "Sigmoid", "TanH", "Eltwise", "BinaryOp", "UnaryOp", "Pooling", "Clip", "Reduction", "Interp", "HardSigmoid",
     "HardSwish", "Swish", "Mish", "ELU", "SELU", "GELU", "Log", "Exp", "Power", "Threshold", "AbsVal", "BNLL", "ArgMax", "Softplus", "Erf",
-    "MatMul", "CumulativeSum", "GLU", "LRN",
+    "MatMul", "CumulativeSum", "GLU", "LRN", "Pooling1D",
 )  # fmt: skip
 WEIGHTLESS = frozenset((*_OF_SHAPES, *_OF_NUMBERS))
 """Types of layers without numbers in the .bin."""
@@ -149,6 +149,7 @@ def skip(layer: ParamLayer, numbers: Numbers, path: Path) -> bool:
         "ConvolutionDepthWise": (0, 5, 6),
         "Deconvolution": (0, 5, 6),
         "Convolution1D": (0, 5, 6),
+        "ConvolutionDepthWise1D": (0, 5, 6),
         "Embed": (0, 2, 3),
     }.get(layer.type)
     if dense is not None:

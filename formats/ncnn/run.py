@@ -77,7 +77,12 @@ def witness(request: Mapping[str, Any]) -> None:
         if name not in layers:
             seen.explain(name, f"the model has no layer {name!r}")
     inputs = _inputs(request["file"])
-    calls = seen.calls([seen.input(blob, _stated(blob, dims, every)) for blob, dims in inputs.items()])
+    rows = _rows_of_tables(request["file"])
+    stated = [
+        seen.input(blob, _stated(blob, dims, every), "int32" if blob in rows else "float32", rows.get(blob))
+        for blob, dims in inputs.items()
+    ]
+    calls = seen.calls(stated)
     wanted = list(dict.fromkeys(blob for layer in layers.values() for blob in (*layer["in"], *layer["out"])))
     last = _unread(request["file"])
 
@@ -127,14 +132,31 @@ def _rows(state: Array) -> list[Array]:
 
 
 def _inputs(file: str) -> dict[str, list[int]]:
-    """Return the blobs that a model is fed with, and their sizes, the last axis first in the file; none where it states none."""
+    """Return the blobs that a model is fed with, and their sizes, the last axis first in the file; none where it states none.
+
+    A size below zero, as rnnconvert writes it, is that of an open axis: 0.
+    """
     shapes = {}
     for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
         words = line.split()
         if words and words[0] == "Input":
             sizes = {key: int(value) for key, _, value in (word.partition("=") for word in words[5:])}
-            shapes[words[4]] = [sizes[key] for key in ("2", "1", "0") if sizes.get(key, 0) > 0]
+            shapes[words[4]] = [max(sizes[key], 0) for key in ("2", "1", "0") if sizes.get(key, 0)]
     return shapes
+
+
+def _rows_of_tables(file: str) -> dict[str, int]:
+    """Return the blobs of integers, which tables are read by, with how many rows these have."""
+    origins, rows = {}, {}  # type: dict[str, str], dict[str, int]
+    for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
+        words = line.split()
+        if words and words[0] == "Split":
+            origins.update(dict.fromkeys(words[5:], words[4]))
+        elif words and words[0] == "Embed":
+            blob = origins.get(words[4], words[4])
+            values = dict(word.split("=", 1) for word in words[6:])
+            rows[blob] = min(int(values["1"]), rows.get(blob, int(values["1"])))
+    return rows
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:
@@ -173,7 +195,8 @@ def _run(net: Any, feeds: Mapping[str, Array], blobs: Sequence[str]) -> dict[str
     run = net.create_extractor()
     run.set_light_mode(False)
     for name, array in feeds.items():
-        plain = np.ascontiguousarray(array, np.float32)  # a Mat holds no reference to its array
+        # A Mat holds no reference to its array. Embed reads integers of 32 bits.
+        plain = np.ascontiguousarray(array, np.int32 if array.dtype.kind in "iu" else np.float32)
         run.input(name, ncnn.Mat(plain).clone())
     return {name: _extracted(run, name) for name in blobs}
 

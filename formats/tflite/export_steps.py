@@ -6,11 +6,13 @@ and there are none for a GRU.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array, Deferred, Pieced
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
 from rnnconvert.core.errors import RefusedError
@@ -47,8 +49,7 @@ class StepTensor:
         return self.apply("DIV", other)
 
     def __matmul__(self, matrix: StepMatrix) -> StepTensor:
-        product = self.graph.add("FULLY_CONNECTED", [self.place, matrix.place, -1], "product", keep_num_dims=0)
-        return StepTensor(self.graph, product)
+        return StepTensor(self.graph, self.graph.add("FULLY_CONNECTED", [self.place, matrix.place, -1], "product", keep_num_dims=0))
 
     def __getitem__(self, part: Any) -> StepTensor:
         """Return a part of the last axis: those of states have two, peepholes one."""
@@ -57,13 +58,20 @@ class StepTensor:
 
 
 class StepMatrix:
-    """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here."""
+    """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here, and stored by themselves."""
 
-    def __init__(self, graph: OperatorGraph, place: int) -> None:
-        self.graph, self.place = graph, place
+    def __init__(self, graph: OperatorGraph, name: str, array: Array | Pieced) -> None:
+        self.graph, self.name, self.array = graph, name, array
+
+    @functools.cached_property
+    def place(self) -> int:
+        """The place of its numbers in the graph."""
+        return self.graph.matrix(self.name, self.array)
 
     def __getitem__(self, part: tuple[slice, slice]) -> StepMatrix:
-        return StepMatrix(self.graph, _cut(self.graph, self.place, 1, part[1]))
+        rows, width = range(self.array.shape[0])[part[1]], self.array.shape[1]
+        array = Deferred((len(rows), width), self.array.dtype, lambda: np.asarray(self.array)[part[1]])
+        return StepMatrix(self.graph, f"{self.name}/{rows.start}", array)
 
 
 def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
@@ -168,9 +176,10 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
     read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
     weights = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)))
-    stored = {key: body.constant(f"{name}/{key}", weights[key]) for key in weights}
-    matrices = {key: StepMatrix(body, place) for key, place in stored.items() if key.startswith("weight_") and key != "weight_peephole"}
-    rows = {key: StepTensor(body, place) for key, place in stored.items() if key not in matrices}
+    matrices = {
+        key: StepMatrix(body, f"{name}/{key}", weights[key]) for key in weights if key.startswith("weight_") and key != "weight_peephole"
+    }
+    rows = {key: StepTensor(body, body.constant(f"{name}/{key}", weights[key])) for key in weights if key not in matrices}
     inputs = read @ matrices["weight_ih"]
     for key in ("bias_ih",) if cell.reset_after else ("bias_ih", "bias_hh"):
         inputs = inputs + rows[key] if key in rows else inputs

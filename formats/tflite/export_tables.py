@@ -6,16 +6,18 @@ Whole numbers are computed in 32 bits, which every kernel takes. Source: tensorf
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from rnnconvert.core import int8
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Number
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
+from rnnconvert.models.names import listing
 
-FLOAT, INT, WIDE, BOOL = 0, 2, 4, 6
+FLOAT, HALF, INT, WIDE, BOOL, BYTE = 0, 1, 2, 4, 6, 9
 """Numbers of element types."""
 _CODES = {name: code for code, name in s.OPERATORS.items()}
 _OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
@@ -54,20 +56,72 @@ def kind_of(dtype: np.dtype[Any]) -> int:
     return {"f": FLOAT, "V": FLOAT, "b": BOOL}.get(dtype.kind, INT)
 
 
+Storage = Literal["float32", "float16", "int8"]
+"""How weights are held: in the type of their source; as halves behind DEQUANTIZE, as TensorFlow's converter writes them; or matrices as
+integers with a scale for each row, which the hybrid kernels of products and convolutions read as they are. Others are behind DEQUANTIZE."""
+
+STORAGES: Mapping[str, Storage] = {"float32": "float32", "float16": "float16", "int8": "int8"}
+"""These by their names."""
+_HYBRID = {"FULLY_CONNECTED": 12, "CONV_2D": 5, "DEPTHWISE_CONV_2D": 6}
+"""The operators that multiply real numbers by integers with scales, and the version from which on they do. Source:
+tensorflow/lite/tools/versioning/op_version.cc."""
+_HALVES, _BYTES = 3, 5
+"""The versions of DEQUANTIZE that take halves, and integers with a scale for each row."""
+
+
+class StoringTables(ModelTables):
+    """A model whose weights are held in a way.
+
+    storage  which
+    wide     the arrays that stay float32 since halves do not reach so far
+    lost     the largest change of a weight by int8, and the largest weight
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__()
+        self.storage = storage
+        self.wide: list[str] = []
+        self.lost = (0.0, 0.0)
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of how the weights are held."""
+        notes = []
+        if self.wide:
+            notes.append(f"in float32, since float16 ends at 65504: {listing(self.wide)}")
+        if self.storage == "int8":
+            lost, most = self.lost
+            notes.append(
+                f"in int8 a weight changes by up to {lost:.3g}, of weights of up to {most:.3g}; what the kernels of products and "
+                "convolutions read is rounded to int8, too"
+            )
+        return notes
+
+
 class OperatorGraph(GraphTables):
     """A graph whose values are told apart by their places."""
 
-    def __init__(self, model: ModelTables, name: str) -> None:
+    model: StoringTables
+
+    def __init__(self, model: StoringTables, name: str) -> None:
         super().__init__(model, name)
         self.kinds: list[int] = []
         self._integers: dict[object, int] = {}
 
-    def value(self, name: str, kind: int, shape: Sequence[int | None] | None = None, array: Array | Pieced | None = None) -> int:
+    def value(
+        self,
+        name: str,
+        kind: int,
+        shape: Sequence[int | None] | None = None,
+        array: Array | Pieced | None = None,
+        scales: tuple[Array, int] | None = None,
+    ) -> int:
         """Add a value; return its place."""
         signature: Sequence[int] = ()
         if shape is not None and None in shape:
             signature = [-1 if length is None else length for length in shape]
-        place = self.tensor(name, [1 if length is None else length for length in shape or ()], array, kind, signature=signature)
+        place = self.tensor(
+            name, [1 if length is None else length for length in shape or ()], array, kind, signature=signature, scales=scales
+        )
         self.kinds.append(kind)
         return place
 
@@ -75,6 +129,10 @@ class OperatorGraph(GraphTables):
         """Add stored numbers. Whole ones become 32 bits wide, and those beyond them the last."""
         kind = kind_of(array.dtype)
         shape = tuple(array.shape)
+        if self.model.storage == "float16" and kind == FLOAT and shape:
+            if int8.largest(array) <= float(np.finfo(np.float16).max):
+                return self._meant(name, self.value(f"{name}/half", HALF, shape, int8.Halves(array)), shape, _HALVES)
+            self.model.wide.append(name)
         if array.dtype == np.float32:
             return self.value(name, kind, shape, array)
         stored = np.asarray(array)
@@ -84,6 +142,27 @@ class OperatorGraph(GraphTables):
         elif kind == FLOAT:
             return self.value(name, kind, shape, stored.astype("<f4"))
         return self.value(name, kind, shape, np.frombuffer(np.ascontiguousarray(stored).tobytes(), np.uint8))
+
+    def matrix(self, name: str, array: Array | Pieced, axis: int = 0, hybrid: bool = True) -> int:
+        """Add the stored numbers of a product or a table.
+
+        axis    what has a scale for each of its places: the first axis or the last
+        hybrid  whether the operator that reads it takes integers
+        """
+        shape = tuple(array.shape)
+        if self.model.storage != "int8" or not all(shape):
+            return self.constant(name, array)
+        flat = (shape[0], -1) if not axis else (-1, shape[-1])
+        rows = int8.as_bytes(array if len(shape) == 2 else np.asarray(array).reshape(flat), by_columns=axis > 0)
+        self.model.lost = max(self.model.lost[0], rows.lost), max(self.model.lost[1], rows.most)
+        place = self.value(name if hybrid else f"{name}/integers", BYTE, shape, rows.codes, (rows.scales, axis))
+        return place if hybrid else self._meant(name, place, shape, _BYTES)
+
+    def _meant(self, name: str, place: int, shape: Sequence[int], version: int) -> int:
+        """Add the real numbers that stored ones stand for."""
+        output = self.value(name, FLOAT, shape)
+        self.operator(_CODES["DEQUANTIZE"], [place], [output], version=version)
+        return output
 
     def integers(self, *numbers: int) -> int:
         """Return a list of whole numbers, stored once."""
@@ -125,4 +204,5 @@ class OperatorGraph(GraphTables):
             table, fields = _OPTIONS[operator]
             numbers = {fields[key][0]: Number(fields[key][1], value) for key, value in options.items()}
             stated = table, dict(sorted(numbers.items()))
-        self.operator(_CODES[operator], inputs, outputs, stated)
+        hybrid = operator in _HYBRID and self.kinds[inputs[1]] == BYTE
+        self.operator(_CODES[operator], inputs, outputs, stated, _HYBRID[operator] if hybrid else None)

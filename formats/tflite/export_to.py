@@ -14,14 +14,21 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "tflite"
 TITLE = "TFLite"
 SUFFIXES = (".tflite",)
+OPTIONS = ("dtype",)
 
 
-def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
-    """Return a model as a TFLite graph: see formats/tflite/export_graph.py."""
+def graph(description: Description, weights: LayerWeights, dtype: str = "float32") -> ExportedGraph:
+    """Return a model as a TFLite graph: see formats/tflite/export_graph.py. Raises UsageError for another element type."""
+    from rnnconvert.core.errors import UsageError
+    from rnnconvert.core.remedies import Flag
     from rnnconvert.formats.tflite.export_graph import LACKING, exported
+    from rnnconvert.formats.tflite.export_tables import STORAGES
     from rnnconvert.scaffolding.graph.model import operation_graph
 
-    return exported(operation_graph(description, weights, TITLE, LACKING))
+    storage = STORAGES.get(dtype)
+    if storage is None:
+        raise UsageError(f"{Flag('dtype', dtype)}: TFLite's kernels compute in float32. Choose float32, float16 or int8")
+    return exported(operation_graph(description, weights, TITLE, LACKING), storage)
 
 
 def open_file(path: Path) -> FileModel:

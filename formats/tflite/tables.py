@@ -12,6 +12,7 @@ from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
 
 _VERSIONS = {s.BOTH_LSTM: 2, s.BROADCAST_TO: 2}
+"""The first version of an operator that does what is written here, where that is not 1 and the operator does not state it."""
 _FLOAT = 0
 
 
@@ -20,7 +21,7 @@ class ModelTables:
 
     def __init__(self) -> None:
         self.buffers: list[Fields] = [{}]
-        self.codes: list[int] = []
+        self.codes: list[tuple[int, int]] = []
         self.graphs: list[GraphTables] = []
 
     def root(self) -> Fields:
@@ -28,10 +29,10 @@ class ModelTables:
         codes = [
             {
                 s.CODE["deprecated_builtin_code"]: Number("b", min(code, 127)),
-                s.CODE["version"]: Number("i", _VERSIONS.get(code, 1)),
+                s.CODE["version"]: Number("i", version),
                 s.CODE["builtin_code"]: Number("i", code),
             }
-            for code in self.codes
+            for code, version in self.codes
         ]
         main = self.graphs[0]
         maps = [
@@ -74,14 +75,26 @@ class GraphTables:
         kind: int = _FLOAT,
         variable: bool = False,
         signature: Sequence[int] = (),
+        scales: tuple[Array, int] | None = None,
     ) -> int:
-        """Add a tensor, with its numbers if it is a constant; return its place."""
+        """Add a tensor, with its numbers if it is a constant; return its place.
+
+        scales  what the integers along an axis are multiplied by, and that axis
+        """
         fields: dict[int, Any] = {s.TENSOR["shape"]: np.array(shape, np.int32), s.TENSOR["name"]: name}
         if kind:
             fields[s.TENSOR["type"]] = Number("b", kind)
         if array is not None:
             fields[s.TENSOR["buffer"]] = Number("I", len(self.model.buffers))
             self.model.buffers.append({s.BUFFER["data"]: array})
+        if scales is not None:
+            numbers, axis = scales
+            fields[s.TENSOR["quantization"]] = {
+                # A vector is as long as it has numbers; arrays of floating-point numbers are taken for bytes.
+                s.QUANTIZATION["scale"]: numbers.astype("<f4").view("<i4"),
+                s.QUANTIZATION["zero_point"]: np.zeros(numbers.size, "<i8"),
+                s.QUANTIZATION["quantized_dimension"]: Number("i", axis),
+            }
         if variable:
             fields[s.TENSOR["is_variable"]] = Number("B", 1)
         if signature:
@@ -90,16 +103,23 @@ class GraphTables:
         return len(self.tensors) - 1
 
     def operator(
-        self, code: int, inputs: Sequence[int], outputs: Sequence[int], options: tuple[int, Mapping[int, Any]] | None = None
+        self,
+        code: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: tuple[int, Mapping[int, Any]] | None = None,
+        version: int | None = None,
     ) -> None:
         """Add an operator.
 
         options  the number of its table of options, and the fields of that
+        version  the first version of the operator that does this
         """
-        if code not in self.model.codes:
-            self.model.codes.append(code)
+        key = code, _VERSIONS.get(code, 1) if version is None else version
+        if key not in self.model.codes:
+            self.model.codes.append(key)
         fields: dict[int, Any] = {
-            s.OPERATOR["opcode_index"]: Number("I", self.model.codes.index(code)),
+            s.OPERATOR["opcode_index"]: Number("I", self.model.codes.index(key)),
             s.OPERATOR["inputs"]: np.array(inputs, np.int32),
             s.OPERATOR["outputs"]: np.array(outputs, np.int32),
         }

@@ -44,6 +44,7 @@ class OutputComparison:
     gates                  for gradients of weights, the largest error of each gate
     telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
                            where no value is finite
+    rounded                whether weights of one model are rounded: passing then shows less than equality
     """
 
     case: str
@@ -62,6 +63,7 @@ class OutputComparison:
     gates: Mapping[str, float] | None = None
     message: str = ""
     telling: bool = True
+    rounded: bool = False
 
     @property
     def error_at_worst(self) -> float:
@@ -76,7 +78,8 @@ class OutputComparison:
 
     def __str__(self) -> str:
         says = "" if self.telling else " (proves nothing: the rounding error is as large as the values)"
-        word = Verdict.of(equal=self.passed or self.swamped, compared=not self.swamped).word
+        word: str = Verdict.of(equal=self.passed or self.swamped, compared=not self.swamped).word
+        word = "as near as its rounded weights explain" if self.rounded and self.passed else word
         return f"{self.output}: {word}, off by {self.error_at_worst:.3g}, allowed {self.allowed:.3g}{says}"
 
 

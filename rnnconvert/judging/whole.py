@@ -22,10 +22,12 @@ class WholeJudge:
 
     dtype       the coarser element type of their weights
     tolerances  a user's own, by output
+    coarse      how many units in the last place of 1 functions of a framework are off, however small their values are
     """
 
     dtype: np.dtype[Any]
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    coarse: float = 0.0
 
     def compare(
         self, output: Output, value: Array, truth: Array, *, moved: Sequence[Array] = (), truth_moved: Sequence[Array] = ()
@@ -41,6 +43,7 @@ class WholeJudge:
         floors = [*truth_moved, *(truth + _moves(each, value) for each in moved)]
         # The functions in a model may be followed by a small factor: what its outputs show is as small as they are.
         least = min(float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0)), 1.0)
+        least = max(least, self.coarse)
         return compare(output, value, truth, Allowance(floors, self.dtype, tolerance(output.name, self.tolerances), least))
 
 

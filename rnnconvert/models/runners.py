@@ -71,10 +71,12 @@ class NotRunError(UsageError):
 class ModelApart(ABC):
     """A model that runs in a process of its own.
 
-    notes  what a reader of a comparison should know of how it runs
+    notes   what a reader of a comparison should know of how it runs
+    coarse  how many units in the last place of 1 its functions are off, however small their values are, where that is more than usual
     """
 
     notes: tuple[str, ...]
+    coarse: float = 0.0
 
     @property
     @abstractmethod

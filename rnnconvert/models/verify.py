@@ -277,7 +277,8 @@ class _Rounding:
         if value.shape != truth.shape:
             return unlike(output.case, output.name, value.shape, truth.shape)
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
-        judge = WholeJudge(max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype))
+        coarsest = max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype)
+        judge = WholeJudge(coarsest, coarse=self.target.live.coarse if isinstance(self.target.live, ModelApart) else 0.0)
         return judge.compare(output, value, truth, **{"truth_moved" if self.by_source else "moved": shaken})
 
 

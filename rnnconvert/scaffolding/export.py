@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError, show_as
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.files.settings import Settings
+from rnnconvert.judging.whole import SHAKES
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.runners import FileModel, ModelApart, runners
@@ -26,6 +29,7 @@ from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
+from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proof
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.weights import LayerWeights
 
@@ -35,7 +39,8 @@ PathLike = str | os.PathLike[str]
 class ExportedGraph(Protocol):
     """A model in the form of a target, with its weights, before it is written.
 
-    It may have `rounded`, which says in words what makes its numbers others than those of its source; "" where nothing does.
+    It may have `rounded`, which says in words what makes its numbers others than those of its source, such as "its weights are rounded to
+    float16"; "" where nothing does.
 
     inputs     what it reads, with its axes, in words
     outputs    what it gives, likewise
@@ -235,12 +240,6 @@ def export_model(
     except RefusedError as error:
         remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
-    rounded: str = getattr(graph, "rounded", "")
-    if verify and rounded:
-        raise UsageError(
-            f"{Flag('verify')} compares a file with the numbers of its source, and {rounded}, which changes what it computes. Verify the "
-            "file without that: the code is the same. Then compare both on inputs of yours"
-        )
     done = Exported(
         model.title,
         str(out),
@@ -256,7 +255,7 @@ def export_model(
     if not verify:
         graph.write(out)
         return done
-    return replace(done, proof=_proved(out, writer, graph, model, verify, force))
+    return replace(done, proof=_proved(out, _Export(writer, graph, model, options), verify, force))
 
 
 def check_exportable(source: PathLike, target: PathLike, format: str) -> None:
@@ -302,22 +301,81 @@ def _left_out(weights: LayerWeights) -> list[str]:
     return [f"not in the graph, as no output of the model depends on them: {listing(unread)}"] if unread else []
 
 
-def _proved(
-    out: Path, writer: ExportTarget, graph: ExportedGraph, model: DescribedSource, verify: bool | PathLike, force: bool
-) -> tuple[WholeModels, ...]:
+@dataclass(frozen=True)
+class _Export:
+    """A model on its way into a file.
+
+    writer   what writes it
+    graph    what is written
+    model    its source
+    options  what the target was asked for
+    """
+
+    writer: ExportTarget
+    graph: ExportedGraph
+    model: DescribedSource
+    options: Mapping[str, str]
+
+    @property
+    def rounded(self) -> str:
+        """What makes the numbers of the file others than those of the source, in words; "" where nothing does."""
+        rounded: str = getattr(self.graph, "rounded", "")
+        return rounded
+
+    def proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
+        """Yield what the runs show of a file that was written."""
+        if self.rounded:
+            yield from self._rounded_proofs(written, user_inputs)
+            return
+        limits = _limits(self.writer, written)
+        opened: Any = _opened(self.writer, written)
+        if isinstance(self.graph, InOtherAxes):
+            opened = self.graph.opened(opened)
+        for proof in proofs(self.model.description, opened, self.model.open(), [], user_inputs):
+            yield replace(proof, limits=limits)
+
+    def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
+        """Yield what the runs show of the same model with the numbers of its source, and then of the file next to it."""
+        options = {key: value for key, value in self.options.items() if key not in _ROUNDING}
+        rounding: Rounding = "int8" if "int8" in self.options.values() else "float16"
+        model = self.model
+        with new_folder() as folder:
+
+            def exact(word: str, weights: LayerWeights) -> tuple[_Export, Path]:
+                graph = self.writer.graph(model.description, weights, **options)
+                path = Path(folder) / word / written.name
+                path.parent.mkdir()
+                show_as(path, written)
+                graph.write(path)
+                return _Export(self.writer, graph, model, options), path
+
+            export, plain = exact("exact", LayerWeights(model.model, model.description.names))
+            yield from export.proofs(plain, user_inputs)
+
+            def files() -> Iterator[FileModel]:
+                yield _opened(self.writer, plain)
+                yield _opened(self.writer, written)
+                for seed in range(SHAKES):
+                    weights = MovedWeights(model.model, model.description.names, rounding=rounding, seed=seed)
+                    yield _opened(self.writer, exact(f"moved {seed}", weights)[1])
+
+            yield rounded_proof(model.description, files(), self.rounded, user_inputs)
+
+
+_ROUNDING = ("dtype", "storage")
+"""The options of targets that change how exactly weights are held."""
+
+
+def _proved(out: Path, export: _Export, verify: bool | PathLike, force: bool) -> tuple[WholeModels, ...]:
     """Write a file, and keep it only if it gives what its source gives."""
     user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
     comparisons: list[WholeModels] = []
 
     def prove(written: Path) -> None:
-        limits = _limits(writer, written)
-        opened: Any = _opened(writer, written)
-        if isinstance(graph, InOtherAxes):
-            opened = graph.opened(opened)
-        for proof in proofs(model.description, opened, model.open(), [], user_inputs):
-            comparisons.append(replace(proof, limits=limits))
-            if comparisons[-1].exit_code:
-                raise NotEqualError(out, comparisons[-1])
+        for proof in export.proofs(written, user_inputs):
+            comparisons.append(proof)
+            if proof.exit_code:
+                raise NotEqualError(out, proof)
 
-    kept_if_equal(out, force, graph.write, prove)
+    kept_if_equal(out, force, export.graph.write, prove)
     return tuple(comparisons)

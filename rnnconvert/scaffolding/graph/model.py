@@ -93,6 +93,7 @@ class WrittenGraph:
     notes      what a reader of it should know
     size       how many bytes its numbers have
     write      writes a new file; large numbers stream into it, or into one with it
+    rounded    what makes its numbers others than those of its source, in words; "" where nothing does
     """
 
     graph: OperationGraph
@@ -101,6 +102,7 @@ class WrittenGraph:
     notes: Sequence[str]
     size: int
     write: Callable[[Path], object]
+    rounded: str = ""
 
     @property
     def inputs(self) -> list[str]:

@@ -1,0 +1,257 @@
+"""A described model as layers of ncnn: a rule for each kind of node.
+
+Source: ncnn src/layer/*.cpp, load_param and forward of each type.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.ncnn.export_net import NetExport
+from rnnconvert.formats.ncnn.export_space import SPACE
+from rnnconvert.formats.ncnn.export_tensors import TENSORS
+from rnnconvert.formats.ncnn.export_writer import TITLE, NetWriter, Rule, real
+from rnnconvert.formats.ncnn.files import ORDER, parameters
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding.description import Description, Node
+from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.graph.checks import fixed
+from rnnconvert.scaffolding.weights import LayerWeights
+
+_MOST_TRIED = 16
+ADD, SUBTRACT, MULTIPLY = 0, 1, 2
+
+
+def exported(description: Description, weights: LayerWeights) -> NetExport:
+    """Return a described model in ncnn's layers.
+
+    Which axis of its inputs is the batch is tried, the first one first. Raises RefusedError for a layer or a setting without an equivalent.
+    """
+    first: RefusedError | None = None
+    ranks = [range(min(len(value.shape), 2)) for value in description.scope.inputs]
+    for batches in itertools.islice(itertools.product(*ranks), _MOST_TRIED):
+        try:
+            writer = NetWriter(description, weights, RULES, batches)
+        except RefusedError as error:
+            first = first or error
+            continue
+        layers = writer.net.finished([port.name for port in writer.outputs])
+        notes = ["it computes one sequence at a time: its blobs have no axis for the batch, and it keeps no states from call to call"]
+        notes += [f"{port.name} is a blob of int32" for port in writer.inputs if port.dtype == "int32"]
+        names = [port.name for port in writer.inputs]
+        conditions = [check.spelled(names)[1] for check in description.checks if not fixed(check)]
+        if conditions:
+            notes.append(f"it checks no lengths, and the source is known where {' and '.join(conditions)}, the batch among the axes")
+        notes.append("the numbers are in the .bin, which belongs next to the .param")
+        notes.append("where a processor has fp16 or bf16, ncnn computes in these unless opt.use_fp16_storage and the like are false")
+        return NetExport(layers, (writer.inputs, writer.outputs), writer.recurrent, notes)
+    raise first or RefusedError("a model without inputs", TITLE, "it has nothing to run on")
+
+
+# Recurrent layers
+
+
+def _recurrent(w: NetWriter, node: Node) -> None:
+    if node["stateful"]:
+        raise w.refused(node, "stateful = True", "its layers begin each call anew")
+    if node.named.get("mask"):
+        raise w.refused(node, "a mask", "its layers run over all steps")
+    w.batch_first(node, 3)
+    directions = w.weights.stack(w.path(node)).layers[0].directions
+    ways, per = len(directions), 2 if directions[0].cell.kind == "lstm" else 1
+    states = list(node.named.get("states", ()))
+    every, lasts, finals = [], list[str](), list[str]()
+    for way, direction in enumerate(directions):
+        name = w.label(node) if ways == 1 else f"{w.label(node)}/{WAYS[way]}"
+        reverse = bool(way) or (ways == 1 and node["backwards"])
+        initial = [w.blob(node, value) for value in states[way * per : (way + 1) * per]]
+        if any(w(value).batch != 0 for value in states):
+            raise w.refused(node, "initial states of all sequences", "it computes one sequence at a time")
+        output, *ends = _direction(w, node, name, direction, reverse, initial)
+        every.append(output)
+        lasts.append(ends[0])
+        finals += ends
+    outputs = every if node["sequences"] else lasts
+    joined = _joined(w, node, outputs)
+    if ways == 1 and node["backwards"] and node["sequences"]:
+        joined = [w.add("Flip", joined, f"{w.label(node)}/in_processing_order", {0: [0]})]
+    for value, blob in zip(node.outputs, [*joined, *finals], strict=False):
+        w.give(value, blob, 0)
+
+
+def _direction(w: NetWriter, node: Node, name: str, direction: Direction, reverse: bool, states: Sequence[str]) -> list[str]:
+    """Add a layer; return its outputs in the order of time, and its last states."""
+    plain = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
+    single = Recurrent(name, (Layer((direction.with_arrays(plain).replace(reverse=reverse),)),))
+    try:
+        fitted = fit_to_layout(single, registry.layouts_of("ncnn"), retyped=True)
+    except RefusedError as error:  # its remedies are settings of a conversion
+        raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or name) from None
+    packed = pack(fitted.layout, fitted.stack, np.dtype(np.float32))
+    initial = [w.shaped(state, [1, -1], f"{name}/initial") for state in states]
+    count = 3 if direction.cell.kind == "lstm" else 2
+    numbers = [(True, packed[local]) for local in ORDER if local in packed]
+    outputs = w.net.add(fitted.layout.class_name, [w.blob(node, node.x), *initial], name, parameters(fitted.stack), numbers, count)
+    w.recurrent.append(f"{name} ({direction.cell.kind.upper()} {direction.input_size} -> {direction.output_size})")
+    return [outputs[0], *(w.shaped(final, [-1], f"{name}/last") for final in outputs[1:])]
+
+
+def _joined(w: NetWriter, node: Node, outputs: Sequence[str]) -> list[str]:
+    """Return what a layer gives of its directions' outputs."""
+    merge, label = node["merge"], w.label(node)
+    if len(outputs) == 1 or merge is None:
+        return [*outputs]
+    if merge == "concat":
+        return [w.add("Concat", outputs, f"{label}/joined", {0: -1})]
+    blob = w.binary(MULTIPLY if merge == "mul" else ADD, outputs, f"{label}/joined")
+    return [w.by_number(MULTIPLY, blob, 0.5, f"{label}/halved") if merge == "ave" else blob]
+
+
+# Dense layers, embeddings and norms
+
+
+def _dense(w: NetWriter, node: Node) -> None:
+    tensor, label, parts = w(node.x), w.label(node), w.parts(node, "dense")
+    axes = len(tensor.lengths)
+    if axes > 2 or tensor.batch == len(tensor.shape) - 1:
+        raise w.refused(node, f"a dense layer over {len(tensor.shape)} axes", "its InnerProduct reads vectors and matrices")
+    units, width = parts["weight"].shape
+    numbers = [(True, real(parts["weight"])), *([(False, real(parts["bias"]))] if "bias" in parts else [])]
+    settings = {0: units, 1: int("bias" in parts), 2: units * width}
+    blob = w.add("InnerProduct", [w.blob(node, node.x)], label, settings, numbers)
+    # Of a sequence of one step InnerProduct makes a vector.
+    w.give(node.y, blob if axes == 1 else w.shaped(blob, [-1, units], f"{label}/rows"), tensor.batch)
+
+
+def _embedding(w: NetWriter, node: Node) -> None:
+    tensor, table = w(node.x), w.parts(node, "embedding")["weight"]
+    if len(tensor.lengths) != 1 or tensor.batch is None:
+        raise w.refused(node, f"an embedding of {len(tensor.shape)} axes", "its Embed reads one sequence of integers")
+    rows, width = table.shape
+    settings = {0: width, 1: rows, 2: 0, 3: rows * width}
+    w.give(node.y, w.add("Embed", [tensor.blob], w.label(node), settings, [(True, real(table))]), tensor.batch)
+
+
+def affine(w: NetWriter, node: Node, blob: str, axis: int, numbers: Mapping[str, Array]) -> str:
+    """Add a scale and a shift of each place along an axis of what a node reads."""
+    tensor, label = w(node.x), w.label(node)
+    shape = [1] * len(tensor.lengths)
+    shape[tensor.place(axis)] = -1
+    for operator, word in ((MULTIPLY, "scale"), (ADD, "shift")):
+        if word in numbers:
+            blob = w.binary(operator, [blob, w.stored(f"{label}/{word}", numbers[word].reshape(shape))], f"{label}/{word}d")
+    return blob
+
+
+def _batch_norm(w: NetWriter, node: Node) -> None:
+    parts = w.parts(node, "batch_norm")
+    if w(node.x).place(node["axis"]) < 0:
+        raise w.refused(node, "a norm over the batch", "a blob has none")
+    mean, variance = (parts[word].astype(np.float64) for word in ("mean", "variance"))
+    scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node["epsilon"])
+    shift = parts.get("shift", np.zeros_like(mean)) - mean * scale
+    w.give(node.y, affine(w, node, w.blob(node, node.x), node["axis"], {"scale": scale, "shift": shift}), w(node.x).batch)
+
+
+def _layer_norm(w: NetWriter, node: Node) -> None:
+    tensor = w(node.x)
+    if len(node["sizes"]) != 1 or tensor.batch == len(tensor.shape) - 1 or len(tensor.lengths) > 2:
+        raise w.refused(node, "a norm over several axes", "its LayerNorm of a sequence is over the features")
+    parts = w.parts(node, "layer_norm") if node["scale"] or node["shift"] else {}
+    blob = w.add("LayerNorm", [w.blob(node, node.x)], w.label(node), {0: node["sizes"][0], 1: float(node["epsilon"]), 2: 0})
+    w.give(node.y, affine(w, node, blob, -1, {word: parts[word] for word in ("scale", "shift") if word in parts}), tensor.batch)
+
+
+def _prelu(w: NetWriter, node: Node) -> None:
+    """Add the numbers above zero, and those below times slopes, which stand for the axes behind the batch."""
+    w.batch_first(node)
+    slopes = w.weights.numbers(w.path(node)).reshape(node["slopes"])
+    w.give(node.y, _sloped(w, node, slopes), 0)
+
+
+def _prelu_first(w: NetWriter, node: Node) -> None:
+    w.batch_first(node)
+    slopes, rank = w.parts(node, "prelu")["slope"], len(node.x.shape)
+    shape = [-1 if axis == node["axis"] and node["size"] > 1 else 1 for axis in range(1, rank)]
+    w.give(node.y, _sloped(w, node, slopes.reshape(shape)), 0)
+
+
+def _sloped(w: NetWriter, node: Node, slopes: Array) -> str:
+    label, x = w.label(node), w.blob(node, node.x)
+    above = w.add("ReLU", [x], f"{label}/above")
+    below = w.binary(SUBTRACT, [x, above], f"{label}/below")
+    return w.binary(ADD, [above, w.binary(MULTIPLY, [below, w.stored(f"{label}/slopes", slopes)], f"{label}/sloped")], label)
+
+
+# Functions
+
+_FUNCTIONS: Mapping[str, tuple[str, Mapping[int, int | float]]] = {
+    "relu": ("ReLU", {}), "sigmoid": ("Sigmoid", {}), "tanh": ("TanH", {}), "selu": ("SELU", {}), "softplus": ("Softplus", {}),
+    "silu": ("Swish", {}), "mish": ("Mish", {}), "gelu": ("GELU", {0: 0}), "gelu_tanh": ("GELU", {0: 1}),
+    "hard_sigmoid": ("HardSigmoid", {0: 1 / 6, 1: 0.5}), "hard_swish": ("HardSwish", {0: 1 / 6, 1: 0.5}),
+    "relu6": ("Clip", {0: 0.0, 1: 6.0}),
+    "abs": ("UnaryOp", {0: 0}), "neg": ("UnaryOp", {0: 1}), "square": ("UnaryOp", {0: 4}), "sqrt": ("UnaryOp", {0: 5}),
+    "exponential": ("UnaryOp", {0: 7}), "log": ("UnaryOp", {0: 8}),
+}  # fmt: skip
+
+
+def _activation(w: NetWriter, node: Node) -> None:
+    name, label = node["name"], w.label(node)
+    if name in _FUNCTIONS:
+        w.put(node, *_FUNCTIONS[name])
+    elif name in ("elu", "leaky_relu"):
+        alpha = 1.0 if node["alpha"] is None else float(node["alpha"])
+        w.put(node, {"elu": "ELU", "leaky_relu": "ReLU"}[name], {0: alpha})
+    elif name == "softmax":
+        axis = w(node.x).place(node["axis"])
+        if axis < 0:
+            raise w.refused(node, "a softmax over the batch", "a blob has none")
+        w.put(node, "Softmax", {0: axis, 1: 1})
+    elif name == "softsign":
+        x = w.blob(node, node.x)
+        size = w.by_number(ADD, w.add("UnaryOp", [x], f"{label}/size", {0: 0}), 1, f"{label}/more")
+        w.give(node.y, w.binary(3, [x, size], label), w(node.x).batch)
+    else:
+        raise w.refused(node, f"the activation {name!r}", "no layer of ncnn's is known for it")
+
+
+def _rescale(w: NetWriter, node: Node) -> None:
+    label, blob = w.label(node), w.blob(node, node.x)
+    blob = w.by_number(MULTIPLY, blob, node["scale"], f"{label}/scaled")
+    w.give(node.y, w.by_number(ADD, blob, node["shift"], label) if node["shift"] else blob, w(node.x).batch)
+
+
+def _model(w: NetWriter, node: Node) -> None:
+    """Add a model in the model."""
+    scope = node["scope"]
+    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
+        w.give(inside, w(outside).blob, w(outside).batch)
+    w.run(scope, w.label(node))
+    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
+        w.give(outside, w(inside).blob, w(inside).batch)
+
+
+RULES: Mapping[str, Rule] = {
+    **TENSORS,
+    **SPACE,
+    "activation": _activation,
+    "batch_norm": _batch_norm,
+    "dense": _dense,
+    "dropout": lambda w, node: w.give(node.y, w(node.x).blob, w(node.x).batch),
+    "embedding": _embedding,
+    "layer_norm": _layer_norm,
+    "model": _model,
+    "prelu": _prelu,
+    "prelu first": _prelu_first,
+    "recurrent": _recurrent,
+    "rescale": _rescale,
+}
+"""The kinds that are known."""

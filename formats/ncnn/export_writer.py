@@ -1,0 +1,212 @@
+"""A described model on its way into ncnn's layers: which axis of its tensors is the batch, and which blob each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
+from rnnconvert.scaffolding.graph.checks import fixed
+from rnnconvert.scaffolding.weights import LayerWeights
+
+TITLE = "ncnn"
+Rule = Callable[["NetWriter", Node], None]
+"""Adds the layers that a node of a description is."""
+
+
+@dataclass(frozen=True)
+class NetTensor:
+    """A tensor of the description as a blob.
+
+    blob   its name
+    shape  its axes in the description, the batch among them; None for those that are open
+    batch  which of these is the batch, which the blob lacks; None where it has none
+    """
+
+    blob: str
+    shape: tuple[int | None, ...]
+    batch: int | None
+
+    @property
+    def lengths(self) -> list[int | None]:
+        """The lengths of the blob's axes."""
+        return [length for axis, length in enumerate(self.shape) if axis != self.batch]
+
+    def place(self, axis: int) -> int:
+        """Return where an axis of the tensor is among those of the blob; -1 for the batch."""
+        axis %= len(self.shape)
+        return -1 if axis == self.batch else axis - (self.batch is not None and axis > self.batch)
+
+
+class NetWriter:
+    """An ncnn model under construction.
+
+    net        its layers
+    weights    the weights of the source
+    recurrent  its recurrent layers, in words
+    """
+
+    def __init__(self, description: Description, weights: LayerWeights, rules: Mapping[str, Rule], batches: Sequence[int]) -> None:
+        """Build it.
+
+        batches  for each input which of its axes is the batch
+        """
+        self.net, self.weights, self.rules = NetLayers(), weights, rules
+        self.recurrent: list[str] = []
+        self.scope, self._prefix = description.scope, ""
+        self._tensors: dict[int, NetTensor] = {}
+        top, indices = description.scope, _indices(description.scope)
+        self.inputs = []
+        lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
+        for number, (value, batch) in enumerate(zip(top.inputs, batches, strict=True)):
+            integral = id(value) in indices
+            if value.dtype != "float32" and not integral:
+                raise RefusedError(f"the input {value.name!r} of type {value.dtype}", TITLE, "its layers compute in float32 alone")
+            shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
+            tensor = NetTensor(self.net.name(value.name), shape, batch)
+            sizes = {key: OPEN if length is None else length for key, length in zip((0, 1, 2), reversed(tensor.lengths), strict=False)}
+            if not 1 <= len(tensor.lengths) <= 3:
+                raise RefusedError(f"the input {value.name!r}", TITLE, "a blob has one axis to three, besides the batch")
+            self.net.input(tensor.blob, sizes)
+            self._tensors[id(value)] = tensor
+            words = [description.words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
+            axes = tuple((text or "time") if size is None else size for size, text in zip(shape, words, strict=True))
+            self.inputs.append(NetPort(tensor.blob, axes, batch, "int32" if integral else "float32"))
+        self.run(top, "")
+        self.outputs = []
+        for number, value in enumerate(top.outputs):
+            tensor = self(value)
+            if tensor.batch is None or not value.sized:
+                raise RefusedError(f"the output {value.name!r}", TITLE, "it is not one of each sequence", "", value.name)
+            (blob,) = self.net.add("Noop", [tensor.blob], "output" if len(top.outputs) == 1 else f"output_{number}")
+            axes = tuple("time" if size is None else size for size in value.shape)
+            self.outputs.append(NetPort(blob, axes, tensor.batch, value.dtype))
+
+    # Tensors
+
+    def __call__(self, value: Value) -> NetTensor:
+        """Return what a tensor of the description is."""
+        return self._tensors[id(value)]
+
+    def blob(self, node: Node, value: Value) -> str:
+        """Return the blob of a tensor of real numbers. Raises RefusedError for another."""
+        if value.dtype != "float32":
+            raise self.refused(node, f"a tensor of type {value.dtype}", "its layers compute in float32 alone")
+        return self(value).blob
+
+    def give(self, value: Value, blob: str, batch: int | None) -> None:
+        """Let a tensor of the description be a blob."""
+        tensor = NetTensor(blob, value.shape, batch)
+        if len(tensor.lengths) not in (1, 2, 3):
+            raise RefusedError(
+                f"a tensor of {len(value.shape)} axes", TITLE, "a blob has one axis to three, besides the batch", "", value.name
+            )
+        self._tensors[id(value)] = tensor
+
+    def put(
+        self,
+        node: Node,
+        kind: str,
+        settings: Mapping[int, int | float | Sequence[int]] | None = None,
+        numbers: Sequence[tuple[bool, Array | Pieced]] = (),
+    ) -> None:
+        """Add the layer that gives what a node gives of its first input, number by number."""
+        self.give(node.y, self.add(kind, [self.blob(node, node.x)], self.label(node), settings, numbers), self(node.x).batch)
+
+    def add(
+        self,
+        kind: str,
+        bottoms: Sequence[str],
+        wanted: str,
+        settings: Mapping[int, int | float | Sequence[int]] | None = None,
+        numbers: Sequence[tuple[bool, Array | Pieced]] = (),
+    ) -> str:
+        """Add a layer of one blob; return that."""
+        return self.net.add(kind, bottoms, wanted, settings, numbers)[0]
+
+    def stored(self, wanted: str, array: Array) -> str:
+        """Add numbers of one axis to three as a blob."""
+        numbers = np.asarray(real(array)).reshape(array.shape or (1,))
+        sizes = dict(zip((0, 1, 2), reversed(numbers.shape), strict=False))
+        return self.add("MemoryData", [], wanted, sizes, [(False, numbers)])
+
+    def shaped(self, blob: str, lengths: Sequence[int], wanted: str) -> str:
+        """Add a change of a blob's axes; one length may be -1."""
+        return self.add("Reshape", [blob], wanted, dict(zip((0, 1, 2), reversed(lengths), strict=False)))
+
+    def binary(self, operator: int, blobs: Sequence[str], wanted: str) -> str:
+        """Add an operator of two blobs of as many axes."""
+        return self.add("BinaryOp", blobs, wanted, {0: operator})
+
+    def by_number(self, operator: int, blob: str, number: float, wanted: str) -> str:
+        """Add an operator of a blob and a number."""
+        return self.add("BinaryOp", [blob], wanted, {0: operator, 1: 1, 2: float(number)})
+
+    # Nodes
+
+    def label(self, node: Node) -> str:
+        """Return what a node's layer is called: its path, or what it gives."""
+        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+
+    def path(self, node: Node) -> str:
+        """Return the path in the source of a node's layer."""
+        return self.scope.inside(node.settings.get("of", node.layer))
+
+    def parts(self, node: Node, kind: str) -> dict[str, Array]:
+        """Return the canonical weights of a node's layer, by part."""
+        return self.weights.parts(self.path(node), kind)
+
+    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+        """Return the refusal of a layer."""
+        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        return RefusedError(feature, TITLE, reason, "", layer)
+
+    def batch_first(self, node: Node, rank: int | None = None) -> None:
+        """Raise RefusedError where a layer's first input does not begin with the batch, or has another number of axes."""
+        tensor = self(node.x)
+        if tensor.batch != 0 or (rank is not None and len(tensor.shape) != rank):
+            raise self.refused(node, f"a layer of kind {node.kind!r} over these axes", "the batch, of which a blob has none, is among them")
+
+    def run(self, scope: DescribedModel, prefix: str) -> None:
+        """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
+        outer, before = self.scope, self._prefix
+        self.scope, self._prefix = scope, prefix
+        for node in scope.nodes:
+            if node.kind == "left out":
+                raise node["error"]
+            rule = self.rules.get(node.kind)
+            if rule is None:
+                raise self.refused(node, f"a layer of kind {node.kind!r}", "no layer of ncnn's is known for it")
+            rule(self, node)
+        self.scope, self._prefix = outer, before
+
+
+def real(array: Array | Pieced) -> Array | Pieced:
+    """Return stored numbers in float32; those that are stay where they lie."""
+    return array if array.dtype == np.float32 else np.asarray(array).astype(np.float32)
+
+
+def _indices(scope: DescribedModel) -> set[int]:
+    """Return the inputs of a model that embeddings read. Raises RefusedError for one that something else reads, too."""
+    read, others = set[int](), set[int]()
+    for node in scope.nodes:
+        if node.kind == "model":
+            inner = _indices(node["scope"])
+            places = zip(node["scope"].inputs, node.inputs, strict=True)
+            read.update(id(value) for start, value in places if id(start) in inner)
+        elif node.kind == "embedding":
+            read.add(id(node.x))
+        elif node.kind != "mask":  # which is refused by itself
+            others.update(id(value) for value in node.reads())
+    both = read & others
+    if both:
+        names = [value.name for value in scope.inputs if id(value) in both]
+        raise RefusedError(
+            f"{' and '.join(names) or 'a tensor'} as indices and as numbers", TITLE, "its layer Embed reads integers, and others none"
+        )
+    return read
