@@ -9,12 +9,12 @@ from typing import Any
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import number
 
-Constructor = Callable[[Any, Node], "ConfiguredLayer"]
+Constructor = Callable[[Any, Node], "KerasLayer"]
 """Returns the layer that a node is, called on one tensor."""
 
 
 @dataclass(frozen=True)
-class ConfiguredLayer:
+class KerasLayer:
     """A layer of Keras.
 
     class_name  its class
@@ -33,9 +33,9 @@ class ConfiguredLayer:
         return f"layers.{self.class_name}({', '.join(words)})"
 
 
-def layer(class_name: str, placed: int = 0, **settings: Any) -> ConfiguredLayer:
+def layer(class_name: str, placed: int = 0, **settings: Any) -> KerasLayer:
     """Return a layer; a setting that is None is at its default."""
-    return ConfiguredLayer(class_name, {key: value for key, value in settings.items() if value is not None}, placed)
+    return KerasLayer(class_name, {key: value for key, value in settings.items() if value is not None}, placed)
 
 
 def alike(values: Sequence[int]) -> int | tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
-from rnnconvert.formats.keras.scaffold.configured import ConfiguredLayer, Constructor, layer
+from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, layer
 from rnnconvert.formats.keras.scaffold.functions import activation, ended
 from rnnconvert.formats.keras.scaffold.norms import NORMS, unscaled_rms_norm
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
@@ -17,13 +17,13 @@ from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _dense(m: Any, node: Node) -> ConfiguredLayer:
+def _dense(m: Any, node: Node) -> KerasLayer:
     if len(node.x.shape) < 2:
         raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")
     return layer("Dense", 1, units=node["units"], **ended(m, node))
 
 
-def _embedding(m: Any, node: Node) -> ConfiguredLayer:
+def _embedding(m: Any, node: Node) -> KerasLayer:
     return layer("Embedding", 2, input_dim=node["input_size"], output_dim=node["output_size"])
 
 
@@ -38,12 +38,12 @@ def _reduce(m: Any, node: Node) -> str:
     return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node['keep'] else ''})"
 
 
-def _prelu(m: Any, node: Node) -> ConfiguredLayer:
+def _prelu(m: Any, node: Node) -> KerasLayer:
     shared = [n + 1 for n, size in enumerate(node["slopes"]) if size == 1]
     return layer("PReLU", shared_axes=shared or None)
 
 
-def _rescale(m: Any, node: Node) -> ConfiguredLayer:
+def _rescale(m: Any, node: Node) -> KerasLayer:
     return layer("Rescaling", 2, scale=node["scale"], offset=node["shift"] or None)
 
 

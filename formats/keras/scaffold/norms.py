@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.formats.keras.scaffold.configured import ConfiguredLayer, Constructor, alike, layer
+from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, alike, layer
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import number
 
 
-def _affine(node: Node) -> dict[str, bool | None]:
+def _affine(node: Node) -> dict[str, Any]:
     return {"scale": None if node["scale"] else False, "center": None if node["shift"] else False}
 
 
-def _batch_norm(m: Any, node: Node) -> ConfiguredLayer:
+def _batch_norm(m: Any, node: Node) -> KerasLayer:
     axis = None if node["axis"] == len(node.x.shape) - 1 else node["axis"]
     momentum = round(node["momentum"], 12)
     return layer("BatchNormalization", axis=axis, momentum=momentum, epsilon=node["epsilon"], **_affine(node))
@@ -24,7 +24,7 @@ def _axes(node: Node) -> tuple[int, ...] | None:
     return None if count == 1 else tuple(range(-count, 0))
 
 
-def _layer_norm(m: Any, node: Node) -> ConfiguredLayer:
+def _layer_norm(m: Any, node: Node) -> KerasLayer:
     return layer("LayerNormalization", axis=_axes(node), epsilon=node["epsilon"], **_affine(node))
 
 
@@ -34,15 +34,15 @@ def unscaled_rms_norm(m: Any, node: Node) -> str:
     return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, epsilon={number(node['epsilon'])})"
 
 
-def _rms_norm(m: Any, node: Node) -> ConfiguredLayer:
+def _rms_norm(m: Any, node: Node) -> KerasLayer:
     return layer("RMSNormalization", axis=_axes(node), epsilon=node["epsilon"])
 
 
-def _group_norm(m: Any, node: Node) -> ConfiguredLayer:
+def _group_norm(m: Any, node: Node) -> KerasLayer:
     return layer("GroupNormalization", 1, groups=node["groups"], epsilon=node["epsilon"], **_affine(node))
 
 
-def _unit_norm(m: Any, node: Node) -> ConfiguredLayer:
+def _unit_norm(m: Any, node: Node) -> KerasLayer:
     return layer("UnitNormalization", axis=alike(node["axes"]))
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
-from rnnconvert.formats.keras.scaffold.configured import ConfiguredLayer, alike, layer
+from rnnconvert.formats.keras.scaffold.configured import KerasLayer, alike, layer
 from rnnconvert.formats.keras.scaffold.space import window
 from rnnconvert.scaffolding.description import Node
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 
 
-def _function(m: Any, node: Node, function: Activation, default: Activation) -> str | ConfiguredLayer | None:
+def _function(m: Any, node: Node, function: Activation, default: Activation) -> str | KerasLayer | None:
     if function == default:
         return None
     plain = function.alpha is None or (function.name == "elu" and function.alpha == 1)
@@ -46,7 +46,7 @@ def conv_lstm(m: Any, node: Node) -> str:
     return ""
 
 
-def _constructed(m: Any, node: Node, way: int, more: dict[str, Any]) -> ConfiguredLayer:
+def _constructed(m: Any, node: Node, way: int, more: dict[str, Any]) -> KerasLayer:
     """Return one direction."""
     cell, units, bias = node["cells"][way], node["units"], node["biases"]
     units, bias = units[way] if isinstance(units, tuple) else units, bias[way] if isinstance(bias, tuple) else bias

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.formats.keras.scaffold.configured import ConfiguredLayer, Constructor, alike, layer
+from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, alike, layer
 from rnnconvert.formats.keras.scaffold.functions import ended
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Rule
@@ -20,7 +20,7 @@ def window(node: Node) -> dict[str, Any]:
     }
 
 
-def _conv(m: Any, node: Node) -> ConfiguredLayer:
+def _conv(m: Any, node: Node) -> KerasLayer:
     rank, groups, channels = node["rank"], node["groups"], node["channels"]
     kernel = alike(node["kernel"])
     if groups == channels > 1 and rank < 3 and node["padding"] != "causal":
@@ -31,12 +31,12 @@ def _conv(m: Any, node: Node) -> ConfiguredLayer:
     return layer(f"Conv{rank}D", 2, filters=node["filters"], kernel_size=kernel, **window(node), groups=grouped, **ended(m, node))
 
 
-def _conv_transposed(m: Any, node: Node) -> ConfiguredLayer:
+def _conv_transposed(m: Any, node: Node) -> KerasLayer:
     kernel = alike(node["kernel"])
     return layer(f"Conv{node['rank']}DTranspose", 2, filters=node["filters"], kernel_size=kernel, **window(node), **ended(m, node))
 
 
-def _pool(m: Any, node: Node) -> ConfiguredLayer:
+def _pool(m: Any, node: Node) -> KerasLayer:
     kind = "Max" if node["operation"] == "max" else "Average"
     strides = alike(node["strides"]) if node["strides"] != node["kernel"] else None
     return layer(f"{kind}Pooling{node['rank']}D", 1, pool_size=alike(node["kernel"]), **{**window(node), "strides": strides})
