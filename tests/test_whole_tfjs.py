@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.formats.tfjs import groups
+from rnnconvert.formats.tfjs import export_graph, groups
 from rnnconvert.formats.tfjs.export_tables import FUNCTIONS
 from tests.drawn import each
 from tests.exported import RUNS
@@ -218,3 +218,13 @@ def test_masks_of_a_model_called_twice_are_not_taken_for_one(tmp_path: Path) -> 
     model = k.Model([first, second], k.layers.Add()([k.layers.LSTM(3)(inner(first)), k.layers.LSTM(3)(inner(second))]))
     with pytest.raises(rc.RefusedError, match="called twice"):
         exported(model, tmp_path)
+
+
+def test_without_the_refusal_a_mask_reaches_a_layer_that_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    k = needed("keras", "keras")
+    x, y = k.Input((None, 3)), k.Input((None, 3))
+    model = k.Model([x, y], [k.layers.LSTM(3)(k.layers.Masking()(x)), k.layers.LSTM(3)(y)])
+    monkeypatch.setattr(export_graph, "refusals", lambda m: [])
+    with pytest.raises(rc.NotEqualError):
+        exported(model, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["source.keras"]

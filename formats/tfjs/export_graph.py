@@ -21,6 +21,7 @@ from rnnconvert.scaffolding.spelling import axes
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _TYPES = {"float32": "float32", "int32": "int32", "int64": "int32"}
+_NUMBERS = "its numbers are in a file next to it, NAME.DIGEST.data, from which tf.loadLayersModel reads them: copy both"
 _CLASSES = ("LSTM", "GRU", "SimpleRNN")
 
 
@@ -77,7 +78,7 @@ def exported(description: Description, weights: LayerWeights, title: str) -> Lay
         [f"{place.layer} {_words(value, description)}" for value, place in zip(top.outputs, outputs, strict=True)],
         sum(layer.class_name != "InputLayer" for layer in m.layers.values()),
         [_recurrent(layer) for layer in m.layers.values() if _inner(layer) is not None],
-        ["its numbers are rounded to float32, the only type of a model's weights there"] if wide else [],
+        [_NUMBERS, *(["its numbers are rounded to float32, the only type of a model's weights there"] if wide else [])],
     )
 
 
