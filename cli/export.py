@@ -24,6 +24,7 @@ Examples:
   rnnconvert export model.keras model.h --set storage=int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
+  rnnconvert export model.keras model.json --to tfjs
   rnnconvert export weights.pt amp.nam --chain "lstm fc"
 
 In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each for any batch and length; ncnn (.param and .bin) has no

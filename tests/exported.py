@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.openvino.run import library
+from rnnconvert.formats.tfjs.run import NodeJs, decoded, encoded
 from tests.frameworks import executor
 from tests.requirements import needed
 
@@ -72,5 +73,16 @@ def _ncnn(path: Path) -> Run:
     return run
 
 
-RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite, "param": _ncnn}
+def _tfjs(path: Path) -> Run:
+    executor("tfjs-cpu")
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        with NodeJs(str(path)) as node:
+            encoded_outputs = node.ask("run", inputs=[encoded(np.asarray(array)) for array in inputs])["outputs"]
+        return [decoded(output) for output in encoded_outputs]
+
+    return run
+
+
+RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite, "param": _ncnn, "json": _tfjs}
 """What runs a file, by its ending."""

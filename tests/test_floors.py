@@ -41,6 +41,9 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 NEIGHBOURS = {
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are written as ONNX files
     "formats.tfjs.files": "rnnconvert.formats.keras.model",  # its models are those of Keras, stored otherwise
+    "formats.tfjs.export_layers": "rnnconvert.formats.keras.scaffold",  # and its layers, by the same table
+    "formats.tfjs.export_config": "rnnconvert.formats.keras.scaffold",
+    "formats.tfjs.export_model": "rnnconvert.formats.keras.scaffold",
 }
 """The rooms that write, or read, another framework's files."""
 SHARED = "running.sequences"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.containers.data_files import replacing_with_data
-from rnnconvert.containers.files import Summed
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -27,6 +24,8 @@ from rnnconvert.formats.keras.model.entries import Entry, entry
 from rnnconvert.formats.keras.model.layered import MODELS, Layered
 from rnnconvert.formats.keras.model.layered_calls import received
 from rnnconvert.formats.tfjs import groups
+from rnnconvert.formats.tfjs.config import EVERY_STEP, described
+from rnnconvert.formats.tfjs.written import write_model
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import pack, unpack
@@ -238,67 +237,17 @@ def write(path: Path, job: Job) -> WriteResult:
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     layers: list[dict[str, Any]] = []
     names: set[str] = set()
-    weights: list[dict[str, Any]] = []
-    pieces: list[Array | Pieced] = []
+    weights: dict[str, Array | Pieced] = {}
     for single in split_stack(part.stack):
         name = unique(single.name or single.cell.kind, names)
         names.add(name)
-        layers.append(_described(single, name, first=not layers))
+        written = described(single, name, EVERY_STEP, single.layers[0].merge)
+        written["config"] |= {} if layers else {"batch_input_shape": [None, None, single.input_size], "dtype": "float32"}
+        layers.append(written)
         for local, packed in pack(part.layout, single, job.dtype, job.watch).items():
             way, _, end = local.rpartition("/")
-            full = f"{name}/{way}_{name}/{end}" if way else f"{name}/{end}"
-            weights.append({"name": full, "shape": list(packed.shape), "dtype": "float32"})
-            pieces.append(packed)
-    topology = {
-        "keras_version": "2.15.0",
-        "backend": "tensorflow",
-        "model_config": {"class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}},
-    }
-    document: dict[str, Any] = {
-        "format": "layers-model",
-        "generatedBy": "rnnconvert",
-        "convertedBy": None,
-        "modelTopology": topology,
-        "weightsManifest": [{"paths": [], "weights": weights}],
-    }
-    data_files = []
-    if not job.dry_run:
-
-        def fill(data: IO[bytes]) -> str:
-            numbers = Summed(data)
-            for array in pieces:
-                numbers.pieces(array)
-            return f"{numbers.value:08x}"
-
-        with replacing_with_data(path, fill) as (file, data_name):
-            document["weightsManifest"][0]["paths"] = [data_name]
-            data_files.append(path.with_name(data_name))
-            file.write(json.dumps(document, indent=1).encode() + b"\n")
+            weights[f"{name}/{way}_{name}/{end}" if way else f"{name}/{end}"] = packed
+    model = {"class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}}
+    data_files = [] if job.dry_run else [write_model(path, model, weights)]
     where = f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
     return WriteResult([where, *turned], dropped=[*job.carried], companions=data_files)
-
-
-def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:
-    """Return the configuration of a layer."""
-    (layer,) = single.layers
-    cell, directions = single.cell, layer.directions
-    kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}[cell.kind]
-    config: dict[str, Any] = {
-        "name": name,
-        "trainable": True,
-        "units": single.hidden_size,
-        "activation": cell.activation.name,
-        "return_sequences": True,
-        "return_state": False,
-        "stateful": False,
-        "unroll": False,
-        "use_bias": directions[0].biases != "none",
-        "go_backwards": len(directions) == 1 and directions[0].reverse,
-    }
-    config |= {} if kind == "SimpleRNN" else {"recurrent_activation": cell.gate_activation.name}
-    config |= {"reset_after": False} if kind == "GRU" else {}
-    shape = {"batch_input_shape": [None, None, single.input_size], "dtype": "float32"} if first else {}
-    if len(directions) == 1:
-        return {"class_name": kind, "config": config | shape}
-    inner = {"class_name": kind, "config": config | {"name": name}}
-    return {"class_name": "Bidirectional", "config": {"name": name, "trainable": True, "merge_mode": layer.merge, "layer": inner, **shape}}

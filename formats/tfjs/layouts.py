@@ -16,6 +16,7 @@ SYSTEM = System(
         "a model is model.json with its groups of weights next to it; groups quantized to float16, uint8 or uint16 are "
         "read, with a warning",
         "a GRU with reset_after is refused: tfjs-layers throws where it is true",
+        "`export` writes whole models of this format, from embeddings to dense layers: docs/whole.md",
         "hard_sigmoid means 0.2 x + 0.5 here, as in Keras 2, and recurrent_activation is hard_sigmoid where a file does not state it",
         "graph models (converted for inference without layers) hold no recurrent layer, and are not read",
         "numbers are float32: others are refused until you ask for float32",

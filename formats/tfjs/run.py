@@ -6,6 +6,7 @@ Source: @tensorflow/tfjs-layers 4.22, the code that a browser runs, too. Layers 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
@@ -76,7 +77,7 @@ def _node() -> dict[str, str]:
     return {"node": done.stdout.strip().lstrip("v")} if done.stdout.strip() else {}
 
 
-class _NodeJs:
+class NodeJs:
     """Node.js with a model; it ends with its input, or with this process."""
 
     def __init__(self, file: str) -> None:
@@ -84,15 +85,25 @@ class _NodeJs:
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._errors: list[bytes] = []
         # What it warns of would fill the pipe.
-        threading.Thread(target=lambda: self._errors.extend(self._process.stderr or []), daemon=True).start()
-        self.model = self.ask("load", file=file)
+        self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr or []), daemon=True)
+        self._reader.start()
+        try:
+            self.model = self.ask("load", file=file)
+        except BaseException:
+            self.__exit__()
+            raise
 
-    def __enter__(self) -> _NodeJs:
+    def __enter__(self) -> NodeJs:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # a request that was not read
+                    pipe.close()
 
     def ask(self, what: str, **request: Any) -> Any:
         """Return what it answers. Raises NotImplementedError for what it refuses, RuntimeError where it fails."""
@@ -115,13 +126,15 @@ class _NodeJs:
         return answer.get("result")
 
 
-def _encoded(array: Array) -> dict[str, Any]:
+def encoded(array: Array) -> dict[str, Any]:
+    """Return an array as a request has it."""
     dtype = {"f": "float32", "b": "bool"}.get(array.dtype.kind, "int32")
     data = np.ascontiguousarray(array, "u1" if dtype == "bool" else dtype)
     return {"shape": list(array.shape), "dtype": dtype, "data": base64.b64encode(data.tobytes()).decode()}
 
 
-def _decoded(tensor: Mapping[str, Any]) -> Array:
+def decoded(tensor: Mapping[str, Any]) -> Array:
+    """Return the array of an answer."""
     dtype = {"bool": "u1"}.get(tensor["dtype"], tensor["dtype"])
     array = np.frombuffer(base64.b64decode(tensor["data"]), dtype).reshape(tensor["shape"])
     return array.astype(bool) if tensor["dtype"] == "bool" else array
@@ -129,7 +142,7 @@ def _decoded(tensor: Mapping[str, Any]) -> Array:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the layers of a model one after the other; see rnnconvert.running."""
-    with _NodeJs(request["file"]) as node:
+    with NodeJs(request["file"]) as node:
         names = request["layers"] or _recurrent(request["file"])
         return Sequences.of(request).through(names, lambda name, left: _alone(node, name, left))
 
@@ -144,20 +157,20 @@ def _recurrent(file: str) -> list[str]:
     return [layer["config"]["name"] for layer in layers]
 
 
-def _alone(node: _NodeJs, name: str, sequences: Sequences) -> dict[str, Any]:
+def _alone(node: NodeJs, name: str, sequences: Sequences) -> dict[str, Any]:
     """Run one layer of a model with its own weights."""
     ways, per = node.ask("ways", name=name)
     stacked = sequences.first(ways).stacked()
     states = [stacked[part][way] for way in range(ways) for part in STATES[:per]] if stacked else []
-    x = _encoded(sequences.x.swapaxes(0, 1))
-    y, *finals = (_decoded(tensor) for tensor in node.ask("layer", name=name, x=x, states=[_encoded(state) for state in states]))
+    x = encoded(sequences.x.swapaxes(0, 1))
+    y, *finals = (decoded(tensor) for tensor in node.ask("layer", name=name, x=x, states=[encoded(state) for state in states]))
     return outputs(y.swapaxes(0, 1), *([finals[way * per + word] for way in range(ways)] for word in range(per)))
 
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, keeping what its recurrent layers read and give; see rnnconvert.running."""
     seen = request["witness"]
-    with _NodeJs(request["file"]) as node:
+    with NodeJs(request["file"]) as node:
         stated, rows = node.model, node.model["rows"]
         counts = node.ask("watch", names=seen.layers)
         for name in seen.layers:
@@ -173,16 +186,16 @@ def witness(request: Mapping[str, Any]) -> None:
         types = [tensor["dtype"] for tensor in stated["inputs"]]
 
         def call(arrays: Sequence[Array]) -> dict[str, Array]:
-            ran = node.ask("run", inputs=[_encoded(array.astype(dtype)) for array, dtype in zip(arrays, types, strict=True)])
+            ran = node.ask("run", inputs=[encoded(array.astype(dtype)) for array, dtype in zip(arrays, types, strict=True)])
             for each in ran["calls"]:
                 if counts[each["layer"]] == 1:
                     _record(seen, each)
-            return dict(zip(stated["outputs"], map(_decoded, ran["outputs"]), strict=True))
+            return dict(zip(stated["outputs"], map(decoded, ran["outputs"]), strict=True))
 
-        begun = list(map(_decoded, node.ask("weights")))
+        begun = list(map(decoded, node.ask("weights")))
 
         def shake(move: Callable[[Array], Array]) -> None:
-            node.ask("assign", weights=[_encoded(move(weight) if weight.dtype.kind == "f" else weight) for weight in begun])
+            node.ask("assign", weights=[encoded(move(weight) if weight.dtype.kind == "f" else weight) for weight in begun])
 
         seen.run(seen.calls(inputs), call, reset=lambda: node.ask("reset"), shake=shake)
 
@@ -190,10 +203,10 @@ def witness(request: Mapping[str, Any]) -> None:
 def _record(seen: Any, call: Mapping[str, Any]) -> None:
     """Record a call of a layer: states stand way by way, and of each its hidden and its cell state."""
     apart, per = call["apart"], call["per"]
-    outputs_, states = list(map(_decoded, call["outputs"])), list(map(_decoded, call["states"]))
+    outputs_, states = list(map(decoded, call["outputs"])), list(map(decoded, call["states"]))
     y = np.concatenate(outputs_[:apart], axis=-1)
     finals = outputs_[apart:]
-    mask = None if call["mask"] is None else _decoded(call["mask"]).astype(bool).T
+    mask = None if call["mask"] is None else decoded(call["mask"]).astype(bool).T
     by_kind = [[group[word::per] for word in range(per)] + [[]] * (2 - per) if group else (None, None) for group in (states, finals)]
-    x = _decoded(call["x"]).swapaxes(0, 1)
+    x = decoded(call["x"]).swapaxes(0, 1)
     seen.record(call["layer"], x, y.swapaxes(0, 1) if y.ndim == 3 else y, mask=mask, states=by_kind[0], finals=by_kind[1])

@@ -226,6 +226,19 @@ class DescribedModel:
         self.nodes.append(node)
         return node
 
+    def copy(self) -> DescribedModel:
+        """Return a model to rewrite: of the same tensors, with nodes of its own, also in the models in it."""
+        return self._copied({})
+
+    def _copied(self, copies: dict[int, DescribedModel]) -> DescribedModel:
+        if id(self) not in copies:
+            nodes = [
+                replace(node, settings={**node.settings, "scope": node["scope"]._copied(copies)}) if node.kind == "model" else node
+                for node in self.nodes
+            ]
+            copies[id(self)] = DescribedModel(self.name, self.path, self.inputs, nodes, self.outputs)
+        return copies[id(self)]
+
     def inside(self, layer: str) -> str:
         """Return the path of a layer of this model in the outermost one."""
         return f"{self.path}/{layer}".lstrip("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.formats.keras.scaffold.functions import bias, words
+from rnnconvert.formats.keras.scaffold.functions import words
 from rnnconvert.scaffolding.description import Node
 
 
@@ -42,7 +42,7 @@ def multi_head(m: Any, node: Node) -> str:
         str(node["size"]),
         f"value_dim={node['value_size']}" if node["value_size"] != node["size"] else "",
         f"dropout={node['dropout']:g}" if node["dropout"] else "",
-        bias(node),
+        "" if node["bias"] else "use_bias=False",
         f"output_shape={node['output']}" if node["output"] != query.shape[2] else "",
     )
     layer = m.named(node.layer, f"layers.MultiHeadAttention({settings})")

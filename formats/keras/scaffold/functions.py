@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from rnnconvert.formats.keras.scaffold.configured import layer
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import number
 
-Constructor = Callable[[Any, Node], str]
-"""Returns the constructor of a layer, called on one tensor."""
 _OPS = {
     **{word: f"ops.{name}({{x}})" for word, name in (
         ("abs", "absolute"), ("sqrt", "sqrt"), ("log", "log"), ("square", "square"), ("neg", "negative"))},
@@ -24,17 +22,14 @@ def words(*parts: str) -> str:
     return ", ".join(word for word in parts if word)
 
 
-def bias(node: Node) -> str:
-    return "" if node["bias"] else "use_bias=False"
-
-
-def function(m: Any, node: Node) -> str:
-    """Return the function behind a layer as an argument of its constructor, where Keras takes it so."""
+def ended(m: Any, node: Node) -> dict[str, Any]:
+    """Return the settings of what is behind a layer's product: a bias, and the function that comes next, where Keras takes it by name."""
     following = m.joins(node, "activation")
-    if following is None or not _by_name(following) or m.shared(node.layer):
-        return ""
-    m.join(node, following)
-    return f'activation="{following["name"]}"'
+    name = None
+    if following is not None and _by_name(following) and not m.shared(node.layer):
+        m.join(node, following)
+        name = following["name"]
+    return {"activation": name, "use_bias": None if node["bias"] else False}
 
 
 def _by_name(node: Node) -> bool:
@@ -48,17 +43,15 @@ def activation(m: Any, node: Node) -> str:
     if name in _OPS:
         return _OPS[name].format(x=m(node.x), alpha="" if node["alpha"] is None else number(node["alpha"]))
     if name == "leaky_relu":
-        layer = f"layers.LeakyReLU({number(node['alpha'])})"
+        called = layer("LeakyReLU", 1, negative_slope=node["alpha"])
     elif name == "bounded_relu":
-        high = "" if node["highest"] is None else f"max_value={number(node['highest'])}"
-        slope, threshold = (f"{key}={number(node[word])}" for key, word in (("negative_slope", "alpha"), ("threshold", "threshold")))
-        layer = f"layers.ReLU({words(high, slope, threshold)})"
+        called = layer("ReLU", max_value=node["highest"], negative_slope=node["alpha"], threshold=node["threshold"])
     elif name == "elu" and node["alpha"] != 1:
-        layer = f"layers.ELU({number(node['alpha'])})"
+        called = layer("ELU", 1, alpha=node["alpha"])
     elif not _by_name(node):
         if name == "log_softmax":
             return f"ops.log_softmax({m(node.x)}, axis={node['axis']})"
-        layer = f"layers.Softmax(axis={node['axis']})"
+        called = layer("Softmax", axis=node["axis"])
     else:
-        layer = f'layers.Activation("{name}")'
-    return str(m.called(layer, node.x))
+        called = layer("Activation", 1, activation=name)
+    return str(m.called(called, node.x))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
-from rnnconvert.formats.keras.scaffold.functions import Constructor, activation, bias, function, words
+from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, layer
+from rnnconvert.formats.keras.scaffold.functions import activation, ended
 from rnnconvert.formats.keras.scaffold.norms import NORMS, unscaled_rms_norm
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
@@ -16,14 +17,14 @@ from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _dense(m: Any, node: Node) -> str:
+def _dense(m: Any, node: Node) -> KerasLayer:
     if len(node.x.shape) < 2:
         raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")
-    return f"layers.Dense({words(str(node['units']), function(m, node), bias(node))})"
+    return layer("Dense", 1, units=node["units"], **ended(m, node))
 
 
-def _embedding(m: Any, node: Node) -> str:
-    return f"layers.Embedding({node['input_size']}, {node['output_size']})"
+def _embedding(m: Any, node: Node) -> KerasLayer:
+    return layer("Embedding", 2, input_dim=node["input_size"], output_dim=node["output_size"])
 
 
 def _reduce(m: Any, node: Node) -> str:
@@ -31,25 +32,25 @@ def _reduce(m: Any, node: Node) -> str:
     mask = node.named.get("mask")
     if operation in ("max", "mean") and node["axes"] == tuple(range(1, rank - 1)) and rank in (3, 4, 5):
         kind = "Max" if operation == "max" else "Average"
-        layer = f"layers.Global{kind}Pooling{rank - 2}D({'keepdims=True' if node['keep'] else ''})"
-        return str(m.called(layer, node.x, f"mask={m(mask[0])}" if mask else ""))
+        pooled = layer(f"Global{kind}Pooling{rank - 2}D", keepdims=True if node["keep"] else None)
+        return str(m.called(pooled, node.x, f"mask={m(mask[0])}" if mask else ""))
     axes = node["axes"][0] if len(node["axes"]) == 1 else node["axes"]
     return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node['keep'] else ''})"
 
 
-def _prelu(m: Any, node: Node) -> str:
+def _prelu(m: Any, node: Node) -> KerasLayer:
     shared = [n + 1 for n, size in enumerate(node["slopes"]) if size == 1]
-    return f"layers.PReLU({f'shared_axes={shared}' if shared else ''})"
+    return layer("PReLU", shared_axes=shared or None)
 
 
-def _rescale(m: Any, node: Node) -> str:
-    return f"layers.Rescaling({words(repr(node['scale']), repr(node['shift']) if node['shift'] else '')})"
+def _rescale(m: Any, node: Node) -> KerasLayer:
+    return layer("Rescaling", 2, scale=node["scale"], offset=node["shift"] or None)
 
 
 def _transpose(m: Any, node: Node) -> str:
     order = node["order"]
     if order[0] == 0:
-        return str(m.called(f"layers.Permute({order[1:]})".replace(",)", ")"), node.x))
+        return str(m.called(layer("Permute", 1, dims=tuple(order[1:])), node.x))
     return f"ops.transpose({m(node.x)}, {order})"
 
 
@@ -60,12 +61,11 @@ def _joined(m: Any, node: Node) -> str:
         return f"ops.stack({values}, axis={axis})"
     if node.x.dtype == "bool":
         return f"ops.concatenate({values}, axis={axis})"
-    return f"layers.Concatenate({'' if axis == -1 else f'axis={axis}'})({values})"
+    return str(m.merged(layer("Concatenate", axis=None if axis == -1 else axis), node.inputs))
 
 
 def _dot(m: Any, node: Node) -> str:
-    arguments = words(f"axes={node['axes']}", "normalize=True" if node["normalize"] else "")
-    return f"layers.Dot({arguments})([{', '.join(m(value) for value in node.inputs)}])"
+    return str(m.merged(layer("Dot", axes=node["axes"], normalize=True if node["normalize"] else None), node.inputs))
 
 
 _MASKS = {
@@ -124,7 +124,7 @@ def _each_step(m: Any, node: Node) -> str:
         m.join(node, after)
         if rule is None:
             return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
-        return str(m.called(f"layers.TimeDistributed({rule(m, inside)})", node.x, layer=inside.layer))
+        return str(m.called(layer("TimeDistributed", 1, layer=rule(m, inside)), node.x, layer=inside.layer))
     return f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"
 
 
@@ -141,10 +141,10 @@ LAYERS: dict[str, Constructor] = {
     "embedding": _embedding,
     "prelu": _prelu,
     "rescale": _rescale,
-    "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
-    "flatten": lambda m, node: "layers.Flatten()",
-    "reshape": lambda m, node: f"layers.Reshape({node['sizes']})",
-    "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
+    "dropout": lambda m, node: layer(node["name"], 1, rate=node["rate"]),
+    "flatten": lambda m, node: layer("Flatten"),
+    "reshape": lambda m, node: layer("Reshape", 1, target_shape=tuple(node["sizes"])),
+    "repeat": lambda m, node: layer("RepeatVector", 1, n=node["count"]),
 }
 """The kinds that are a layer called on one tensor."""
 

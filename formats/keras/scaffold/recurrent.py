@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
+from rnnconvert.formats.keras.scaffold.configured import KerasLayer, alike, layer
 from rnnconvert.formats.keras.scaffold.space import window
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.spelling import sizes
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 
 
-def _function(m: Any, node: Node, key: str, function: Activation, default: Activation) -> str:
+def _function(m: Any, node: Node, function: Activation, default: Activation) -> str | KerasLayer | None:
     if function == default:
-        return ""
+        return None
     plain = function.alpha is None or (function.name == "elu" and function.alpha == 1)
     sixth = function.name == "hard_sigmoid" and function.alpha == 1 / 6
     if function.name == "leaky_relu":
-        return f"{key}=layers.LeakyReLU({function.alpha:.9g})"
+        return layer("LeakyReLU", 1, negative_slope=float(f"{function.alpha:.9g}"))
     if not plain and not sixth:
         raise m.refused(node, f"the function {function}", "Keras 3 has no such function")
-    return f'{key}="{function.name}"'
+    return function.name
 
 
 def conv_lstm(m: Any, node: Node) -> str:
     """Write the line of an LSTM whose products are convolutions."""
     cell, finals = node["cell"], node.outputs[1:]
     wants = any(m.used_by(node.layer, place) for place in range(1, len(node.outputs)))
-    words = [
-        str(node["filters"]), sizes(node["kernel"]), *window(node), _function(m, node, "activation", cell.activation, TANH),
-        _function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID), "" if node["bias"] else "use_bias=False",
-        *(f"{word}=True" for word, wish in (
-            ("return_sequences", node["sequences"]), ("return_state", wants), ("go_backwards", node["backwards"]),
-            ("stateful", node["stateful"])) if wish),
-    ]  # fmt: skip
+    convolving = layer(
+        f"ConvLSTM{node['rank']}D", 2, filters=node["filters"], kernel_size=alike(node["kernel"]), **window(node),
+        activation=_function(m, node, cell.activation, TANH), recurrent_activation=_function(m, node, cell.gate_activation, SIGMOID),
+        use_bias=None if node["bias"] else False, return_sequences=node["sequences"] or None, return_state=wants or None,
+        go_backwards=node["backwards"] or None, stateful=node["stateful"] or None,
+    )  # fmt: skip
     states = [m(value) for value in node.named.get("states", ())]
     more = f"initial_state=[{', '.join(states)}]" if states else ""
-    layer = f"layers.ConvLSTM{node['rank']}D({', '.join(word for word in words if word)})"
-    text = str(m.called(layer, node.x, more, layer=node.layer))
+    text = str(m.called(convolving, node.x, more, layer=node.layer))
     if not wants:
         return text
     m.release(node)
@@ -47,19 +46,19 @@ def conv_lstm(m: Any, node: Node) -> str:
     return ""
 
 
-def _constructed(m: Any, node: Node, way: int, more: list[str]) -> str:
-    """Return the constructor of one direction."""
+def _constructed(m: Any, node: Node, way: int, more: dict[str, Any]) -> KerasLayer:
+    """Return one direction."""
     cell, units, bias = node["cells"][way], node["units"], node["biases"]
     units, bias = units[way] if isinstance(units, tuple) else units, bias[way] if isinstance(bias, tuple) else bias
     if cell.clips:
         raise m.refused(node, f"a cell with {', '.join(map(str, cell.clips))}", "the layers of Keras have no such bounds")
-    words = [str(units), _function(m, node, "activation", cell.activation, TANH)]
-    if cell.kind != "rnn":
-        words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))
     if cell.kind == "lstm" and cell.output_activation != cell.activation:
         raise m.refused(node, "an LSTM with another function for its output", "Keras has one for both")
-    words += ["" if bias else "use_bias=False", "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "", *more]
-    return f"layers.{_CLASSES[cell.kind]}({', '.join(word for word in words if word)})"
+    return layer(
+        _CLASSES[cell.kind], 1, units=units, activation=_function(m, node, cell.activation, TANH),
+        recurrent_activation=None if cell.kind == "rnn" else _function(m, node, cell.gate_activation, SIGMOID),
+        use_bias=None if bias else False, reset_after=False if cell.kind == "gru" and not cell.reset_after else None, **more,
+    )  # fmt: skip
 
 
 def recurrent(m: Any, node: Node) -> str:
@@ -71,22 +70,23 @@ def recurrent(m: Any, node: Node) -> str:
     zero = node["zero"] and bool(mask)
     if both and mask and node["sequences"] and not zero:
         raise m.refused(node, "two directions that keep their outputs at masked steps", "Keras's Bidirectional gives zeros there")
-    more = [
-        "return_sequences=True" if node["sequences"] else "",
-        "return_state=True" if wants else "",
-        "stateful=True" if node["stateful"] else "",
-        "zero_output_for_mask=True" if zero and not both else "",
-    ]
-    layer = _constructed(m, node, 0, [*more, "go_backwards=True" if node["backwards"] else ""])
+    more = {
+        "return_sequences": node["sequences"] or None,
+        "return_state": wants or None,
+        "stateful": node["stateful"] or None,
+        "zero_output_for_mask": (zero and not both) or None,
+    }
+    called = _constructed(m, node, 0, {**more, "go_backwards": node["backwards"] or None})
     if both:
         unlike = cells[1] != cells[0] or isinstance(node["units"], tuple) or isinstance(node["biases"], tuple)
-        back = _constructed(m, node, 1, [*more, "go_backwards=True"]) if unlike else ""
-        merge = "" if node["merge"] == "concat" else f"merge_mode={node['merge']!r}".replace("'", '"')
-        layer = f"layers.Bidirectional({', '.join(word for word in (layer, f'backward_layer={back}' if back else '', merge) if word)})"
+        back = _constructed(m, node, 1, {**more, "go_backwards": True}) if unlike else None
+        called = layer("Bidirectional", 1, layer=called, backward_layer=back)
+        merge = {} if node["merge"] == "concat" else {"merge_mode": node["merge"]}  # None is a setting here, not the default
+        called = replace(called, settings={**called.settings, **merge})
     states = [m(value) for value in node.named.get("states", ())]
     arguments = [f"mask={m(mask[0])}" if mask else "", f"initial_state=[{', '.join(states)}]" if len(states) > 1 else ""]
     arguments += [f"initial_state={states[0]}"] if len(states) == 1 else []
-    text = str(m.called(layer, node.x, *arguments, layer=node.layer))
+    text = str(m.called(called, node.x, *arguments, layer=node.layer))
     if len(outs) == 1 and not wants:
         return text
     m.release(node)

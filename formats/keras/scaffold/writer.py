@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
@@ -46,19 +47,22 @@ class KerasModule(Module):
         self._shared: dict[str, str] = {}
         self._line: list[str] = []  # the layers, as long as each reads what the one before it gives
 
-    def called(self, constructor: str, x: Value, *arguments: str, layer: str = "") -> str:
+    def called(self, constructor: KerasLayer | str, x: Value, *arguments: str, layer: str = "") -> str:
         """Return the call of a layer on a tensor.
 
-        constructor  its constructor
+        constructor  the layer, or its constructor in code
         arguments  what the call names besides
         layer  the layer that it is, "" for one without weights
         """
-        if layer:
-            constructor = self.named(layer, constructor)
+        made_by = self.named(layer, str(constructor)) if layer else str(constructor)
         words = ", ".join(word for word in (self(x), *arguments) if word)
-        if not any(arguments) and constructor.endswith(")"):
-            self._line.append(constructor)
-        return f"{constructor}({words})"
+        if not any(arguments) and made_by.endswith(")"):
+            self._line.append(made_by)
+        return f"{made_by}({words})"
+
+    def merged(self, constructor: KerasLayer, values: Sequence[Value]) -> str:
+        """Return the call of a layer on several tensors."""
+        return f"{constructor}([{', '.join(self(value) for value in values)}])"
 
     def named(self, layer: str, constructor: str) -> str:
         """Return a layer with its name; one that is called several times stands in front of the lines, as a variable."""

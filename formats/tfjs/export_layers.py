@@ -1,0 +1,291 @@
+"""Each kind of a description as layers of TensorFlow.js: those of Keras code, and what code spells as operations and files as layers.
+
+Source: tfjs-layers 4.22 src/layers/{recurrent,wrappers,merge,core}.ts and src/engine/executor.ts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.keras.scaffold.configured import KerasLayer, layer
+from rnnconvert.formats.keras.scaffold.layers import RULES as KERAS
+from rnnconvert.formats.tfjs.config import described
+from rnnconvert.formats.tfjs.export_config import configured
+from rnnconvert.formats.tfjs.export_model import LayersWriter, Rule, TensorPlace
+from rnnconvert.language.packing import pack
+from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.stream import FLOAT32, fitted
+
+_MERGES = {"add": "Add", "multiply": "Multiply", "average": "Average", "maximum": "Maximum", "minimum": "Minimum"}
+_STEP_BY_STEP = ("activation", "dense", "dropout", "rescale")
+"""The kinds that compute each step from that step alone."""
+_ZEROS = "TensorFlow.js repeats the last output there"
+
+
+def _merge(m: LayersWriter, node: Node, operation: str, values: tuple[Value, ...]) -> None:
+    """Add a merge of tensors of as many axes."""
+    if any(value.dtype != "float32" for value in values):
+        return
+    if len({len(value.shape) for value in values}) > 1:
+        raise m.refused(node, f"{operation} of tensors of different numbers of axes", "its merging layers take those of as many")
+    if operation == "subtract" and len(values) == 2:
+        values, operation = (values[0], _rescaled(m, values[1], -1.0, 0.0)), "add"
+    if operation in _MERGES:
+        m.merged(layer(_MERGES[operation]), values)
+
+
+def _rescaled(m: LayersWriter, value: Value, scale: float, shift: float) -> Value:
+    """Return a tensor times a number, and a number added."""
+    return _put(m, layer("Rescaling", scale=scale, offset=shift), value)
+
+
+def _arithmetic(m: LayersWriter, node: Node) -> None:
+    _merge(m, node, node["operation"], node.inputs)
+
+
+def _elementwise(m: LayersWriter, node: Node) -> None:
+    """Add an operation of two tensors, or of one and a number; there is no layer for any other."""
+    operation, operands = node["operation"], node["operands"]
+    numbers = [value for kind, value in operands if kind == "number"]
+    tensors = tuple(node.inputs[value] for kind, value in operands if kind == "input")
+    if node.x.dtype != "float32":
+        return
+    if len(operands) == len(tensors) == 2:
+        _merge(m, node, operation, tensors)
+        return
+    x, number = node.x, float(numbers[0]) if len(numbers) == 1 and len(tensors) == 1 else 0.0
+    first = bool(operands) and operands[0][0] == "number"
+    scales: Mapping[str, tuple[float, float]] = {
+        "add": (1.0, number), "multiply": (number, 0.0), "subtract": (-1.0, number) if first else (1.0, -number),
+    }  # fmt: skip
+    if operation == "neg":
+        m.put(node.y, m.place(_rescaled(m, x, -1.0, 0.0)))
+    elif len(numbers) == 1 and operation in scales:
+        m.put(node.y, m.place(_rescaled(m, x, *scales[operation])))
+
+
+def _mask(m: LayersWriter, node: Node) -> None:
+    """Do nothing: TensorFlow.js makes masks beside a tensor, and a layer that reads one asks where it comes from."""
+
+
+def _masking(m: LayersWriter, node: Node) -> None:
+    """Add a Masking, where that is what makes steps zero."""
+    mask = node.named["mask"][0]
+    if not _makes(m, mask, node.x):
+        raise m.refused(node, "steps that are keras_layer zero by a mask of another tensor", "its Masking takes that of what it reads")
+    m.put(node.y, m.place(_masked(m, mask, node.x)))
+
+
+def _makes(m: LayersWriter, mask: Value, x: Value) -> bool:
+    """Return whether a mask is where any value of a tensor's steps differs from a number."""
+    source = next((node for node in m.scope.nodes if node.y is mask), None)
+    return source is not None and source.settings.get("operation") == "any differs" and source.x is x
+
+
+def _masked(m: LayersWriter, mask: Value, x: Value) -> Value:
+    """Return a tensor behind the Masking that makes a mask of it."""
+    number = next(node["value"] for node in m.scope.nodes if node.y is mask)
+    written, call = m.add("masking", "Masking", {"mask_value": float(number)}, [m.place(x)])
+    masked = Value(x.name, x.shape)
+    m.put(masked, TensorPlace(written.name, call, 0, m.resolved(mask)))
+    return masked
+
+
+def _dropout(m: LayersWriter, node: Node) -> None:
+    """Add a dropout that TensorFlow.js has; nothing is left of others when a model runs."""
+    if node["name"] in ("Dropout", "SpatialDropout1D"):
+        KERAS["dropout"](m, node)
+    else:
+        m.put(node.y, m.place(node.x))
+
+
+def _activation(m: LayersWriter, node: Node) -> None:
+    """Add a function; Keras 3's hard_sigmoid is relu6(x + 3) / 6, and TensorFlow.js's own of that name is another."""
+    if node["name"] == "mish":  # which Keras code has as operations
+        m.put(node.y, m.place(_put(m, layer("Activation", activation="mish"), node.x)))
+        return
+    if node["name"] != "hard_sigmoid":
+        KERAS["activation"](m, node)
+        return
+    bounded = _put(m, layer("ReLU", max_value=6.0), _rescaled(m, node.x, 1.0, 3.0))
+    m.put(node.y, m.place(_rescaled(m, bounded, 1 / 6, 0.0)))
+
+
+def _attention(m: LayersWriter, node: Node) -> None:
+    """Add the attention of products alone: two Dot layers, with a softmax between them."""
+    if node["mode"] != "dot" or node.layer or node["scale"] or node["causal"] or node.named:
+        reason = "it has no layer for it; one of products alone is written as Dot layers"
+        raise m.refused(node, "an attention with a scale, a mask or sums", reason)
+    query, value, key = node.inputs
+    scores = _put(m, layer("Dot", axes=(2, 2)), query, key)
+    shares = _put(m, layer("Activation", activation="softmax"), scores)
+    m.put(node.y, m.place(_put(m, layer("Dot", axes=(2, 1)), shares, value)))
+    if len(node.outputs) > 1:
+        m.put(node.outputs[1], m.place(shares))
+
+
+def _put(m: LayersWriter, keras_layer: KerasLayer, *values: Value) -> Value:
+    """Return what a layer of no name gives for tensors, without their masks."""
+    read = [m.place(m.unmasked(value)) for value in values]
+    written, call = m.add(keras_layer.class_name.lower(), keras_layer.class_name, configured(m, m.scope.nodes[m.number], keras_layer), read)
+    value = Value(values[0].name, values[0].shape)
+    m.put(value, TensorPlace(written.name, call))
+    return value
+
+
+def _model(m: LayersWriter, node: Node) -> None:
+    """Add the layers of a model in the model: they stand among those of the model around it."""
+    scope = node["scope"]
+    if id(scope) in m.ran and any(value.dtype == "bool" for value in scope.outputs):
+        raise m.refused(node, "a model that gives masks, called twice", "its masks would be taken for one")
+    m.ran.add(id(scope))
+    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
+        m.same(inside, outside)
+    m.run(scope, RULES)
+    for inside, outside in zip(scope.outputs, node.outputs, strict=True):
+        if inside.dtype == "bool":
+            m.same(outside, inside)
+        else:
+            m.put(outside, m.place(inside))
+
+
+# Recurrent layers
+
+
+def _stack(m: LayersWriter, node: Node) -> Recurrent:
+    """Return a recurrent layer with the way that its directions read, without initial states, which are tensors of the description."""
+    directions = m.weights.stack(m.scope.inside(node.settings.get("of", node.layer))).layers[0].directions
+    if "of" in node.settings:
+        directions = (directions[WAYS.index(node.layer.rpartition("/")[2])],)
+    both = len(directions) == 2
+    bare = tuple(_bare(direction, bool(way) if both else node["backwards"]) for way, direction in enumerate(directions))
+    order: Any = "processing" if node["backwards"] and not both else "time"
+    return Recurrent(node.layer, (Layer(bare, "concat"),), output_order=order)
+
+
+def _bare(direction: Direction, reverse: bool) -> Direction:
+    states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
+    return direction.with_arrays(states).replace(reverse=reverse)
+
+
+def _recurrent(m: LayersWriter, node: Node) -> None:
+    path = m.scope.inside(node.layer)
+    try:
+        layout, stack = fitted(_stack(m, node), "tfjs")
+    except RefusedError as error:
+        raise m.refused(node, error.feature, error.reason, error.remedy) from None
+    calls = m.calls[path]
+    count = 2 if len(node["cells"]) > 1 and node["merge"] is None else 1
+    wants = any(_reads(scope, value) for scope, call in calls for value in call.outputs[count:])
+    last = _last(m, node) if len(calls) == 1 and not wants else None
+    sequences = node["sequences"] and last is None
+    if node["stateful"] and not isinstance(node.x.shape[0], int):
+        raise m.refused(node, "stateful = True for any batch", "its stateful layers have a batch of a certain size")
+    read, mask = _read(m, node)
+    settings = {"return_sequences": sequences, "return_state": wants, "stateful": bool(node["stateful"])}
+    written = described(stack, node.layer, settings, node["merge"])
+    try:
+        added, call = m.add(node.layer, written["class_name"], {k: v for k, v in written["config"].items() if k != "name"}, read, path)
+    except KeyError:
+        raise m.called_twice(node) from None
+    if "layer" in added.config:
+        added.config["layer"]["config"]["name"] = added.name
+    if not added.weights:
+        for local, array in pack(layout, stack, FLOAT32).items():
+            way, _, end = local.rpartition("/")
+            added.weights[f"{way}_{added.name}/{end}" if way else end] = array
+    handed = mask if sequences else None
+    for number, value in enumerate(node.outputs if wants else node.outputs[:count]):
+        m.put(value, TensorPlace(added.name, call, number, handed))  # of several outputs each has the mask of the first
+    if wants and not sequences and (count == 2 or len(node["cells"]) == 1):  # one tensor: disposed of as an output, it is gone as a state
+        for place in range(count):
+            m.put(node.outputs[count + place * _states(node)], m.place(node.outputs[place]))
+    if last is not None:
+        m.join(node, last)
+        m.put(last.y, m.place(node.y))
+
+
+def _states(node: Node) -> int:
+    """Return how many states a direction of a layer has."""
+    return 2 if node["cells"][0].kind == "lstm" else 1
+
+
+def _reads(scope: Any, value: Value) -> bool:
+    return any(value in node.reads() for node in scope.nodes) or value in scope.outputs
+
+
+def _last(m: LayersWriter, node: Node) -> Node | None:
+    """Return the node that takes the last step of what a layer gives, where nothing else of it is read."""
+    reader = m.scope.only_reader(node.y)
+    plain = len(node["cells"]) == 1 and node["sequences"] and not node["backwards"] and not node.named.get("mask")
+    if plain and reader is not None and reader.kind == "select" and (reader["axis"], reader["index"]) == (1, -1):
+        return reader
+    return None
+
+
+def _read(m: LayersWriter, node: Node) -> tuple[list[TensorPlace], Value | None]:
+    """Return what a layer reads, and the mask that it takes. Raises RefusedError where it would take another one."""
+    x, states = node.x, node.named.get("states", ())
+    masks = node.named.get("mask", ())
+    mask = m.resolved(masks[0]) if masks else None
+    if mask is None:
+        x = m.unmasked(x)
+        m.checks.append((node, "a recurrent layer without a mask"))
+    elif m.place(x).mask is not mask:
+        if not _makes(m, masks[0], x):
+            raise m.refused(
+                node, "a mask of another tensor", "it hands the mask of a Masking or an Embedding from layer to layer, and not here"
+            )
+        x = _masked(m, masks[0], x)
+    if states:
+        m.checks.append((node, "initial states"))
+    if mask is not None and node["sequences"] and node["zero"] and not _unseen(m, node.y, masks[0]):
+        raise m.refused(node, "zeros at the steps that a mask leaves out", _ZEROS)
+    return [m.place(value) for value in (x, *(m.unmasked(state) for state in states))], mask
+
+
+def _unseen(m: LayersWriter, value: Value, mask: Value) -> bool:
+    """Return whether nothing reads the steps of a tensor that a mask leaves out."""
+    if value in m.scope.outputs:
+        return False
+    return all(
+        (node.kind == "recurrent" and node.inputs == (value,) and node.named.get("mask", ()) == (mask,))
+        or (node.kind in _STEP_BY_STEP and len(value.shape) == 3 and _by_step(node) and _unseen(m, node.y, mask))
+        for node in m.scope.nodes
+        if value in node.reads()
+    )
+
+
+def _by_step(node: Node) -> bool:
+    return node.kind != "activation" or "softmax" not in node["name"] or node["axis"] in (-1, len(node.x.shape) - 1)
+
+
+def refusals(m: LayersWriter) -> Iterator[RefusedError]:
+    """Yield what a model with masks may not have: what TensorFlow.js hands to a layer it hands to every layer that runs after it, too.
+
+    Its executor keeps the mask and the initial states of one call for those that follow, unless these have a mask of their own.
+    """
+    for node, feature in m.checks if m.masked else ():
+        reason = "TensorFlow.js hands the mask or the states of the layer that ran before on to it"
+        yield m.refused(node, f"{feature} in a model with masks", reason)
+
+
+RULES: dict[str, Rule] = {
+    **KERAS,
+    "activation": _activation,
+    "attention": _attention,
+    "arithmetic": _arithmetic,
+    "dropout": _dropout,
+    "elementwise": _elementwise,
+    "mask": _mask,
+    "model": _model,
+    "recurrent": _recurrent,
+    "zero masked": _masking,
+}
+"""The kinds that are known."""
+for _kind in ("multi_head", "conv_lstm", "parameter", "layer's weight", "where"):
+    del RULES[_kind]
