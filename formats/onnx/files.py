@@ -60,8 +60,7 @@ layouts = written_layouts(NAME)
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent node whose weights are constant, wherever in the model it is."""
-    file = onnx_file.read(path)
-    return read_model(file, path, options)
+    return read_model(Opened(path).cached(onnx_file.read), path, options)
 
 
 def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
