@@ -192,3 +192,96 @@ def test_operators_of_tflite_move_elements_as_litert_does(tmp_path: Path) -> Non
         case.check(tmp_path / f"{word}_{number}.tflite")
 
     drawn.each([(word, number) for number in range(60 if drawn.LONG else 4) for word in TFLITE], check)
+
+
+def tensorflow_operator(draw: random.Random, tf: Any, word: str, feed: Any) -> Any:
+    """What an operator of TensorFlow that moves elements gives, one tensor or several, with drawn settings.
+
+    feed  makes an input of numbers
+    """
+    shape = [draw.randint(2, 4) for _ in range(draw.randint(1, 3))]
+    rank, axis = len(shape), draw.randrange(-len(shape), len(shape))
+    x, length = feed(np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 1), shape[axis]
+    stored = draw.random() < 0.5
+
+    def integers(numbers: Any) -> Any:
+        """Whole numbers: stored, or an input."""
+        return tf.constant(numbers, tf.int32) if stored else feed(np.array(numbers, np.int32))
+
+    if word == "StridedSlice":
+        begin, end, steps, masks = bounds_of(draw, shape)
+        names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+        return tf.strided_slice(x, integers(begin), integers(end), tf.constant(steps, tf.int32), **dict(zip(names, masks, strict=True)))
+    if word == "Slice":
+        low = [draw.randrange(size) for size in shape]
+        count = [draw.choice((-1, draw.randint(1, size - at))) for size, at in zip(shape, low, strict=True)]
+        return tf.slice(x, integers(low), integers(count))
+    if word == "Split":
+        return tf.split(x, draw.choice([parts for parts in range(1, length + 1) if length % parts == 0]), axis)
+    if word == "SplitV":
+        low = draw.randint(0, length)
+        return tf.split(x, draw.choice(([low, length - low], [-1, length - low], [low, -1])), axis)
+    if word == "ReverseSequence":
+        time, batch = draw.sample(range(rank), 2) if rank > 1 else (0, 0)
+        if time == batch:
+            return tf.shape(x, out_type=draw.choice((tf.int32, tf.int64)))
+        counts = integers([draw.randint(0, shape[time]) for _ in range(shape[batch])])
+        return tf.reverse_sequence(x, counts, seq_axis=time, batch_axis=batch)
+    if word == "Gather":
+        places = [draw.randrange(length) for _ in range(draw.randint(1, 4))]
+        return tf.gather(x, integers(draw.choice((places, places[0], [places]))), axis=axis)
+    if word == "Squeeze":
+        place = draw.randint(0, rank)
+        wide = feed(np.zeros([*shape[:place], 1, *shape[place:]], np.float32) + draw.random())
+        return tf.squeeze(wide, draw.choice((None, [place], [place - rank - 1])))
+    return {
+        "Reshape": lambda: tf.reshape(x, integers(draw.choice(([-1], [*shape, 1], [1, -1, shape[-1]])))),
+        "Transpose": lambda: tf.transpose(x, draw.sample(range(rank), rank)),
+        "ExpandDims": lambda: tf.expand_dims(x, draw.randrange(-rank - 1, rank + 1)),
+        "ConcatV2": lambda: tf.concat([x, x], axis),
+        "Pack": lambda: tf.stack([x, x], draw.randrange(-rank - 1, rank + 1)),
+        "Unpack": lambda: tf.unstack(x, axis=axis),
+        "ReverseV2": lambda: tf.reverse(x, draw.sample(range(rank), draw.randint(1, rank))),
+        "Tile": lambda: tf.tile(x, integers([draw.randint(1, 2) for _ in shape])),
+        "BroadcastTo": lambda: tf.broadcast_to(x, integers([draw.randint(1, 2), *shape])),
+        "Fill": lambda: tf.fill(integers(shape), feed(np.array(3, np.float32))),
+        "Prod": lambda: tf.reduce_prod(tf.cast(x, tf.int64), draw.sample(range(rank), draw.randint(1, rank)), keepdims=draw.random() < 0.5),
+        "Cast": lambda: tf.cast(x, draw.choice((tf.float16, tf.int32, tf.float64))),
+        "ZerosLike": lambda: tf.raw_ops.ZerosLike(x=x),
+    }[word]()
+
+
+TENSORFLOW = (
+    "StridedSlice", "StridedSlice", "StridedSlice", "Slice", "Split", "SplitV", "ReverseSequence", "Gather", "Squeeze", "Reshape",
+    "Transpose", "ExpandDims", "ConcatV2", "Pack", "Unpack", "ReverseV2", "Tile", "BroadcastTo", "Fill", "Prod", "Cast", "ZerosLike",
+)  # fmt: skip
+
+
+def test_operations_of_tensorflow_move_elements_as_tensorflow_does(tmp_path: Path) -> None:
+    tf = needed("keras", "tensorflow")
+    from rnnconvert.containers import graph_def
+    from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
+
+    def check(item: tuple[str, int]) -> None:
+        word, number = item
+        fed: dict[Any, Array] = {}
+
+        def feed(array: Array) -> Any:
+            """Add an input."""
+            tensor = tf.compat.v1.placeholder(array.dtype, array.shape, f"input_{len(fed)}")
+            fed[tensor] = array
+            return tensor
+
+        path = tmp_path / f"{word}_{number}.pb"
+        with tf.Graph().as_default() as graph:
+            outputs = tensorflow_operator(random.Random(f"{drawn.SEED} {word} {number}"), tf, word, feed)
+            results = outputs if isinstance(outputs, list) else [outputs]
+            path.write_bytes(graph.as_graph_def().SerializeToString())
+            with tf.compat.v1.Session(graph=graph) as session:
+                expected = session.run(results, fed)
+        program = GraphDefLowering(graph_def.read(path)).program(path)
+        inputs = {tensor.name: array for tensor, array in fed.items()}
+        elements = moved(program, inputs, [tensor.name for tensor in results])
+        assert [array.tolist() for array in elements] == [array.tolist() for array in expected]
+
+    drawn.each([(word, number) for number in range(60 if drawn.LONG else 4) for word in TENSORFLOW], check)

@@ -83,13 +83,17 @@ def refuse_others(path: Path) -> None:
 
 
 def stored_in(path: Path) -> Stored:
-    """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
+    """Return the arrays of a file of any of its kinds, which one reading parses once. Raises UnreadableError."""
+    return Opened(path).examined(_stored_of)
+
+
+def _stored_of(file: Opened) -> Stored:
     from rnnconvert.containers import hdf5  # its library is imported where such a file is met
     from rnnconvert.formats.keras import groups, keras_zip, object_checkpoint, pickled, variables  # few files are each
 
+    path = file.path
     if object_checkpoint.recognise(path):
         return object_checkpoint.read(path)
-    file = Opened(path)
     if pickled.recognise(file):
         return pickled.read(path)
     if file.kinds & variables.KINDS and file.archive:

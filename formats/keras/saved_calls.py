@@ -9,26 +9,25 @@ Source: keras/src (3.15), layers/rnn/{rnn,bidirectional}.py and backend/tensorfl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from rnnconvert.containers.graph_def import GraphDefFunction
+from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.model.layered_calls import dims_of, longest
 from rnnconvert.formats.keras.saved_graph import JOINING, LOOPS, SavedGraph
-from rnnconvert.graphs import Graph, calls
+from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
+from rnnconvert.graphs import UNFOLLOWED
 from rnnconvert.graphs.graph import CallSizes
-from rnnconvert.graphs.graph_def import DIALECT, NODE
+from rnnconvert.recognition.flow import RecurrentCall
+from rnnconvert.recognition.lowered import received_in
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
 
 _TRUTHS = ("Any", "All", "NotEqual", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot")
 """Operators that give what masks are: true or false."""
-
-_OUTPUTS = 1 << 12
-"""The most outputs of one operator."""
 _REPEATED = "a loop or a branch of the model runs it"
 
 Calls = Mapping[str, tuple[Call, ...]]
@@ -68,33 +67,25 @@ def _runs(function: GraphDefFunction, scope: str, layer: Recurrent) -> bool:
 
 
 def _calls(function: GraphDefFunction, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
-    graph = Graph(DIALECT)
     most = longest([layers[name].layers[-1].output_size for name in scopes.values()])
-    for argument, shape in function.shapes.items():
-        graph.describe(argument, dims_of([None if size < 0 else size for size in shape], argument, most))
+    shapes = {
+        argument: dims_of([None if size < 0 else size for size in shape], argument, most) for argument, shape in function.shapes.items()
+    }
     owner = {name: scope for name in function.nodes if (scope := _scope_of(name, scopes))}
     read: dict[str, list[str]] = {}
-    for node in function.nodes.values():
-        for source in node.read:
-            read.setdefault(_maker(source), []).append(source)
-    for source in function.outputs:
+    for source in (*(source for node in function.nodes.values() for source in node.read), *function.outputs):
         read.setdefault(_maker(source), []).append(source)
-    for node in function.nodes.values():
-        outputs = sorted(set(read.get(node.name, ())), key=_place)
-        if node.op in ("Const", "ReadVariableOp"):
-            for output in outputs:
-                graph.constant(output, partial(_numbers, node))
-        elif node.name not in owner:
-            placed = _in_place(outputs)
-            kind = node.op if placed else ("outputs of several names", node.op)
-            graph.add(kind, node.read, placed or outputs, {NODE: node}, node.op)
-    for scope, name in scopes.items():
-        _SavedCall(function, scope, owner).call(graph, name, layers[name], read, _is_random(saved, scope))
-    return calls(graph)
-
-
-def _numbers(node: GraphDefNode) -> Array | None:
-    return node.tensor if node.op == "Const" else None
+    nodes = {
+        name: replace(node, op="a variable", inputs=()) if node.op == "ReadVariableOp" else node  # a number that no input decides
+        for name, node in function.nodes.items()
+        if name not in owner or node.op in ("Const", "ReadVariableOp")
+    }
+    lowering = GraphDefLowering(GraphDef(nodes), {argument: shapes.get(argument) for argument in function.inputs})
+    homes = [
+        (name, _SavedCall(function, scope, owner).call(layers[name], read, _is_random(saved, scope), lowering.value))
+        for scope, name in scopes.items()
+    ]
+    return received_in(lambda: lowering.program(saved.path), homes)
 
 
 def _scope_of(name: str, scopes: Mapping[str, str]) -> str:
@@ -111,15 +102,6 @@ def _place(source: str) -> tuple[str, int]:
     return (name, int(number)) if number.isdigit() else (source, 0)
 
 
-def _in_place(outputs: Sequence[str]) -> list[str | None]:
-    """Return the outputs of an operator, None for those that nothing reads; nothing where their places are not known."""
-    places = {_place(output)[1]: output for output in outputs}
-    count = max(places, default=-1) + 1
-    if len(places) < len(outputs) or count > _OUTPUTS:
-        return []
-    return [places.get(place) for place in range(count)]
-
-
 def _is_random(saved: SavedGraph, scope: str) -> bool:
     return any(_RANDOM.match(node.op) for function in saved.parts for node in function.nodes.values() if node.name.startswith(f"{scope}/"))
 
@@ -130,35 +112,39 @@ class _SavedCall:
     def __init__(self, function: GraphDefFunction, scope: str, owner: Mapping[str, str]) -> None:
         self._function, self._scope, self._owner = function, scope, owner
 
-    def call(self, graph: Graph, name: str, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool) -> None:
-        """Note the call."""
+    def call(self, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool, value: Callable[[str], str]) -> RecurrentCall:
+        """Return what the layer reads and gives.
+
+        read    what is read of each operation
+        random  whether one of its operators draws random numbers
+        value   gives the name that a value has in the program
+        """
         nodes = [node for node in self._function.nodes.values() if self._owner.get(node.name) == self._scope]
         outer = dict.fromkeys(source for node in nodes for source in node.read if self._is_from_outside(source))
         sequence = self._sequence(nodes, list(outer))
         last = stack.layers[-1]
-        outputs: dict[object, str] = {}
-        states: dict[object, str] = {}
+        outputs: dict[str, str] = {}
+        states: dict[str, str] = {}
         for node in nodes:
             for source in sorted(set(read.get(node.name, ())), key=_place):
                 if not self._is_read_outside(source):
                     continue
                 if self._is_whole(node, last.merge if len(last.directions) > 1 else ""):
-                    outputs[source] = "btu"
+                    outputs[value(source)] = "btu"
                 else:
-                    states[source] = "the last output, or a state or a part,"
+                    states[value(source)] = "the last output, or a state or a part,"
         others = [source for source in outer if source != sequence]
         words = " and ".join(repr(source.partition(":")[0]) for source in others)
         masked = bool(others) and all(self._is_truth(source) for source in others)
-        graph.call(
-            name,
-            (sequence or (self._scope, "nothing"), "bti"),
+        return RecurrentCall(
+            (value(sequence) if sequence else f"{self._scope} reads nothing", "bti"),
             outputs,
-            states,
-            sizes=CallSizes(
+            CallSizes(
                 last.directions[0].output_size, directions=len(last.directions) if last.merge == "concat" else 1, width=stack.input_size
             ),
-            received=Call(
-                Unknown("its graph was not followed yet"),
+            states,
+            besides=Call(
+                UNFOLLOWED,
                 "" if masked else words,
                 f"that of {words}" if masked else "",
                 random="its operators draw random numbers" if random else "",

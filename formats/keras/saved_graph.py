@@ -65,10 +65,12 @@ class Functions(NamedTuple):
 class SavedGraph:
     """The functions of a SavedModel, and the operation of each of their nodes, by name.
 
+    path   of the file
     cells  the paths of the variables of its recurrent cells
     """
 
-    def __init__(self, graphs: Iterable[graph_def.GraphDef], cells: Sequence[str]) -> None:
+    def __init__(self, path: Path, graphs: Iterable[graph_def.GraphDef], cells: Sequence[str]) -> None:
+        self.path = path
         self.parts: list[GraphDefFunction] = []
         self._cells = cells
         self._library: dict[str, GraphDefFunction] = {}
@@ -216,4 +218,4 @@ def read(path: Path, cells: Sequence[str]) -> SavedGraph:
 
     cells  the paths of the variables of its recurrent cells
     """
-    return SavedGraph(graph_def.read_saved(path), cells)
+    return SavedGraph(path, graph_def.read_saved(path), cells)

@@ -89,77 +89,116 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file or graph, and for a graph that states another cell than the shapes show;
     UsageError for sizes in the options that a flat vector does not have.
     """
-    zipped = npz_file.is_npz(path)
-    stored = npz_file.read(path) if zipped else mxnet_params.read(path)
-    graph = mxnet_symbol.symbol_of(path)
-    descriptions = mxnet_symbol.read(graph) if graph else {}
-    steps = mxnet_symbol.steps(graph) if graph else {}
-    around = mxnet_symbol.modified(graph) if graph else {}
-    layers: dict[str, Recurrent] = {}
-    homes: dict[str, dict[str, str]] = {}
-    prefixes: dict[str, str] = {}
-    evidence, unread = [], []
-    warnings: list[str] = [LayerNote(name, why) for name, why in stored.metadata_as(MxnetMetadata)["unreadable"].items()]
-    groups = _groups(path, stored.arrays)
-    warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
-    for group in groups:
-        name = _layer_name(group.prefix, layers)
-        arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        stated = next(
-            (
-                descriptions[parameter_name]
-                for parameter_name in (*map(_bare, group.names.values()), f"{group.prefix}parameters")
-                if parameter_name in descriptions
-            ),
-            {},
-        )
-        facts = options.facts(
+    reader = _ParameterReader(path, options)
+    for group in reader.groups:
+        reader.add(group)
+    reader.note_absent()
+    return reader.checkpoint()
+
+
+class _ParameterReader:
+    """A file of parameters on its way to a checkpoint.
+
+    groups  the arrays of each layer
+    graph   the file of the graph, where there is one
+    stated  what the graph states of RNN operators, by the names of their parameters
+    homes   the full names of each layer's arrays by their own
+    """
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path, self.options = path, options
+        self.zipped = npz_file.is_npz(path)
+        stored = npz_file.read(path) if self.zipped else mxnet_params.read(path)
+        self.arrays = stored.arrays
+        self.graph = graph = mxnet_symbol.symbol_of(path)
+        self._graph_name = graph.name if graph else "the graph"
+        self.stated = mxnet_symbol.read(graph) if graph else {}
+        self._steps = mxnet_symbol.steps(graph) if graph else {}
+        self._around = mxnet_symbol.modified(graph) if graph else {}
+        self.groups = _groups(path, stored.arrays)
+        self.layers: dict[str, Recurrent] = {}
+        self.homes: dict[str, dict[str, str]] = {}
+        self.evidence: list[str] = []
+        self.unread: list[LayerNote] = []
+        self.warnings: list[str] = [LayerNote(name, why) for name, why in stored.metadata_as(MxnetMetadata)["unreadable"].items()]
+        self.warnings += _run_together([group.prefix for group in self.groups if group.style.startswith("cell")])
+        self._prefixes: dict[str, str] = {}
+
+    def add(self, group: _LayerArrays) -> None:
+        """Take in a layer, or a note that says why its arrays are none."""
+        name, options, source = _layer_name(group.prefix, self.layers), self.options, self.graph or self.path
+        arrays = {local: self.arrays[full] for local, full in group.names.items()}
+        facts = self._facts(name, group)
+        try:
+            layout, sizes = _fitted(self.path, group, name, arrays, facts, options)
+        except NotALayerError as error:
+            self.unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
+            return
+        check_sizes(source, name, sizes, facts)
+        step = options.facts(name, f"its steps in {self._graph_name}", self._steps.get(_bare(group.prefix), {}))
+        cell = cell_of(source, layout, name, facts, step, options)
+        if group.style == "flat":  # the one array of its layout, whatever its name ends in
+            arrays = dict(zip(("parameters",), arrays.values(), strict=True))
+        around = self._around.get(_bare(group.prefix))
+        wrapped = _WRAPPED if _modified(group) else ""
+        if around is not None:
+            wrapped = f"followed at each step by {around} of the graph, as in a ResidualCell or ZoneoutCell"
+        self.layers[name] = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions).replace(wrapped=wrapped)
+        if wrapped:
+            self.warnings.append(LayerNote(name, f"it is {wrapped}: the computation around it is not in the file, and is left to you"))
+        self._prefixes[name] = group.prefix
+        self.homes[name] = dict(zip(arrays, group.names.values(), strict=True))
+        self.evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
+
+    def _facts(self, name: str, group: _LayerArrays) -> Description:
+        """Return what the graph states of a layer's RNN operator."""
+        parameters = (*map(_bare, group.names.values()), f"{group.prefix}parameters")
+        stated = next((self.stated[parameter] for parameter in parameters if parameter in self.stated), {})
+        return self.options.facts(
             name,
-            f"its RNN operator in {graph.name if graph else 'the graph'}",
+            f"its RNN operator in {self._graph_name}",
             stated,
             neutral={"lstm_state_clip_nan": ("False", "0")},
             harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
         )
-        try:
-            layout, sizes = _fitted(path, group, name, arrays, facts, options)
-        except NotALayerError as error:
-            unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
-            continue
-        check_sizes(graph or path, name, sizes, facts)
-        step = options.facts(name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {}))
-        cell = cell_of(graph or path, layout, name, facts, step, options)
-        if group.style == "flat":  # the one array of its layout, whatever its name ends in
-            arrays = dict(zip(("parameters",), arrays.values(), strict=True))
-        assembled = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
-        layers[name] = assembled.replace(wrapped=_WRAPPED if _modified(group) else "")
-        if _bare(group.prefix) in around:
-            wrapped = f"followed at each step by {around[_bare(group.prefix)]} of the graph, as in a ResidualCell or ZoneoutCell"
-            layers[name] = assembled.replace(wrapped=wrapped)
-        if layers[name].wrapped:
-            warnings.append(
-                LayerNote(name, f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you")
-            )
-        prefixes[name] = group.prefix
-        homes[name] = dict(zip(arrays, group.names.values(), strict=True))
-        evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
-    there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
-    for parameter, operator in descriptions.items():
-        if not any(name in there for name, other in descriptions.items() if other is operator):
-            unread.append(LayerNote(parameter, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
-    if graph is not None:
-        bare = {_bare(full): array for full, array in stored.arrays.items()}
-        owned = {name: (stack, [*map(_bare, homes[name].values()), f"{prefixes[name]}parameters"]) for name, stack in layers.items()}
-        layers = {name: layers[name].replace(calls=received) for name, received in calls(graph, owned, bare).items()}
-    if zipped and not layers:
-        raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
-    if descriptions:
-        evidence.append(f"{graph.name if graph else ''} states what its RNN operators compute")
-    used = {full for names in homes.values() for full in names.values()}
-    others = {name: array for name, array in stored.arrays.items() if name not in used}
-    about = {"homes": homes}
-    return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*unread, *warnings), about, unread=tuple(unread)
-    )
+
+    def note_absent(self) -> None:
+        """Name the parameters of the graph's RNN operators that the file lacks."""
+        there = {*map(_bare, self.arrays), *(f"{group.prefix}parameters" for group in self.groups)}
+        for parameter, operator in self.stated.items():
+            if not any(name in there for name, other in self.stated.items() if other is operator):
+                self.unread.append(LayerNote(parameter, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
+
+    def _called(self) -> dict[str, Recurrent]:
+        """Return the layers with what they receive in the graph."""
+        if self.graph is None:
+            return self.layers
+        bare = {_bare(full): array for full, array in self.arrays.items()}
+        owned = {
+            name: (stack, [*map(_bare, self.homes[name].values()), f"{self._prefixes[name]}parameters"])
+            for name, stack in self.layers.items()
+        }
+        return {name: self.layers[name].replace(calls=received) for name, received in calls(self.graph, owned, bare).items()}
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what was read. Raises UnreadableError for an archive without any layer."""
+        layers = self._called()
+        if self.zipped and not layers:
+            raise UnreadableError(self.path, "no arrays in it are named as those of gluon's recurrent layers")
+        if self.stated:
+            self.evidence.append(f"{self.graph.name if self.graph else ''} states what its RNN operators compute")
+        used = {full for names in self.homes.values() for full in names.values()}
+        return Checkpoint(
+            str(self.path),
+            NAME,
+            layers,
+            {name: array for name, array in self.arrays.items() if name not in used},
+            tuple(self.evidence),
+            self.options.questions,
+            (*self.unread, *self.warnings),
+            {"homes": self.homes},
+            unread=tuple(self.unread),
+        )
 
 
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"

@@ -60,8 +60,7 @@ layouts = written_layouts(NAME)
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent node whose weights are constant, wherever in the model it is."""
-    file = onnx_file.read(path)
-    return read_model(file, path, options)
+    return read_model(Opened(path).cached(onnx_file.read), path, options)
 
 
 def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
@@ -114,7 +113,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
         for location, (size, end) in file.spare().items()
     ]
-    calls = {name: (home.scope, flow.common_call(home.scope, home.node, layers[name])) for name, home in homes.items()}
+    calls = [(name, home.scope, flow.common_call(home.scope, home.node, layers[name])) for name, home in homes.items()]
     received = flow.received(scopes, calls, looked)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,117 +55,141 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     """Read tensors that are in memory already."""
-    arrays, warnings, disputed = computed(path, stored.arrays, options)
-    unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
-    tensors = {name: array.shape for name, array in arrays.items()} | dict(unreadable)
-    layers: dict[str, Recurrent] = {}
-    unread: list[LayerNote] = []
-    evidence: list[str] = []
-    used: set[str] = set()
-    homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
-    values = stored.metadata_as(TorchMetadata).get("values", {})
-    classes = stored.metadata_as(TorchMetadata).get("classes", {})
-    facts: dict[str, Mapping[str, Any]] = {}
-    calls = stored.metadata_as(TorchMetadata).get("calls", [])
-    nests = stored.metadata_as(TorchMetadata).get("nests", [])
+    reader = _ModuleReader(stored, path, options)
+    reader.add_ours()
+    reader.add_modules()
+    reader.add_calls()
+    if not reader.layers:
+        explain_absence(stored)
+    return reader.checkpoint()
 
-    def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
-        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
+
+class _ModuleReader:
+    """A state dictionary on its way to a checkpoint.
+
+    layers  the layers by name
+    used    the arrays of these, by name
+    homes   the layout of each layer, None for a module of ours, and the full names of its arrays by their own
+    facts   what the file states of how each layer is called: batch_first, dropout
+    """
+
+    def __init__(self, stored: Stored, path: Path, options: Options) -> None:
+        self.stored, self.path, self.options = stored, path, options
+        self.metadata = metadata = stored.metadata_as(TorchMetadata)
+        self.arrays, self.warnings, self._disputed = computed(path, stored.arrays, options)
+        self.unreadable = metadata.get("unreadable", {})
+        self._tensors = {name: array.shape for name, array in self.arrays.items()} | dict(self.unreadable)
+        self._values, self._calls, self._nests = metadata.get("values", {}), metadata.get("calls", []), metadata.get("nests", [])
+        self.layers: dict[str, Recurrent] = {}
+        self.used: set[str] = set()
+        self.homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
+        self.facts: dict[str, Mapping[str, Any]] = {}
+        self.unread: list[LayerNote] = []
+        self.evidence: list[str] = []
+        self._ours = list(_of_ours(path, self.arrays))
+        self.used |= {full for _, _, names in self._ours for full in names.values()}
+        self._modules = list(_modules({name: array for name, array in self.arrays.items() if name not in self.used}))
+        self._names = plain_names({prefix.rstrip(".") for prefix, _, _ in (*self._ours, *self._modules)}, self._nests, self._tensors)
+
+    def add_ours(self) -> None:
+        """Take in modules of rnnconvert's own."""
+        for prefix, ours, names in self._ours:
+            name = unique(self._names[prefix.rstrip(".")], self.layers)
+            self.layers[name] = ours.replace(name=name)
+            self.homes[name] = (None, names)
+            self.evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
+
+    def add_modules(self) -> None:
+        """Take in modules whose parameters are named as those of PyTorch's."""
+        recurrent = {full for _, _, names in self._modules for full in names.values()} | self.used
+        for prefix, local, names in self._modules:
+            foreign = _foreign_class(self.metadata.get("classes", {}), prefix)
+            if foreign:
+                why = f"its class {foreign} is not PyTorch's own, so its equations are unknown"
+                self.unread.append(LayerNote(prefix.rstrip("."), why, UNREAD))
+                continue
+            check_read(self.unreadable, prefix, local)
+            layout, sizes = self._fitted(prefix, names, local)
+            name = unique(self._names[prefix.rstrip(".")], self.layers)
+            beside = _neighbours(self._tensors, prefix, set(names.values()), self._nests, sizes, recurrent)
+            self.options.facts(name, "its module", beside)
+            overwritten = {full: self._disputed[full] for full in names.values() if full in self._disputed}
+            changes = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
+            self.options.facts(name, "its module", changes)
+            self._add(name, prefix, layout, sizes, names)
+            self.evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
+
+    def add_calls(self) -> None:
+        """Take in what the file's code computes with arrays that are no module's."""
+        for name, is_cell, names in pytorch_code.nameless(self._calls, self.arrays, self.used):
+            style = next(candidate.tensors[0].name for candidate in torch_layouts() if candidate.holds.layers != is_cell)
+            layout, sizes = self._fitted(f"{name}.", names, style)
+            name = unique(name, self.layers)
+            self._add(name, "CONSTANTS.", layout, sizes, names)
+            self.evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
+        self.warnings += pytorch_code.written_out(self._calls, self.arrays, self.used)
+
+    def _fitted(self, prefix: str, names: Mapping[str, str], style: str) -> tuple[Layout, Sizes]:
+        return _recognised(self.path, prefix, {local: self.arrays[full] for local, full in names.items()}, style)
+
+    def _add(self, name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
+        """Take in a layer."""
+        code = pytorch_code.of_layer(self.path, self._calls, prefix, names, layout.kind, sizes)
         if layout.kind == "rnn":
-            function = nonlinearity_of(path, name, prefix, values, code.nonlinearity)
-            cell = rnn(name, function, "torchscript" in stored.metadata, options)
+            function = nonlinearity_of(self.path, name, prefix, self._values, code.nonlinearity)
+            cell = rnn(name, function, "torchscript" in self.stored.metadata, self.options)
         else:
             cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
-        check_stated(path, name, prefix, values, sizes)
-        warnings.extend(code.warnings)
-        layer_arrays, note = in_one_type({local: arrays[full] for local, full in names.items()})
-        warnings.extend(LayerNote(name, str(text), unnamed="the module") for text in note)
-        unpacked = unpack(layout, sizes, layer_arrays)
-        layers[name] = assemble(name, cell, unpacked, sizes.num_directions)
-        homes[name] = (layout, names)
-        stated = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
-        facts[name] = stated | dict(code.facts)
-        used.update(names.values())
+        check_stated(self.path, name, prefix, self._values, sizes)
+        self.warnings += code.warnings
+        layer_arrays, note = in_one_type({local: self.arrays[full] for local, full in names.items()})
+        self.warnings += [LayerNote(name, str(text), unnamed="the module") for text in note]
+        self.layers[name] = assemble(name, cell, unpack(layout, sizes, layer_arrays), sizes.num_directions)
+        self.homes[name] = (layout, names)
+        stated = {key: self._values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in self._values}
+        self.facts[name] = stated | dict(code.facts)
+        self.used.update(names.values())
 
-    ours_stored = list(_of_ours(path, arrays))
-    used |= {full for _, _, names in ours_stored for full in names.values()}
-    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
-    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*ours_stored, *modules)}, nests, tensors)
-    for prefix, ours, names in ours_stored:
-        name = unique(called[prefix.rstrip(".")], layers)
-        layers[name] = ours.replace(name=name)
-        homes[name] = (None, names)
-        evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
-    recurrent = {full for _, _, names in modules for full in names.values()} | used
-    for prefix, local, names in modules:
-        foreign = _foreign_class(classes, prefix)
-        if foreign:
-            unread.append(LayerNote(prefix.rstrip("."), f"its class {foreign} is not PyTorch's own, so its equations are unknown", UNREAD))
-            continue
-        check_read(unreadable, prefix, local)
-        layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
-        name = unique(called[prefix.rstrip(".")], layers)
-        options.facts(name, "its module", _neighbours(tensors, prefix, set(names.values()), nests, sizes, recurrent))
-        overwritten = {full: disputed[full] for full in names.values() if full in disputed}
-        changes = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
-        options.facts(name, "its module", changes)
-        add(name, prefix, layout, sizes, names)
-        evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
-    for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
-        style = next(candidate.tensors[0].name for candidate in torch_layouts() if candidate.holds.layers != is_cell)
-        layout, sizes = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
-        name = unique(name, layers)
-        add(name, "CONSTANTS.", layout, sizes, names)
-        evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
-    warnings += pytorch_code.written_out(calls, arrays, used)
-    if not layers:
-        explain_absence(stored)
-    metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
-    plain = cast("dict[str, Array]", arrays)  # those of a live state dictionary may be on another device: of_checkpoint takes them so
-    if "follow" in stored.metadata:
-        layers, more = _received(stored.metadata_as(TorchMetadata)["follow"], layers, homes, plain)
-        warnings += more
-    others = {name: array for name, array in plain.items() if name not in used}
-    warnings += [LayerNote(name, str(reason)) for name, reason in unreadable.items()]
-    dequantized = frozenset(stored.metadata_as(TorchMetadata).get("dequantized", ()))
-    warnings += [
-        LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")
-        for name, (_, names) in homes.items()
-        if dequantized & set(names.values())
-    ]
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        others,
-        tuple(evidence),
-        options.questions,
-        (*warnings, *unread),
-        metadata,
-        plain,
-        LayerNames(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
-        tuple(unread),
-        batch_first={name: bool(fact["batch_first"]) for name, fact in facts.items() if "batch_first" in fact},
-    )
+    def _called(self, arrays: Mapping[str, Array]) -> dict[str, Recurrent]:
+        """Return the layers with what the file's program states of their calls; add what there is to warn of."""
+        if "follow" not in self.metadata or not self.layers:
+            return self.layers
+        from rnnconvert.formats.pytorch.program import layers as program_layers
 
+        program = self.metadata["follow"]()
+        if isinstance(program, str):
+            reads = program_layers.unfollowed(self.layers, program)
+        else:
+            reads = program_layers.received(program, self.layers, {name: names for name, (_, names) in self.homes.items()}, arrays)
+        self.warnings += reads.warnings
+        return {name: reads.of(stack) for name, stack in self.layers.items()}
 
-def _received(
-    follow: Callable[[], Any],
-    layers: Mapping[str, Recurrent],
-    homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]],
-    arrays: Mapping[str, Array],
-) -> tuple[dict[str, Recurrent], list[str]]:
-    """Return the layers with what the file's program states of their calls, and warnings."""
-    if not layers:
-        return {}, []
-    from rnnconvert.formats.pytorch.program import layers as program_layers
-
-    program = follow()
-    if isinstance(program, str):
-        reads = program_layers.unfollowed(layers, program)
-    else:
-        reads = program_layers.received(program, layers, {name: names for name, (_, names) in homes.items()}, arrays)
-    return {name: reads.of(stack) for name, stack in layers.items()}, reads.warnings
+    def checkpoint(self) -> Checkpoint:
+        """Return what was read."""
+        # Tensors of a live state dictionary may be on another device: of_checkpoint takes them so.
+        plain = cast("dict[str, Array]", self.arrays)
+        layers = self._called(plain)
+        dequantized = frozenset(self.metadata.get("dequantized", ()))
+        self.warnings += [LayerNote(name, str(reason)) for name, reason in self.unreadable.items()]
+        self.warnings += [
+            LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")
+            for name, (_, names) in self.homes.items()
+            if dequantized & set(names.values())
+        ]
+        return Checkpoint(
+            str(self.path),
+            NAME,
+            layers,
+            {name: array for name, array in plain.items() if name not in self.used},
+            tuple(self.evidence),
+            self.options.questions,
+            (*self.warnings, *self.unread),
+            {key: value for key, value in self.stored.metadata.items() if key != "follow"},
+            plain,
+            LayerNames(self.homes, tuple(name for name in self.arrays if name not in self.stored.arrays), self.facts),
+            tuple(self.unread),
+            batch_first={name: bool(fact["batch_first"]) for name, fact in self.facts.items() if "batch_first" in fact},
+        )
 
 
 _LOST = (

@@ -26,6 +26,12 @@ def _aliased(stored: Stored) -> Stored:
 
 
 def stored_arrays(path: Path) -> Stored:
+    """Return the tensors of a file or folder, which one reading parses once."""
+    return Opened(path).examined(_arrays_of)
+
+
+def _arrays_of(file: Opened) -> Stored:
+    path = file.path
     if path.is_dir():
         inside = in_folder(path)
         if inside is not None and inside.name == "pytorch_model.bin.index.json":
@@ -35,7 +41,6 @@ def stored_arrays(path: Path) -> Stored:
                 "Load the model in its library, and save it as safetensors or in one file.",
             )
         return stored_arrays(inside) if inside is not None else _aliased(safetensors.read(path))
-    file = Opened(path)
     head = file.head
     if head[:4] == b"PK\x03\x04":
         if is_exported(file):

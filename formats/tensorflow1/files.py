@@ -135,7 +135,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     reader.add_computed()
     reader.add_loops()
     reader.add_steps()
-    reader.follow()
+    reader.follow(path)
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = (
@@ -235,7 +235,7 @@ class _CellReader:
             self.inside |= constants & self.arrays.keys()
             self.evidence.append(renamed.evidence)
 
-    def follow(self) -> None:
+    def follow(self, path: Path) -> None:
         """Note what the layers that are read by their names receive in the graph."""
         if self.graph is None:
             return
@@ -249,7 +249,7 @@ class _CellReader:
             )
             for name, cells in self.cells.items()
         }
-        calls, self.batch_first = tensorflow1_flow.calls(self.graph, owned)
+        calls, self.batch_first = tensorflow1_flow.calls(path, self.graph, owned)
         for name, received in calls.items():
             self.layers[name] = self.layers[name].replace(calls=received)
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,8 +23,8 @@ from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.operations import DOMAIN, OperationStep
-from rnnconvert.graphs.graph_def import PASSING
+from rnnconvert.formats.tensorflow1.operations import DOMAIN, PASSING, OperationStep
+from rnnconvert.graphs.graph import Dims
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 
@@ -64,14 +66,17 @@ class _LoopVariable:
 
 
 class GraphDefLowering:
-    """A graph on its way."""
+    """A graph on its way.
 
-    def __init__(self, graph: GraphDef) -> None:
+    arguments  the lengths of the axes of what is handed to a function, by its name: values that no operation gives
+    """
+
+    def __init__(self, graph: GraphDef, arguments: Mapping[str, Dims | None] = MappingProxyType({})) -> None:
         self.graph = graph
         self.arrays: dict[str, Array] = {}
         self.main = Block("", self.arrays)
-        self.space = _Space(graph.nodes, {}, self.main)
-        self.inputs: list[Declared] = []
+        self.space = _Space(graph.nodes, dict(zip(arguments, arguments, strict=True)), self.main)
+        self.inputs = [Declared(name, TYPES[1], None if dims is None else [*dims]) for name, dims in arguments.items()]
         self.stated: list[Declared] = []
         self.written = 0
         self.frames = Frames(graph)
@@ -95,6 +100,10 @@ class GraphDefLowering:
 
     # Operations ---------------------------------------------------------------------------------------------
 
+    def value(self, source: str) -> str:
+        """Return the name that a value of the graph has in the program."""
+        return self._value(self.space, source)
+
     def _value(self, space: _Space, source: str) -> str:
         """Return the name that a value has in the new graph; its operation is written already."""
         if source in space.values:
@@ -102,7 +111,7 @@ class GraphDefLowering:
         name, *rest = source.split(":")
         if not rest and f"{name}:0" in space.values:
             return space.values[f"{name}:0"]
-        number = int(rest[-1]) if rest and rest[-1].isdigit() else 0
+        number = int(rest[-1]) if rest and rest[-1].isdecimal() else 0
         if len(rest) == 2 and rest[0] in _SECOND:
             number = _SECOND[rest[0]]
         key = f"{name}:{number}"
@@ -143,6 +152,11 @@ class GraphDefLowering:
         return names
 
     def _write_node(self, space: _Space, node: GraphDefNode) -> None:
+        around, space.block.operator = space.block.operator, "a loop" if node.op == "Exit" else node.op
+        self._write_operation(space, node)
+        space.block.operator = around
+
+    def _write_operation(self, space: _Space, node: GraphDefNode) -> None:
         self.written += 1
         if self.written > WRITTEN_OPERATIONS:
             raise OverflowError(f"its functions are more than {WRITTEN_OPERATIONS} operations")
@@ -152,14 +166,14 @@ class GraphDefLowering:
             if array is not None:
                 space.block.constant(array, f"{space.prefix}{node.name}:0")
             return
-        if node.op == "Placeholder":
+        if node.op in ("Placeholder", "PlaceholderV2"):
             self._placeholder(space, node)
             return
         if node.op == "Exit" and space is self.space:
             self._frame(node)
             return
         inputs = [self._value(space, source) for source in sources]
-        outputs = [f"{space.prefix}{node.name}:{number}" for number in range(self._outputs(node))]
+        outputs = [f"{space.prefix}{node.name}:{number}" for number in range(self._outputs(space, node))]
         if node.op in ("While", "StatelessWhile") and space.block is self.main:
             self._while(node, inputs, outputs)
             return
@@ -236,10 +250,10 @@ class GraphDefLowering:
         size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
-    def _outputs(self, node: GraphDefNode) -> int:
+    def _outputs(self, space: _Space, node: GraphDefNode) -> int:
         """Return how many values an operation gives, as far as that matters."""
         if node.op in ("Split", "SplitV"):
-            return max(1, min(int(node.number("num_split", 1)), 1000))
+            return max(1, min(int(node.number("num_split", 1)), _OUTPUTS))
         if node.op == "Unpack":
             return max(1, min(int(node.number("num", 1)), 100_000))
         if node.op in ("While", "StatelessWhile"):
@@ -247,13 +261,26 @@ class GraphDefLowering:
         if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
             function = self.graph.functions.get(node.called("f"))
             return len(function.outputs) if function is not None else 1
+        if space is self.space:
+            return self._highest.get(node.name, 0) + 1
         return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
+
+    @cached_property
+    def _highest(self) -> dict[str, int]:
+        """The highest number of an output that is read, by the name of the graph's operation."""
+        numbers: dict[str, int] = {}
+        for node in self.graph.nodes.values():
+            for source in node.read:
+                name, *rest = source.split(":")
+                if rest and rest[-1].isdecimal():
+                    numbers[name] = max(numbers.get(name, 0), min(int(rest[-1]), _OUTPUTS - 1))
+        return numbers
 
     def _placeholder(self, space: _Space, node: GraphDefNode) -> None:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
         dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
-        shape = None if dims is None else [None if length < 0 else length for length in dims]
+        shape = None if dims is None else [f"{node.name} {axis}" if length < 0 else length for axis, length in enumerate(dims)]
         self.inputs.append(Declared(name, dtype, shape))
 
     def _call(self, function: GraphDefFunction, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
@@ -434,6 +461,8 @@ def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
     return np.array(counting, parts[0].dtype) if len(counting) <= _AXES else None
 
 
+_OUTPUTS = 1000
+"""The most outputs of an operation, but for one that takes a sequence apart."""
 _ORDERS = ("Range", "ConcatV2")
 _AXES = 16
 """The most axes of an order that is put together."""

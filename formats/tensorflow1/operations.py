@@ -12,10 +12,21 @@ import numpy as np
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import INTEGER, Block, Rule
 
 DOMAIN = "tensorflow"
+PASSING = (
+    "Identity",
+    "StopGradient",
+    "Snapshot",
+    "EnsureShape",
+    "PreventGradient",
+    "CheckNumerics",
+    "ReadVariableOp",
+    "TensorListFromTensor",
+    "PlaceholderWithDefault",
+)
+"""Operations whose output is their first input."""
 _SAME = {
     **dict.fromkeys(PASSING, "Identity"),
     "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Relu": "Relu", "Elu": "Elu", "Selu": "Selu", "Softsign": "Softsign",
@@ -71,10 +82,10 @@ class OperationStep(Rule):
         axis = self.axis(2) if len(self.inputs) > 2 else 0
         return not self.option("batch_dims") and self.with_axis("Gather", self.inputs[:2], axis)
 
-    def sum(self) -> bool:
-        """Write a sum along axes."""
+    def reduced(self, kind: str) -> bool:
+        """Write a sum or a product along axes."""
         axes = self.integers(1)
-        return axes is not None and self.add("ReduceSum", self.inputs[:1], axes=axes, keepdims=self.option("keep_dims"))
+        return axes is not None and self.add(kind, self.inputs[:1], axes=axes, keepdims=self.option("keep_dims"))
 
     def select(self) -> bool:
         """Write a choice by truths, one for each number or one for each row."""
@@ -106,6 +117,9 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "OnesLike": lambda step: step.filled_like(1, TYPES.get(step.option("T", 1))),
     **dict.fromkeys(("Gather", "GatherV2"), OperationStep.gather),
     "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
+    "ReverseSequence": lambda step: step.turned_by_lengths(step.option("seq_dim"), step.option("batch_dim")),
+    "Slice": OperationStep.parts,
+    "Prod": lambda step: step.reduced("ReduceProd"),
     "ReverseV2": lambda step: step.flip(step.integers(1)),
     "ClipByValue": lambda step: step.add("Clip", step.inputs[:3]),
     "Relu6": lambda step: step.add("Clip", step.inputs[:1], min=0.0, max=6.0),
@@ -116,7 +130,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Select": OperationStep.select,
     "Tile": lambda step: step.repeated("Tile"),
     "BroadcastTo": lambda step: step.repeated("Expand"),
-    "Sum": OperationStep.sum,
+    "Sum": lambda step: step.reduced("ReduceSum"),
     "Square": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
     "TensorArraySizeV3": OperationStep.size,
     "StridedSlice": lambda step: step.cut([step.option(name) for name in _MASKS]),

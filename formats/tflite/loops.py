@@ -25,10 +25,9 @@ from rnnconvert.formats.tflite.graph import Operator, SubgraphTensor, TfliteFile
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.graphs.program.walk import walk
+from rnnconvert.recognition import lowered
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
-from rnnconvert.recognition.flow import RecurrentCall, received
-from rnnconvert.recognition.lowered import recognise_in
+from rnnconvert.recognition.flow import RecurrentCall
 
 __all__ = ["Loops", "bodies", "quantised", "read", "tensors"]
 
@@ -67,7 +66,7 @@ class Loops(RecognisedLayers):
 def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = MappingProxyType({})) -> Loops:
     """Return the layers that the main graph computes, and what its recurrent operators receive."""
     lowering = Lowering(path, model)
-    looked, calls = recognise_in(lowering.program, _LATER, homes)
+    looked, calls = lowered.recognise_in(lowering.program, _LATER, homes)
     result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells, calls=calls)
     for name, layer in looked.layers.items():
         values = _values(layer.nodes)
@@ -82,8 +81,7 @@ def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = Map
 
 def received_in(path: Path, model: TfliteFile, number: int, homes: Mapping[str, RecurrentCall]) -> dict[str, tuple[Call, ...]]:
     """Return what the recurrent operators of another graph than the main one receive."""
-    scopes = list(walk(Lowering(path, model).program(number)))
-    return received(scopes, {name: (scopes[0], home) for name, home in homes.items()}, RecognisedLayers())
+    return lowered.received_in(lambda: Lowering(path, model).program(number), [*homes.items()])
 
 
 def _lost(looked: RecognisedLayers, lowering: Lowering) -> dict[str, str]:

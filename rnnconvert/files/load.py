@@ -98,8 +98,6 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
             raise unreadable(for_user(str(error.filename or path)), error) from None
         except RecursionError:
             raise UnreadableError(path, "it is nested too deeply") from None
-        finally:
-            under_way.cache.clear()
         return checkpoint.replace(sources=under_way)
 
 

@@ -162,6 +162,8 @@ def listed(applied: Applied, _: Array) -> Array:
 def multiplied(applied: Applied, numbers: Array) -> Array:
     """Return the formula of the product of all numbers."""
     result: Any = 1
+    if numbers.size != 1:
+        raise ChangesError("a product along some axes")
     for entry in applied.input(0).reshape(-1):
         if entry is None:
             raise ChangesError("a product of numbers that depend on lengths")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.graph import PLAIN, CallSizes
 from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.received import source
 from rnnconvert.graphs.received import states as states_of
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 
@@ -30,7 +31,8 @@ class RecurrentCall:
     sizes     its widths, directions and element type
     states    the states that it gives, in words
     initial   the states that it begins with
-    lengths   the lengths of its sequences; "" for none
+    lengths   the lengths of its sequences
+    besides   what else it receives, in words
     """
 
     sequence: tuple[str, str]
@@ -38,7 +40,8 @@ class RecurrentCall:
     sizes: CallSizes
     states: Mapping[str, str]
     initial: Sequence[str] = ()
-    lengths: str = ""
+    lengths: Sequence[str] = ()
+    besides: Call = PLAIN
 
 
 def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCall:
@@ -51,16 +54,16 @@ def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCal
         CallSizes(stack.hidden_size, directions=stack.num_directions, dtype=stack.dtype, width=stack.input_size),
         {name: _FINAL["cell" if place else "hidden"] for place, name in enumerate([*node.outputs][1:]) if name},
         [name for name in node.inputs[5:7] if name],
-        lengths if lengths and scope.constant(lengths) is None else "",
+        [lengths] if lengths else [],
     )
 
 
 def received(
-    scopes: Sequence[Scope], homes: Mapping[str, tuple[Scope, RecurrentCall]], looked: RecognisedLayers
+    scopes: Sequence[Scope], homes: Iterable[tuple[str, Scope, RecurrentCall]], looked: RecognisedLayers
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer of a model receives.
 
-    homes   the recurrent operations, by the layer's name, and the graphs that they are in
+    homes   the recurrent operations: the layer's name, the graph that it is in, and its call, of which a layer may have several
     looked  the layers that other operators compute
     """
     return calls(_Flow(scopes, homes, looked).graph)
@@ -73,7 +76,7 @@ def _nothing() -> None:
 class _Flow:
     """A model's graphs as one, with functions in place of their calls."""
 
-    def __init__(self, scopes: Sequence[Scope], homes: Mapping[str, tuple[Scope, RecurrentCall]], looked: RecognisedLayers) -> None:
+    def __init__(self, scopes: Sequence[Scope], homes: Iterable[tuple[str, Scope, RecurrentCall]], looked: RecognisedLayers) -> None:
         self.graph = Graph(DIALECT)
         self._bodies = {scope.body: scope for scope in scopes if scope.outer is not None}
         self._around = {
@@ -83,15 +86,19 @@ class _Flow:
             self._values(scope)
             for node in scope.nodes:
                 self._add(scope, node)
-        states = []
-        for name, (scope, home) in homes.items():
-            states.append((self._home(name, scope, home), [self._read(scope, value) for value in home.initial]))
+        noted = list[tuple[LayerCall, list[Hashable], list[Hashable]]]()
+        for name, scope, home in homes:
+            initial, lengths = ([self._read(scope, value) for value in values] for values in (home.initial, home.lengths))
+            noted.append((self._home(name, scope, home), initial, lengths))
         for name, computed in looked.layers.items():
             if looked.scope is not None:
                 call = self._computed(looked.scope, name, computed)
-                states.append((call, [self._key(looked.scope, value) for value in computed.recognised.states.values()]))
-        for call, keys in states:
-            call.received = replace(call.received, states=states_of(self.graph, keys))
+                noted.append((call, [self._key(looked.scope, value) for value in computed.recognised.states.values()], []))
+        for call, initial, lengths in noted:
+            words = dict.fromkeys(repr(label) for key in lengths if (label := source(self.graph, key)))
+            stated = call.received
+            states, ragged = stated.states or states_of(self.graph, initial), stated.lengths or " and ".join(words)
+            call.received = replace(stated, states=states, lengths=ragged)
 
     @staticmethod
     def _key(scope: Scope, name: str) -> Hashable:
@@ -149,7 +156,7 @@ class _Flow:
             {self._key(scope, output): output_axes for output, output_axes in home.outputs.items()},
             {self._key(scope, state): words for state, words in home.states.items()},
             sizes=home.sizes,
-            received=Call(UNFOLLOWED, lengths=f"{home.lengths!r}" if home.lengths else ""),
+            received=home.besides,
         )
 
     def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -33,7 +33,7 @@ def recognise_in(
     except MALFORMED as error:
         if passes(error):
             raise
-        why = f"the graph is not as its operators ask ({in_words(error)})"
+        why = _unlike(error)
         return RecognisedLayers(reasons={"": why}), dict.fromkeys(homes, (Call(Unknown(why)),))
     layers: dict[str, Computed] = {}
     for name, layer in recognised.layers.items():
@@ -41,6 +41,25 @@ def recognise_in(
         label = unique(short if short and short not in layers else name, [*homes, *layers])
         layers[label] = layer.renamed(label)
     done = RecognisedLayers(layers, recognised.reasons, recognised.scope, recognised.cells)
-    calls = received(scopes, {name: (scopes[0], home) for name, home in homes.items()}, done)
+    calls = received(scopes, [(name, scopes[0], home) for name, home in homes.items()], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done, {name: calls[name] for name in homes}
+
+
+def received_in(lower: Callable[[], Program], homes: Sequence[tuple[str, RecurrentCall]]) -> dict[str, tuple[Call, ...]]:
+    """Return what the recurrent operations of a graph receive.
+
+    lower  makes the graph a program
+    homes  the layers' names and calls, of which a layer may have several
+    """
+    try:
+        scopes = list(walk(lower()))
+        return received(scopes, [(name, scopes[0], home) for name, home in homes], RecognisedLayers())
+    except MALFORMED as error:
+        if passes(error):
+            raise
+        return {name: (Call(Unknown(_unlike(error))),) for name, _ in homes}
+
+
+def _unlike(error: BaseException) -> str:
+    return f"the graph is not as its operators ask ({in_words(error)})"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnnconvert.containers.addresses import local
+from rnnconvert.containers.reading import reading
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import model_path
@@ -112,7 +113,8 @@ def described_source(
         if config is not None or stated:
             raise UsageError(f"{Flag('config')} and {Flag('axes')} decide nothing beside {Flag('chain')}. Leave them out")
         return _ordered_source(path, chain)
-    model, description = described(path, None if config is None else local(config), partial, stated)
+    with reading():  # the weights and the model are read from one look at the file
+        model, description = described(path, None if config is None else local(config), partial, stated)
     options = {key: Path(file) for key, file in description.options.items()}
     return DescribedSource(path, path.name, description, model, lambda: runners()[model.framework].open_file(model_path(path), **options))
 

@@ -95,6 +95,11 @@ def _range(applied: Applied) -> Array:
     return np.arange(start, limit, delta)
 
 
+def _multiplied(applied: Applied) -> Array:
+    axes = _listed(applied, "axes", 1)
+    return np.asarray(np.prod(applied.input(0), axis=tuple(axes) or None, keepdims=bool(applied.attributes.get("keepdims", 1))))
+
+
 def _read(applied: Applied) -> Array:
     """Return the sequences of a layer side by side, (time, batch, features)."""
     values = iter(applied.arrays)
@@ -152,9 +157,7 @@ _OPERATORS: Dialect = {
     "Greater": _compared(np.greater, lengths.GREATER),
     "Min": _compared(np.minimum, lengths.LEAST),
     "Max": _compared(np.maximum, lengths.LARGEST),
-    "ReduceProd": Computes(
-        lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1))), formula=lengths.multiplied
-    ),
+    "ReduceProd": Computes(_multiplied, formula=lengths.multiplied),
 }
 
 DIALECT: Dialect = {**{("", name): operator for name, operator in _OPERATORS.items()}, READ: Moves(_read, None), GIVE: Moves(_give)}
