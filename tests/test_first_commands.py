@@ -52,9 +52,9 @@ def test_weights_without_the_axis_of_directions_are_those_with_it(kind: str, tmp
     """PyTorch 0.4 wrote W and R of two axes."""
     draw = np.random.default_rng(1)
     wide = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * H
-    whole = {"W": draw.normal(size=(1, wide, X)), "R": draw.normal(size=(1, wide, H)), "B": draw.normal(size=(1, 2 * wide))}
+    arrays_by_name = {"W": draw.normal(size=(1, wide, X)), "R": draw.normal(size=(1, wide, H)), "B": draw.normal(size=(1, 2 * wide))}
     layers = []
-    for name, arrays in (("new", whole), ("old", {key: array[0] for key, array in whole.items()})):
+    for name, arrays in (("new", arrays_by_name), ("old", {key: array[0] for key, array in arrays_by_name.items()})):
         constants = [numpy_helper.from_array(array.astype(np.float32), key) for key, array in arrays.items()]
         node = helper.make_node(kind, ["x", "W", "R", "B"], ["y"], name="layer", hidden_size=H)
         values = [helper.make_tensor_value_info(value, TensorProto.FLOAT, None) for value in "xy"]
@@ -109,3 +109,19 @@ def test_a_file_without_any_weights_is_called_so(tmp_path: Path) -> None:
     )
     code, text = typed("convert", tmp_path / "a.onnx", tmp_path / "a.pt")
     assert (code, "nor any other weights" in text) == (3, True)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_dropout_inside_a_recurrent_layer_is_named_where_no_layer_keeps_it(wrapped: bool, tmp_path: Path) -> None:
+    """Keras's acts on the inputs and the states; PyTorch's, between the layers of a stack, would be another."""
+    keras, torch = needed("keras", "keras"), needed("pytorch", "torch")
+    layer = keras.layers.GRU(H, dropout=0.3, recurrent_dropout=0.2, return_sequences=True, name="gru")
+    model = keras.Sequential([keras.layers.Input((5, X)), keras.layers.Bidirectional(layer, name="both") if wrapped else layer])
+    model.save(tmp_path / "a.keras")
+    code, text = typed("scaffold", tmp_path / "a.keras", "--to", "pytorch", "--output", tmp_path / "a.py")
+    assert (code, "dropout=0.3 and recurrent_dropout=0.2" in text) == (0, True)
+    target = torch.nn.ModuleDict({"gru": torch.nn.GRU(X, H, batch_first=True, bidirectional=wrapped)})
+    text = str(rc.load_into(target, tmp_path / "a.keras"))
+    assert "the source drops 0.3 of its inputs in training" in text
+    assert "dropout=0.3" not in text
