@@ -64,6 +64,28 @@ def test_a_model_of_torch_computes_what_torch_computed(name: str, close: float) 
     assert {str(layer.dtype) for layer in checkpoint.layers.values()} == {"float16" if "half" in name else "float32"}
 
 
+def field(number: int, content: bytes) -> bytes:
+    """A field of a message: its number, its length and its bytes, as protobuf has them."""
+    encoded = bytearray()
+    for value in (number << 3 | 2, len(content)):
+        while value > 0x7F:
+            encoded.append(value & 0x7F | 0x80)
+            value >>= 7
+        encoded.append(value)
+    return bytes(encoded) + content
+
+
+@pytest.mark.parametrize("with_dense", [False, True])
+def test_a_loop_of_a_neural_network_is_named(with_dense: bool, tmp_path: Path) -> None:
+    """As coremltools writes an LSTM of TensorFlow 2: NeuralNetwork.proto, LoopLayerParams and InnerProductLayerParams."""
+    weights = field(20, field(1, np.arange(6, dtype="<f4").tobytes()))
+    dense = field(1, field(1, b"while/MatMul") + field(2, b"x") + field(3, b"y") + field(140, b"\x08\x02\x10\x03" + weights))
+    loop = field(1, field(1, b"sequential/lstm/while") + field(2, b"x") + field(3, b"y") + field(615, field(4, dense)))
+    (tmp_path / "a.mlmodel").write_bytes(b"\x08\x04" + field(2, field(1, field(1, b"x"))) + field(500, loop + dense * with_dense))
+    with pytest.raises(RefusedError, match=r"sequential/lstm/while: a loop, .* is not read"):
+        rc.convert(tmp_path / "a.mlmodel", tmp_path / "a.pt")
+
+
 def test_a_gru_of_torch_is_a_loop_and_is_named() -> None:
     checkpoint = rc.load(GOLDEN / "loop.mlpackage")
     assert not checkpoint.layers and len(checkpoint.unread) == 1 and "while_loop" in checkpoint.unread[0]

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files import draft
@@ -238,7 +239,7 @@ def test_the_command_of_a_draft_reads_the_file_with_what_stands_beside_the_layer
     ending: str, scope: str, order: str, head: bool, tmp_path: Path
 ) -> None:
     draw = np.random.default_rng(7)
-    arrays = {f"{scope}W{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
+    arrays = {f"{scope}Q{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
         f"{scope}b{gate}": draw.normal(size=H).astype("f4") for gate in order
     }
     arrays |= {f"{scope}Wy": draw.normal(size=(H, 1)), f"{scope}by": draw.normal(size=1)} if head else {}
@@ -262,4 +263,31 @@ def test_the_command_of_a_draft_reads_the_file_with_what_stands_beside_the_layer
     registry.forget()
     assert answer.exit_code == 0, answer.output
     (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
-    np.testing.assert_array_equal(layer.first.gates["f"].recurrent, arrays[f"{scope}Wf"][:H].T)
+    np.testing.assert_array_equal(layer.first.gates["f"].recurrent, arrays[f"{scope}Qf"][:H].T)
+
+
+@pytest.mark.parametrize(
+    "names", [("kernel", "recurrent_kernel", "bias"), ("gru1_kernel", "gru1_rec_kernel", "gru1_bias"), ("Wz", "Uz", "bz")]
+)
+def test_two_rows_of_biases_are_those_of_keras(names: tuple[str, str, str], tmp_path: Path) -> None:
+    """A GRU's arrays as Keras has them under other names: the draft, as it stands, computes what Keras's equations do."""
+    values = np.random.default_rng(5)
+    kernel, recurrent, bias = (values.uniform(-1, 1, shape) for shape in ((X, 3 * H), (H, 3 * H), (2, 3 * H)))
+    path = tmp_path / "own.npz"
+    np.savez(path, **dict(zip(names, (kernel, recurrent, bias), strict=True)))  # type: ignore[arg-type]
+    layout = {}
+    if names[0] != "kernel":
+        _, *text = refused(path)
+        (tmp_path / "layout.toml").write_text("\n".join(text))
+        rc.add_layouts(tmp_path / "layout.toml")
+    else:
+        layout = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+    (layer,) = rc.load(path, **layout).layers.values()  # type: ignore[arg-type]
+    h, expected = np.zeros(H), []
+    x = values.uniform(-1, 1, (7, X))
+    for row in x:
+        (xz, xr, xn), (hz, hr, hn) = np.split(row @ kernel + bias[0], 3), np.split(h @ recurrent + bias[1], 3)
+        z, r = 1 / (1 + np.exp(-xz - hz)), 1 / (1 + np.exp(-xr - hr))
+        h = z * h + (1 - z) * np.tanh(xn + r * hn)
+        expected.append(h)
+    np.testing.assert_allclose(reference.run(layer, x[:, None]).y[:, 0], expected, rtol=0, atol=1e-12)

@@ -66,7 +66,7 @@ def test_a_written_model_has_only_its_sequence_as_input(kind: str, opset: int, t
     assert inputs(tmp_path / "m.onnx") == ["x"]
     assert not any("initial" in tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer)
     assert "inputs x (time, batch, 4); outputs y (time, batch, 10), h_n (4, batch, 5)" in summary.notes[0]
-    assert "the initial states are zeros; make them inputs with states=input" in summary.notes[0]
+    assert "the initial states are zeros; make them inputs with --set states=input" in summary.notes[0]
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": X}), reference.run(stack, X).y, rtol=0, atol=2e-6)
 
 

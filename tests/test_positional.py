@@ -274,7 +274,7 @@ def test_a_record_that_claims_more_than_there_is_takes_no_memory(tmp_path: Path)
     with pytest.raises(rc.UnreadableError, match="only"):
         npy.read_row(tmp_path / "a")
     np.save(tmp_path / "b.npy", np.array([{}], object))
-    assert "not supported" in npy.read_row(tmp_path / "b.npy").metadata["unreadable"]["0"]
+    assert "never unpickled" in npy.read_row(tmp_path / "b.npy").metadata["unreadable"]["0"]
 
 
 def header(descr: str, shape: tuple[int, ...]) -> bytes:
@@ -340,7 +340,7 @@ def test_arrays_of_a_row_that_cannot_be_read_are_told(suffix: str, tmp_path: Pat
     format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
     loaded = rc.load(path, format)
     assert len(loaded.layers) == 2
-    assert any("elements of type object are not supported" in warning for warning in loaded.warnings)
+    assert any("its elements are pickled Python objects" in warning for warning in loaded.warnings)
     with pytest.raises(rc.UsageError, match="not all arrays of the source could be read"):
         rc.save(loaded, out, format)
 

@@ -44,7 +44,7 @@ def karpathy_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array
 
 def course_rnn(bias: str) -> Callable[..., tuple[Array, Array]]:
     def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        return np.tanh(w["Wax"] @ x + w["Waa"] @ h + w[bias][:, 0]), c
+        return np.tanh(w["Wax"] @ x + w["Waa"] @ h + w[bias].ravel()), c
 
     return step
 
@@ -57,6 +57,16 @@ def one_matrix(join: Callable[[Array, Array], Array]) -> Callable[..., tuple[Arr
     def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         both = join(x, h)
         i, f, g, o = (w[f"W{gate}"] @ both + w[f"b{gate}"][:, 0] for gate in "ifco")
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(c), c
+
+    return step
+
+
+def one_matrix_of_rows(gates: str, join: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
+    def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        both = join(x, h)
+        i, f, g, o = (both @ w[f"W{gate}"] + w[f"b{gate}"] for gate in gates)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         return sigmoid(o) * np.tanh(c), c
 
@@ -103,6 +113,10 @@ DENSE = {"U": (H, 2), "b": (2,), "Wemb": (9, X)}
 GATES = {f"W{gate}": (H, H + X) for gate in "fico"} | {f"b{gate}": (H, 1) for gate in "fico"}
 
 
+def rows(gates: str) -> dict[str, tuple[int, ...]]:
+    return {name: shape for g in gates for name, shape in ((f"W{g}", (H + X, H)), (f"b{g}", (H,)))}
+
+
 def d2l(gates: str) -> dict[str, tuple[int, ...]]:
     return {name: shape for g in gates for name, shape in ((f"W_x{g}", (X, H)), (f"W_h{g}", (H, H)), (f"b_{g}", (H,)))}
 
@@ -125,11 +139,21 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
     ),
     "karpathy_rnn": (karpathy_rnn, {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT}, ""),
     "karpathy_rnn with more": (karpathy_rnn, {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT, "Wxx": (H, H)}, "karpathy_rnn"),
+    "karpathy_rnn with the memory of Adagrad": (
+        karpathy_rnn,
+        {m + name: shape for m in ("", "m") for name, shape in {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT}.items()},
+        "",
+    ),
+    "course_rnn_vector": (course_rnn("ba"), {"Wax": (H, X), "Waa": (H, H), "ba": (H,), "Wya": (2, H), "by": (2, 1)}, ""),
     "course_rnn": (course_rnn("ba"), {"Wax": (H, X), "Waa": (H, H), "ba": (H, 1), "Wya": (2, H), "by": (2, 1)}, ""),
     "course_rnn_b": (course_rnn("b"), {"Wax": (H, X), "Waa": (H, H), "b": (H, 1), "Wya": (2, H), "by": (2, 1)}, ""),
     "britz_rnn": (britz_rnn, {"U": (H, X), "W": (H, H), "V": (X, H)}, "britz_rnn"),
     "state_first": (one_matrix(lambda x, h: np.concatenate([h, x])), {**GATES, "Wy": (2, H), "by": (2, 1)}, "state_first"),
     "input_first": (one_matrix(lambda x, h: np.concatenate([x, h])), GATES, "input_first"),
+    "state_first_rows": (one_matrix_of_rows("ifco", lambda x, h: np.concatenate([h, x])), rows("fico"), "state_first_rows"),
+    "input_first_rows": (one_matrix_of_rows("ifco", lambda x, h: np.concatenate([x, h])), rows("fico"), "input_first_rows"),
+    "state_first_rows_g": (one_matrix_of_rows("ifgo", lambda x, h: np.concatenate([h, x])), rows("figo"), "state_first_rows_g"),
+    "input_first_rows_g": (one_matrix_of_rows("ifgo", lambda x, h: np.concatenate([x, h])), rows("figo"), "input_first_rows_g"),
     "d2l_lstm": (d2l_lstm, d2l("ifco"), ""),
     "d2l_gru": (d2l_gru, d2l("zrh"), ""),
     "d2l_rnn": (d2l_rnn, d2l("h"), ""),

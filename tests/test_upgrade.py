@@ -389,6 +389,22 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
     close(outputs(tmp_path / "new.keras", inputs), expected)
 
 
+@pytest.mark.parametrize("written_by", ["2.13", "3"])
+def test_a_weights_file_of_groups_with_its_configuration_beside(written_by: str, tmp_path: Path) -> None:
+    """What save_weights wrote into .weights.h5, and to_json beside it: what a .keras file of both gives."""
+    archived, parts = GOLDEN.parent / "keras_2_13" / "doubled.keras", tmp_path / "parts"
+    with zipfile.ZipFile(archived) as archive:
+        archive.extractall(parts)
+    weights = parts / "model.weights.h5"
+    if written_by == "3":
+        hdf5.write(weights, dict(keras_zip.read(archived).arrays), {})
+    assert call("upgrade", weights, tmp_path / "a.keras", "--config", parts / "config.json").exit_code == 0
+    assert call("upgrade", archived, tmp_path / "b.keras").exit_code == 0
+    ours, theirs = (keras_zip.read(tmp_path / name).arrays for name in ("a.keras", "b.keras"))
+    assert list(ours) == list(theirs)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
 def test_weights_of_cudnn_in_a_plain_layer(tmp_path: Path) -> None:
     """As where weights from a GPU are loaded into a model for inference: Keras turned them, too."""
 

@@ -76,7 +76,8 @@ _PLAIN = {
 }
 """The weights of layers without recurrence by the numbers of their fields."""
 _CUSTOM = 500
-_LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
+_LOOP = 615
+_LOOPS = {605: ((1, 2), "branch"), _LOOP: ((3, 4), "loop")}
 """Layers that hold networks: in which fields."""
 _NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batchnorm"}
 
@@ -102,10 +103,14 @@ def read(path: object, message: Message, network: Network, depth: int = 0) -> No
             _plain(path, layer.text(1), number, content, network)
             continue
         if number in _LOOPS:
+            before = len(network.layers) + len(network.unread)
             for inner in _LOOPS[number][0]:
                 body = content.submessage(inner)
                 if body is not None:
                     read(path, body, network, depth + 1)
+            if number == _LOOP and before == len(network.layers) + len(network.unread):
+                made_of = "as coremltools makes it of recurrent layers of TensorFlow 2"
+                network.unread.append(LayerNote(layer.text(1) or "loop", f"a loop, {made_of}; what it computes is not read", UNREAD))
             continue
         name = unique(layer.text(1) or LAYERS[number], network.layers)
         try:

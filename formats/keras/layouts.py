@@ -35,7 +35,7 @@ SYSTEM = System(
     ),
     functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2, "Keras 3's hard_sigmoid": HARD_SIGMOID_KERAS_3},
     channels="channels_last",
-    words={"stride": "strides", "dilation": "dilation_rate"},
+    words={"stride": "strides", "dilation": "dilation_rate", "input_dropout": "dropout"},
 )
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.

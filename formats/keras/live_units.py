@@ -22,7 +22,8 @@ from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
 from rnnconvert.models.model import Group, Unit, all_or_none
 from rnnconvert.models.units import Owner, plain_units, units_of_ours
 
-_RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
+_RECURRENT_FACTS = {key: key for key in ("return_sequences", "stateful", "recurrent_dropout")} | {"dropout": "input_dropout"}
+"""What is compared of a recurrent layer, and its name: in other frameworks, dropout is that between the layers of a stack."""
 
 
 def variables_of(model: Any) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _facts(where: Entry | None) -> dict[str, Any]:
         return {}
     return {
         "batch_first": not where.config.get("time_major"),
-        **{key: where.config[key] for key in _RECURRENT_FACTS if key in where.config},
+        **{fact: where.config[key] for key, fact in _RECURRENT_FACTS.items() if key in where.config},
     }
 
 

@@ -124,11 +124,10 @@ class _StackNodes:
         directions = [direction for _, _, direction in self.stack.directions()]
         if not self.states_given:
             learned = any(map(_learned, directions))
-            return (
-                "learned initial states are constants of the model"
-                if learned
-                else ("the initial states are zeros; make them inputs with states=input")
-            )
+            if learned:
+                return "learned initial states are constants of the model"
+            as_inputs, streamed = Setting("states", "input"), Setting("states", "stream")
+            return f"the initial states are zeros; make them inputs with {as_inputs}, or for streaming with {streamed}"
         computed = " or ".join(dict.fromkeys(call.states for call in self.stack.calls if call.states not in ("", INPUT)))
         first = "the learned initial states" if self.left_to_caller else f"the model's own ({computed})" if computed else "zeros"
         pairs = " and ".join(f"{letter}_n for initial_{letter}" for letter in ("hc" if self._having("c") else "h"))

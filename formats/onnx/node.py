@@ -222,6 +222,7 @@ class RecurrentNode:
             raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
         number = 2 if directions == "bidirectional" else 1
         layout = registry.layout(NAME, self.kind, self._reset_after())
+        arrays = _with_direction(arrays) if number == 1 else arrays
         sizes = self._form(layout, arrays, number)
         unpacked = unpack(layout, sizes, arrays)
         cells = self._cells(number)
@@ -362,3 +363,10 @@ _OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"i
 
 # Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
 _WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
+
+
+def _with_direction(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return the weights of one direction with the axis for it, which PyTorch 0.4 left out of all of them."""
+    if all(array.ndim == (2 if name in ("W", "R") else 1) for name, array in arrays.items()):
+        return {name: array[np.newaxis] for name, array in arrays.items()}
+    return arrays

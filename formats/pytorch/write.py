@@ -51,6 +51,9 @@ def write(path: Path, job: Job) -> WriteResult:
     result = WriteResult(notes, _recipe(path, written), dropped)
     if _whole_file(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
+    if lowered(path).suffix == ".ckpt":
+        tensorflow = f"{Flag('to', 'tensorflow1')} and a name that ends in .ckpt.index"
+        notes.append(f"this .ckpt is PyTorch's, as Lightning writes it; a checkpoint of TensorFlow 1: {tensorflow}")
     if job.dry_run:
         return result
     if lowered(path).suffix == ".safetensors":

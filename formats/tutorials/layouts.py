@@ -3,9 +3,9 @@
 Source: deeplearning.net's LSTM tutorial, lstm.py (`_W _U _b`, gates i f o c); dl4mt-tutorial and Nematus, nmt.py, gru_layer (`_W _U _b _Wx
 _Ux _bx`, gates r u); Karpathy's min-char-rnn.py (`Wxh Whh bh`, and `Why by` of its output); the course Sequence Models of deeplearning.ai,
 week 1 (`Wax Waa ba`, `b` in its second exercise, and `Wya by` of its output); Britz's rnn-tutorial-rnnlm (`U V W`); the code of which many
-write an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`); Dive into Deep Learning, 9.5,
-10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i b_i`), as written by those whose
-vectors are columns, and by those whose vectors are rows.
+write an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`, some with `g` for `c`); Dive
+into Deep Learning, 9.5, 10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i b_i`),
+as written by those whose vectors are columns, and by those whose vectors are rows.
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
@@ -59,17 +59,18 @@ KARPATHY_RNN = Layout(
     "min-char-rnn.py",
     "min-char-rnn",
     holds=_ONE_BIAS,
-    neighbours=("Why", "by"),
+    neighbours=("Why", "by", "mWxh", "mWhh", "mWhy", "mbh", "mby"),  # m: the memory of Adagrad
 )
 
 
-def _course_rnn(name: str, bias: str, source: str) -> Layout:
-    """Return the cell of a course whose exercises spell its bias differently."""
-    tensors = (Tensor("Wax", "input"), Tensor("Waa", "recurrent"), Tensor(bias, "input_bias", "hidden 1"))
+def _course_rnn(name: str, bias: str, source: str, axes: str = "hidden 1") -> Layout:
+    """Return the cell of a course whose exercises spell its bias differently, and which some write with a vector for it."""
+    tensors = (Tensor("Wax", "input"), Tensor("Waa", "recurrent"), Tensor(bias, "input_bias", axes))
     return Layout(f"tutorials.{name}", "rnn", "n", tensors, source, "an RNN in NumPy", holds=_ONE_BIAS, neighbours=("Wya", "by"))
 
 
 COURSE_RNN = _course_rnn("course_rnn", "ba", "Sequence Models, week 1, rnn_cell_forward")
+COURSE_RNN_VECTOR = _course_rnn("course_rnn_vector", "ba", "tanh(Waa @ a + Wax @ x + ba)", "hidden")
 COURSE_RNN_B = _course_rnn("course_rnn_b", "b", "Sequence Models, week 1, rnn_step_forward")
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",
@@ -100,6 +101,18 @@ INPUT_FIRST = Layout(
     letters=_LETTERS,
     holds=_ONE_BIAS,
 )
+
+
+def _rows(name: str, letters: str, parts: str, code: str) -> Layout:
+    """Return an LSTM of a matrix a gate over the state and the input, whose vectors are rows."""
+    tensors = (Tensor("W{gate}", parts, "(part in) hidden"), Tensor("b{gate}", "input_bias", "hidden"))
+    return Layout(f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=_ONE_BIAS)
+
+
+STATE_FIRST_ROWS = _rows("state_first_rows", _LETTERS, "recurrent input", "concatenate((h, x)) @ W + b")
+INPUT_FIRST_ROWS = _rows("input_first_rows", _LETTERS, "input recurrent", "concatenate((x, h)) @ W + b")
+STATE_FIRST_ROWS_G = _rows("state_first_rows_g", "i f g o", "recurrent input", "concatenate((h, x)) @ W + b")
+INPUT_FIRST_ROWS_G = _rows("input_first_rows_g", "i f g o", "input recurrent", "concatenate((x, h)) @ W + b")
 D2L_LSTM = Layout(
     "tutorials.d2l_lstm",
     "lstm",

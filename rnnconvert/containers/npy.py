@@ -26,6 +26,9 @@ from rnnconvert.core.limits import NPY_HEADER_BYTES
 MAGIC = b"\x93NUMPY"
 """What a record begins with."""
 
+PICKLED = "its elements are pickled Python objects, which are never unpickled here"
+"""Why an array of objects is not read."""
+
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _VOID = np.dtype("V2")
 
@@ -51,7 +54,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
     if dtype.kind not in "biufc" and dtype != BFLOAT16:
         # Pickled objects have no length that could be known, so nothing behind them can be found.
         behind = data.size if dtype.hasobject else first + math.prod(lengths) * dtype.itemsize
-        return f"elements of type {dtype} are not supported", behind
+        return PICKLED if dtype.hasobject else f"elements of type {dtype} are not supported", behind
     stored = view(data, first, lengths[::-1] if by_column else lengths, dtype, path, name)
     behind = first + stored.nbytes
     if dtype.byteorder == ">":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rnnconvert.containers import archives, npy
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import nearest
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Command, Flag
@@ -83,7 +84,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"{'' if what else _by_name(file)}`rnnconvert formats` lists what can be read. {_of_arrays(file)}",
-        details=_draft(file),
+        details=[*_objects(file), *_draft(file)],
     )
 
 
@@ -125,6 +126,23 @@ def _by_name(file: Opened) -> str:
 
 _GUESSES = 2
 """How many formats a message may suggest; more would hide it."""
+
+
+def _objects(file: Opened) -> list[str]:
+    """Return which arrays of an archive, or of a file of numpy's, are pickled objects, and what makes arrays of them."""
+    reader = npy.read_row if "npy" in file.kinds else archives.reader(file.path, file.head) if file.archive else None
+    try:
+        stored = file.cached(reader) if reader is not None else None
+    except UnreadableError:
+        return []
+    reasons = stored.metadata_as(FileMetadata).get("unreadable", {}) if stored is not None else {}
+    pickled = [name for name, reason in reasons.items() if reason == npy.PICKLED]
+    if not pickled:
+        return []
+    return [
+        f"{pickled[0]!r}{f' and {len(pickled) - 1} more' if pickled[1:] else ''}: {npy.PICKLED}. Where you trust the file, "
+        "numpy.load(FILE, allow_pickle=True) gives them; save their arrays by name with numpy.savez"
+    ]
 
 
 def _draft(file: Opened) -> list[str]:
@@ -188,7 +206,7 @@ def _text(path: Path, head: bytes) -> str | None:
         start = head[: error.start].decode("utf-8-sig", "replace")
     start = start.lstrip()
     if start[:1] in ("{", "["):
-        return "JSON, whose numbers have no known names"
+        return "JSON without arrays named as those of a recurrent layer"
     plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
     return f"text of no known format ({start[:20]!r})" if plain else None
 
@@ -237,7 +255,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
             raise UsageError(f"{path}: {format} files are only read, not written")
         if not name.endswith(written):
             raise UsageError(
-                f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of {', '.join(written)}"
+                f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of {', '.join(written)}, such "
+                f"as {path.name}{written[0]}"
             )
         return chosen
     for end, card in table.default:

@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import in_toml
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.files.draft_parts import RECURRENT, STACKED, DraftLayer, length_of, parts_of, scope_of
+from rnnconvert.files.draft_parts import RECURRENT, STACKED, DraftLayer, is_pair, length_of, parts_of, scope_of
 from rnnconvert.language import layout_file
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape
@@ -100,7 +100,8 @@ def _table(layer: DraftLayer, number: int) -> list[str]:
         biases = "none"
     checks = list(layer.checks)
     text = ["[[layout]]", f'name = "mine.{layer.kind}{f"_{number + 1}" if number else ""}"', f'kind = "{layer.kind}"']
-    text.append(f'gates = "{STACKED[layer.kind]}"')
+    rows = any(part.axes.startswith("part ") for part in layer.parts)
+    text.append(f'gates = "{"z r n" if rows and layer.kind == "gru" else STACKED[layer.kind]}"')
     if layer.letters:
         text.append(f'letters = "{" ".join(layer.letters)}"')
         checks.append("which letter is which gate: i f g o are input, forget, candidate, output; r z n reset, update, candidate")
@@ -198,6 +199,7 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
             others = [
                 name for name, matrix in matrices.items() if matrix[axis] == width and name not in used and name != recurrent and width != 1
             ]
+            others = [name for name in others if not is_pair(matrices[name])] or others
             if not others:
                 continue
             input_matrix = _nearest(recurrent, others)
@@ -206,7 +208,7 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
             vectors = {
                 name: dims
                 for name, dims in shapes.items()
-                if name not in used and length_of(dims) == width and name not in (input_matrix, recurrent)
+                if name not in used and name not in (input_matrix, recurrent) and width in (length_of(dims), is_pair(dims) and dims[1])
             }
             bias = {name: vectors[name] for name in _biases(recurrent, input_matrix, vectors)}
             pair = {input_matrix: matrices[input_matrix], recurrent: matrices[recurrent]}

@@ -46,6 +46,11 @@ def length_of(shape: Shape) -> int:
     return max(shape) if len(shape) == 1 or 1 in shape else 0
 
 
+def is_pair(shape: Shape) -> bool:
+    """Return whether a shape is that of two biases of a layer, row by row, as Keras keeps those of a GRU."""
+    return len(shape) == 2 and shape[0] == 2 and shape[1] > 2
+
+
 def parts_of(
     matrices: Mapping[str, Shape], vectors: Mapping[str, Shape], kind: str, *, stacked: bool, flipped: bool | None = None
 ) -> tuple[list[DraftPart], list[str]] | None:
@@ -83,6 +88,10 @@ def parts_of(
     else:
         return None
     words = ("input_bias", "recurrent_bias")
+    both_biases = [name for name, shape in vectors.items() if is_pair(shape)]
+    if both_biases:
+        parts.append(DraftPart(both_biases[0], " ".join(words), f"part {hidden}"))
+        return (parts, checks) if len(vectors) == 1 else None
     for (name, shape), word in zip(vectors.items(), words, strict=False):
         if len(shape) == 1:
             axes = hidden

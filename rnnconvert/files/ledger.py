@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from rnnconvert.core.errors import UnusedSettingError
-from rnnconvert.core.remedies import Setting
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.catalogue import OPTIONS, asked_by
 from rnnconvert.files.conservation import Facts
@@ -75,6 +75,8 @@ class Ledger:
             else:
                 open_facts = sorted({question.option for question in self.questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
+            if key == "dtype":
+                hint += f" The type of the numbers that are written is {Flag('dtype', self.settings.values[layer, key])}."
             raise UnusedSettingError((layer, key), f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 

@@ -201,6 +201,10 @@ def _drafted(checkpoint: Checkpoint) -> list[str]:
     return draft.lines(checkpoint.tensors)
 
 
+def _others(number: int) -> str:
+    return f"only {number} other tensor{'' if number == 1 else 's'}" if number else "nor any other weights"
+
+
 def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
@@ -227,8 +231,9 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         failure = UnreadableError if checkpoint.warnings else WithoutLayersError
         raise failure(
             checkpoint.path,
-            f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensor{'' if len(checkpoint.tensors) == 1 else 's'}",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v",
+            f"it has no recurrent layer, {_others(len(checkpoint.tensors))}",
+            "If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your own: put them into an "
+            f".npz, .safetensors or pickle, and describe them with {Flag('layout')}",
             details=checkpoint.warnings[:5],
         )
     twice = first_twice(names)

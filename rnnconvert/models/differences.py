@@ -40,7 +40,7 @@ _ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_nor
 """The value of a setting in a framework that does not have it."""
 AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
 """Where a transposed convolution of Keras ends by default."""
-_TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
+_TRAINING = ("momentum", "dropout", "input_dropout", "recurrent_dropout", "padding_index")
 
 
 def differences(pair: FilledPair, target: Model, source: Model) -> Iterator[SettingDifference]:
@@ -137,6 +137,8 @@ _BESIDES: dict[str, Callable[[Any], str]] = {
     "axis": lambda value: "" if value == tuple(range(-len(value), 0)) else f"goes over the axes {value}",
     "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
     "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
+    "input_dropout": lambda value: f"drops {value:g} of its inputs in training" if value else "",
+    "recurrent_dropout": lambda value: f"drops {value:g} of its states in training" if value else "",
     "return_sequences": lambda value: "" if value else "gives only its last output",
 }
 

@@ -5,9 +5,11 @@ What a layer's settings mean is Keras's (keras 3.15 keras/src/layers); files of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
@@ -67,8 +69,19 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config, writer)
         writer.notes += in_half_precision(layer.entry.config for layer in top.walk())
+        writer.notes += dict.fromkeys(_dropouts(top))
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     prune(writer.scope)
     options = {} if config is None else {"config": str(config)}
     return Description(writer.scope, tuple(writer.notes), writer.names, options)
+
+
+def _dropouts(top: SourceLayer) -> Iterator[str]:
+    """Yield the dropout of recurrent layers: it is theirs and no layer's of its own, and no other framework's layer has it."""
+    for layer in top.walk():
+        config = layer.entry.config
+        rates = [key for key in ("dropout", "recurrent_dropout") if "recurrent_dropout" in config and config.get(key)]
+        if rates:
+            stated = " and ".join(f"{key}={config[key]!r}" for key in rates)
+            yield f"{called(layer.name)}: left out, for it acts in training alone: {stated}"

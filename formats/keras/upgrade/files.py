@@ -20,7 +20,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import model_path
-from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
+from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.files import refuse_others
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -35,6 +35,8 @@ from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 
 VERSION = "3.6.0"
 """The Keras version whose files these resemble."""
+_TREE = "layers/"
+"""Under what a .weights.h5 has its layers' arrays, as a .keras file has them."""
 _ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics", "keras_api")
 """Groups of a file that hold what training left there."""
 
@@ -185,7 +187,7 @@ def read(source: Path) -> Stored:
         return object_checkpoint.read(source)
     if source.is_file() and zipfile.is_zipfile(source):
         return keras_zip.read(source)
-    return hdf5.read(source)
+    return groups.modern(source, hdf5.read(source))
 
 
 def written_before_keras_3(source: Path) -> bool:
@@ -256,7 +258,7 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     arrays = dict(stored.arrays)
-    if "config" in stored.metadata:
+    if "config" in stored.metadata or any(name.startswith(_TREE) for name in arrays):
         used = assign_by_path(top, "", arrays)
     elif "root_config" in stored.metadata:
         used = assign_by_names(top, arrays)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,11 @@ class OnnxFile:
             raise UnreadableError(self.path, f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {actual} are there")
 
 
+_GRAPH_DEF = re.compile(rb"(?:\s|#[^\n]*\n)*node\s*:?\s*\{")
+"""How a graph of TensorFlow begins as text."""
+_HEAD = 4096
+
+
 def read(path: str | os.PathLike[str]) -> OnnxFile:
     """Open an ONNX file: protobuf, its text form or JSON, by the file's suffix.
 
@@ -207,6 +213,13 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
         raise
     except Exception as error:  # three parsers, each with its own errors, RecursionError among them
         problem = str(error).rstrip(".") or type(error).__name__
+        if suffix in TEXT_SUFFIXES and _GRAPH_DEF.match(data[:_HEAD].tobytes()):
+            raise UnreadableError(
+                path,
+                "it is a graph of TensorFlow as text, and no ONNX file",
+                "Write it as bytes, which are read, with TensorFlow: google.protobuf.text_format.Parse makes a tf.compat.v1.GraphDef of "
+                "the text, and its SerializeToString() gives the bytes of a .pb file",
+            ) from None
         raise UnreadableError(path, f"not a valid ONNX file: {problem}") from None
     if not model.HasField("graph"):
         raise UnreadableError(path, "not an ONNX model: it has no graph")
