@@ -7,6 +7,7 @@ of, so no command prints in another way (tests/test_cli_terminal.py). Colours an
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -55,6 +56,13 @@ def commanding_nothing(line: str) -> str:
     return _COMMAND.sub(lambda match: f"{match[0]} ", line) if "::" in line or "##" in line else line
 
 
+def open_stdout() -> Any:
+    """Return stdout. Raises OSError where it is closed: what was asked for would be lost, and nobody would know."""
+    if sys.stdout is None:  # Python found it closed when it began
+        raise OSError(errno.EBADF, "stdout is closed")
+    return sys.stdout
+
+
 def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = True, command: bool = False) -> None:
     """Print one line: what is not printable in it is escaped, and on a terminal it is broken to the width.
 
@@ -63,7 +71,7 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
     wrap  whether it may be broken
     command  whether it is a command of ours to a runner of continuous integration
     """
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stderr if err else open_stdout()
     marks = "".join((*_MARKS.values(), _END))
     line = printable(abridged(errors.for_user(text)), marks)
     rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
@@ -156,6 +164,7 @@ def _words(line: str) -> Iterator[str]:
 
 def emit(document: Any) -> None:
     """Print a document as JSON, on stdout."""
+    open_stdout()
     text = errors.for_user(json_of(document, indent=2, default=str))
     click.echo(_COMMAND.sub(r"\\u0023", text) if "##" in text else text)
 

@@ -63,6 +63,17 @@ def test_a_name_that_is_not_utf8_is_a_name(tmp_path: Path) -> None:
     assert target.exists()
 
 
+def test_a_closed_stdout_is_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    source = sources.write(tmp_path / "a.safetensors", sources.stack())
+
+    def check(words: str) -> None:
+        command = f"exec {sys.executable} -m rnnconvert {words} >&-"
+        run = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (run.returncode, "stdout is closed" in run.stderr) == (74, True), run
+
+    each([f"inspect {source}", f"inspect {source} --json", f"convert {source} - --to keras"], check, str)
+
+
 def test_a_configuration_that_is_no_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.h5"
     with h5py.File(path, "w") as file:
