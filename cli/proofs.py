@@ -32,4 +32,4 @@ def annotate(what: dict[str, Any] | str, title: str = "", path: str = "") -> Non
         return
     lines = [github.annotation(what, title, path)] if isinstance(what, str) else github.of_report(what)
     for line in lines:
-        put(line, err=True, wrap=False)
+        put(line, err=True, wrap=False, command=True)

@@ -9,6 +9,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
+from rnnconvert.cli.terminal import open_stdout
 from rnnconvert.core.errors import UnreadableError, UsageError, show_as
 
 STREAM = "-"
@@ -56,7 +57,7 @@ def outgoing(path: str, name: str, dry_run: bool = False) -> Iterator[str]:
 
     from rnnconvert.containers.temporary import new_folder
 
-    if sys.stdout.isatty() and not dry_run:
+    if open_stdout().isatty() and not dry_run:
         raise UsageError("stdout is a terminal, which cannot show a file. Redirect it, as in: > model.onnx")
     with new_folder() as folder:
         file = folder / name

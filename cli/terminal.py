@@ -7,7 +7,9 @@ of, so no command prints in another way (tests/test_cli_terminal.py). Colours an
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import sys
 import threading
 import time
@@ -41,21 +43,43 @@ def styled(text: str, colour: str) -> str:
     return f"{_MARKS[colour]}{text}{_END}"
 
 
-def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = True) -> None:
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#(?:vso)?\[|#teamcity\[)")
+"""How a line begins that a runner of continuous integration takes for a command to it: two colons, or, anywhere in it, ##[ and the like.
+
+Source: actions/runner, ActionCommand.cs; microsoft/azure-pipelines-agent, Command.cs; TeamCity's service messages. GitLab's begin with a
+control character.
+"""
+
+
+def commanding_nothing(line: str) -> str:
+    """Return a line that no runner of continuous integration takes for a command: names of layers may begin as these do."""
+    return _COMMAND.sub(lambda match: f"{match[0]} ", line) if "::" in line or "##" in line else line
+
+
+def open_stdout() -> Any:
+    """Return stdout. Raises OSError where it is closed: what was asked for would be lost, and nobody would know."""
+    if sys.stdout is None:  # Python found it closed when it began
+        raise OSError(errno.EBADF, "stdout is closed")
+    return sys.stdout
+
+
+def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = True, command: bool = False) -> None:
     """Print one line: what is not printable in it is escaped, and on a terminal it is broken to the width.
 
     err   print on stderr
     hang  how many columns the lines after the first are indented; by default two more than the first
     wrap  whether it may be broken
+    command  whether it is a command of ours to a runner of continuous integration
     """
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stderr if err else open_stdout()
     marks = "".join((*_MARKS.values(), _END))
     line = printable(abridged(errors.for_user(text)), marks)
     rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
     colours = _has_colours(stream)
     for colour, mark in _MARKS.items():
         rows = [row.replace(mark, _CODES[colour] if colours else "") for row in rows]
-    joined = "\n".join(row.replace(_END, _RESET if colours else "") for row in rows)
+    rows = [row.replace(_END, _RESET if colours else "") for row in rows]
+    joined = "\n".join(rows if command else map(commanding_nothing, rows))
     with contextlib.suppress(OSError) if err else contextlib.nullcontext():  # without stderr there is nobody to tell
         click.echo(joined.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
 
@@ -140,8 +164,9 @@ def _words(line: str) -> Iterator[str]:
 
 def emit(document: Any) -> None:
     """Print a document as JSON, on stdout."""
+    open_stdout()
     text = errors.for_user(json_of(document, indent=2, default=str))
-    click.echo(text)
+    click.echo(_COMMAND.sub(r"\\u0023", text) if "##" in text else text)
 
 
 # Errors -----------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import pytest
 import tomllib
 
 import rnnconvert as rc
+from rnnconvert.cli.terminal import emit, put, styled
 from rnnconvert.core.printable import in_toml
 from rnnconvert.files import draft
 from rnnconvert.files.adapter import adapter, c_names, names, variables
@@ -29,7 +30,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.reports import FORMS, encoded, github, render
 from tests import report_documents
-from tests.drawn import drawn
+from tests.drawn import drawn, each
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 from tests.test_floors import ROOT
@@ -177,6 +178,25 @@ def test_a_name_is_text_in_every_form_of_a_report(ending: str) -> None:
 def test_a_name_does_not_end_a_command_to_github(name: str) -> None:
     (line,) = github.of_report(report_documents.nasty(name))
     assert re.fullmatch(r"::error (file=[^:,]*,)?title=[^:,]*::.*", line), line
+
+
+def test_no_line_is_a_command_to_a_runner(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of GitHub, Azure or TeamCity; what GitLab takes for one begins with a control character, which is escaped."""
+
+    def check(text: str) -> None:
+        for mark in ("", styled("", "red")):
+            put(f"{mark}{text}", wrap=False)
+        emit({"name": text})
+        plain, marked, *document = capfd.readouterr().out.splitlines()
+        for line in (plain, marked, *document):
+            assert not line.lstrip().startswith("::")
+            assert not re.search(r"##(vso|teamcity)?\[|\x1b\[0Ksection", line), line
+        assert json.loads("\n".join(document)) == {"name": text}
+
+    commands = ["::error::a", "  ::stop-commands::x", "::::", "a ##[error]b", "##vso[task.complete]", "###[x]", "##teamcity[message]"]
+    each([*commands, "section_start:1:a\r\x1b[0Kb"], check, repr)
+    put("::error::ours", command=True)
+    assert capfd.readouterr().out == "::error::ours\n"
 
 
 CODE = ['evil"""; evil(); """', "evil'); evil(('", "int32); evil(", "evil\nevil()\n", "evil\\", "relu; evil()", "{evil}", "evil"]

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rnnconvert as rc
+from fuzz import doubling
 from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import BFLOAT16, Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
@@ -242,3 +244,17 @@ def test_damaged_zips_raise_our_errors_only(tmp_path_factory: pytest.TempPathFac
     except RnnConvertError:
         return
     json.dumps(stored.metadata["config"])
+
+
+def test_layers_of_a_whole_model_are_looked_up_in_proportion(tmp_path: Path) -> None:
+    """3,200 dense layers took minutes: each looked through all."""
+
+    def prepare(folder: Path, n: int) -> doubling.Work:
+        layers = [{"module": "keras.layers", "class_name": "Dense", "config": {"name": f"d{i}", "units": 2}} for i in range(n)]
+        config = {"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        arrays = {f"layers/dense{f'_{i}' if i else ''}/vars/{v}": np.ones((2, 2)[v:], np.float32) for i in range(n) for v in (0, 1)}
+        keras_zip.write(folder / "m.keras", config, {"keras_version": "3.5.0"}, arrays, {})
+        return lambda: str(rc.inspect(folder / "m.keras"))
+
+    growth = doubling.measure(doubling.Case("layers", prepare, 16, 256), 0)
+    assert growth is not None and not growth.quadratic, growth

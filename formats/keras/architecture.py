@@ -12,6 +12,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
 from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras.config import of_json
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.model.entries import entry, every, of_file
@@ -74,7 +75,7 @@ def _version_shown(document: Mapping[str, Any]) -> str:
 
 def _inside(document: Any) -> Any:
     """Return the architecture in a document: itself, the text in it (`json.dump(model.to_json())`), or a model's own settings."""
-    return json_text.loads(document.encode(), "the architecture") if isinstance(document, str) else document
+    return of_json("the architecture", document.encode(), "its text") if isinstance(document, str) else document
 
 
 def _of_model(path: Path) -> tuple[Any, str]:
@@ -83,7 +84,7 @@ def _of_model(path: Path) -> tuple[Any, str]:
     attributes = metadata.get("attributes", {}).get("", {})
     config = metadata.get("config") or attributes.get("model_config")
     version = metadata.get("metadata", {}).get("keras_version") or attributes.get("keras_version", "")
-    return json_text.loads(config, path) if isinstance(config, str | bytes) else config, str(version)
+    return of_json(path, config) if isinstance(config, str | bytes) else config, str(version)
 
 
 def _yaml(path: Path) -> Any:

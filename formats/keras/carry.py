@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
-from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.config import of_json, snake_case
 from rnnconvert.formats.keras.graph import CLASSES
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.model.entries import Entry, children, entry
@@ -202,7 +201,7 @@ class _Legacy:
         attributes = self.job.source.metadata_as(KerasMetadata).get("attributes", {})
         config = config or attributes.get("", {}).get("model_config")
         if isinstance(config, str):
-            config = json_text.loads(config, self.job.source.path)
+            config = of_json(self.job.source.path, config)
         if isinstance(config, Mapping):
             return children(entry(config))
         return [Entry(name, self._inferred(name), {}) for name in _order(self.job)]

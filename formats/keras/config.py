@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.containers import json_text
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.model.entries import Entry, children
 
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
@@ -143,3 +145,16 @@ def unstated(layer: Entry) -> list[str]:
     if not stated and KINDS.get(layer.class_name) != "rnn":
         missing.append("recurrent_activation")
     return missing
+
+
+def of_json(path: object, text: str | bytes, what: str = "its attribute model_config") -> Any:
+    """Return the value of text that a file has. Raises UnreadableError if it is not JSON.
+
+    what  where the text is, in words
+    """
+    try:
+        return json_text.loads(text, path)
+    except UnreadableError:
+        raise
+    except ValueError:
+        raise UnreadableError(path, f"{what} is not JSON") from None

@@ -50,6 +50,7 @@ class KerasFlow:
         self.reads: dict[str, list[str]] = {}
         self._values_of: dict[str, _LayerValues | None] = {}
         self._twice: set[str] = set()
+        self._masks: dict[str, str] = {}
         self._add(model, [])
 
     def _add(self, scope: Entry, inputs: list[str]) -> list[str]:
@@ -117,6 +118,11 @@ class KerasFlow:
 
     def masks(self, name: str) -> str:
         """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
+        if name not in self._masks:
+            self._masks[name] = self._masks_before(name)
+        return self._masks[name]
+
+    def _masks_before(self, name: str) -> str:
         above, seen = list(self.reads.get(name, [])), set()
         while above:
             reader = above.pop()
@@ -126,8 +132,12 @@ class KerasFlow:
             layer = self.layers[reader]
             if layer.class_name == "Masking":
                 return f"all {layer.config.get('mask_value', 0.0):g}"
-            if hands_masks_on(layer):
+            if not hands_masks_on(layer):
+                continue
+            if reader not in self._masks:
                 above += self.reads[reader]
+            elif self._masks[reader] != "none":
+                return self._masks[reader]
         return "none"
 
     def unflattened(self) -> dict[str, Flat]:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rnnconvert.containers import json_text
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -36,7 +35,7 @@ from rnnconvert.formats.keras.cells_of_layers import (
     stacked_in,
     unsaved,
 )
-from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
+from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, of_json, unstated
 from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -246,12 +245,7 @@ class LayerReader:
     def _model(self) -> Entry | None:
         config = inner_config(self.stored) or self.outside.config
         if isinstance(config, str):
-            try:
-                config = json_text.loads(config, self.path)
-            except UnreadableError:
-                raise
-            except ValueError:
-                raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
+            config = of_json(self.path, config)
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
         with of_file(self.path):

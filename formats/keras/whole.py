@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,9 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units: list[Unit] = []
     stated = checkpoint.metadata_as(KerasMetadata).get("root_config")
     tree_of_layers = entry(stated) if model is None and stated else model
-    repeated = _repeated(tree_of_layers)
     paths = dict(tree(model)) if model is not None else {}
+    layers = _Layers(tree_of_layers, model, paths)
+    called_so_far, known = set[str](), 0
     for name, stack in checkpoint.layers.items():
         if name in read.ours:
             ours = read.ours[name]
@@ -94,13 +95,15 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         else:
             place = read.places[name]
             where = read.entries[name]
-            called = where.name if where is not None and where.name in repeated else name
-            called = _path_of(called, place_of(place.cells[0, 0]), tree_of_layers, paths, repeated)
-            units += recurrent_units(name if any(unit.name == called for unit in units) else called, stack, place, where)
+            called = where.name if where is not None and where.name in layers.repeated else name
+            called = layers.path_of(called, place_of(place.cells[0, 0]))
+            units += recurrent_units(name if called in called_so_far else called, stack, place, where)
+            called_so_far |= {unit.name for unit in units[known:]}
+            known = len(units)
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():
-        where = _described(owner, model, paths)
+        where = layers.described(owner)
         class_name, name = (where.class_name, where.name) if where is not None else (_class_in(owner), "")
         known_class = class_name if by_class("keras", class_name) else ""
         if where is not None:
@@ -110,7 +113,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         elif where is not None and not known_class and not (children(where) or where.inner("layer")):
             known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
-        name = _path_of(name, owner, tree_of_layers, paths, repeated)
+        name = layers.path_of(name, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         settings = lookup(config, where.rank if where is not None else 0, read.era)
@@ -120,30 +123,6 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes)
-
-
-def _repeated(model: Entry | None) -> set[str]:
-    """Return the names that several layers bear, in models in a model."""
-    counts = Counter(layer.name for layer in _every(model)) if model is not None else Counter()
-    return {name for name, count in counts.items() if count > 1}
-
-
-def _path_of(name: str, place: str, model: Entry | None, paths: Mapping[str, Entry], repeated: Container[str]) -> str:
-    """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.
-
-    place  where its arrays are
-    paths  the layers by the places that Keras 3 has for them
-    """
-    if model is None:
-        return name
-    inside, path, last, parts = model, list[str](), name.rpartition("/")[2], place.split("/")
-    for number, part in enumerate(parts):
-        below = paths.get("/".join(parts[: number + 1])) or next((layer for layer in children(inside) if layer.name == part), None)
-        if below is not None:
-            inside, path = below, [*path, below.name]
-    wrapped = inside.inner("layer")
-    by_wrapper = wrapped is not None and wrapped.name == last
-    return "/".join(path) if by_wrapper or (last in repeated and path[-1:] == [last]) else name
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -188,22 +167,60 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
     return owners
 
 
-def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> Entry | None:
-    around, _, word = owner.rpartition("/")
-    if around:
-        attention = _described(around, model, paths)
-        if attention is not None and (dense := heads.part(attention, word)) is not None:
-            return dense
-    where = paths.get(owner) or paths.get(owner.removesuffix("/cell"))
-    if where is None and model is not None:
-        named = {layer.name: layer for layer in _every(model)}
-        where = next((named[part] for part in reversed(owner.split("/")) if part in named), None)
-    while where is not None and where.class_name in ("TimeDistributed", "SpectralNormalization"):
-        inner = where.inner("layer")
-        where = replace(inner, name=where.name) if inner is not None else None
-    if where is None or where.built_in or owner in paths or owner.rpartition("/")[2] == where.name:
-        return where
-    return None  # a layer inside of one that is the user's own
+class _Layers:
+    """The layers of a configuration, found by names and places: each model's are listed once, however many ask.
+
+    tree    the model, also where it says no more than names
+    model   the model, None where its configuration says no more than that
+    paths   the layers by the places that Keras 3 has for them
+    """
+
+    def __init__(self, tree: Entry | None, model: Entry | None, paths: Mapping[str, Entry]) -> None:
+        self._tree, self._paths = tree, paths
+        counts = Counter(layer.name for layer in _every(tree)) if tree is not None else Counter[str]()
+        self.repeated = {name for name, count in counts.items() if count > 1}
+        self._named = {layer.name: layer for layer in _every(model)} if model is not None else {}
+        self._inside: dict[int, tuple[Entry, dict[str, Entry]]] = {}
+
+    def _child(self, layer: Entry, name: str) -> Entry | None:
+        """Return the first layer of a name in a model."""
+        known = self._inside.get(id(layer))
+        if known is None:  # the model is held, so that no other takes its place in memory
+            known = self._inside[id(layer)] = layer, {child.name: child for child in reversed(children(layer))}
+        return known[1].get(name)
+
+    def path_of(self, name: str, place: str) -> str:
+        """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.
+
+        place  where its arrays are
+        """
+        if self._tree is None:
+            return name
+        inside, path, last, parts = self._tree, list[str](), name.rpartition("/")[2], place.split("/")
+        for number, part in enumerate(parts):
+            below = self._paths.get("/".join(parts[: number + 1])) or self._child(inside, part)
+            if below is not None:
+                inside, path = below, [*path, below.name]
+        wrapped = inside.inner("layer")
+        by_wrapper = wrapped is not None and wrapped.name == last
+        return "/".join(path) if by_wrapper or (last in self.repeated and path[-1:] == [last]) else name
+
+    def described(self, owner: str) -> Entry | None:
+        """Return what the configuration says of the layer that arrays belong to."""
+        around, _, word = owner.rpartition("/")
+        if around:
+            attention = self.described(around)
+            if attention is not None and (dense := heads.part(attention, word)) is not None:
+                return dense
+        where = self._paths.get(owner) or self._paths.get(owner.removesuffix("/cell"))
+        if where is None:
+            where = next((self._named[part] for part in reversed(owner.split("/")) if part in self._named), None)
+        while where is not None and where.class_name in ("TimeDistributed", "SpectralNormalization"):
+            inner = where.inner("layer")
+            where = replace(inner, name=where.name) if inner is not None else None
+        if where is None or where.built_in or owner in self._paths or owner.rpartition("/")[2] == where.name:
+            return where
+        return None  # a layer inside of one that is the user's own
 
 
 def _every(model: Entry) -> Iterator[Entry]:

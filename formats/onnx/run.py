@@ -262,7 +262,7 @@ class _ConstantInputs:
             feeds = {}
             for value in cut.graph.input:
                 kind = value.type.tensor_type
-                shape = [dim.dim_value or free for dim in kind.shape.dim]
+                shape = [dim.dim_value if dim.dim_value > 0 else free for dim in kind.shape.dim]
                 feeds[value.name] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
             return session.run([name], feeds)[0]
 

@@ -51,7 +51,7 @@ def run_whole(request: Mapping[str, Any], find_node: Callable[[Any, str], Any]) 
             kind = value.type.tensor_type
             if not kind.elem_type:
                 raise NotImplementedError(f"its input {value.name} is not a tensor")
-            dims = [dim.dim_value or dim.dim_param or None for dim in kind.shape.dim] if kind.HasField("shape") else None
+            dims = [max(dim.dim_value, 0) or dim.dim_param or None for dim in kind.shape.dim] if kind.HasField("shape") else None
             inputs.append(seen.input(value.name, dims, helper.tensor_dtype_to_np_dtype(kind.elem_type).name, rows))
     calls = seen.calls(inputs)
     fresh = (f"rnnconvert_witness_{number}" for number in itertools.count())

@@ -32,7 +32,7 @@ _swept: set[str] = set()
 
 def _name(target: str, kind: str) -> str:
     """Return a name that says whose it is: of which file, and of which process."""
-    short = target.encode()[:_HINT].decode("utf-8", "ignore")
+    short = os.fsencode(target)[:_HINT].decode("utf-8", "ignore")
     return f".{short}.rnnconvert-{os.getpid()}-{os.urandom(4).hex()}.{kind}"
 
 

@@ -156,6 +156,8 @@ class Slimming:
             tag_at = at
             tag, at = self.varint(at, end)
             begin, kind = at, tag & 7
+            if tag < 1 << 3:
+                raise UnreadableError(self.path, f"not a protobuf message: field 0 at byte {tag_at}")
             if kind == LENGTH_DELIMITED:
                 length, begin = self.varint(at, end)
                 if length > end - begin:

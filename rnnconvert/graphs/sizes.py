@@ -10,7 +10,11 @@ Dim: TypeAlias = "int | Size"
 Dims: TypeAlias = "tuple[Dim, ...]"
 _Terms: TypeAlias = "dict[tuple[str, ...], int]"
 _MOST = 64
-"""The most products of one sum."""
+"""The most products of one sum, and the most factors of one product."""
+_BITS = 64
+"""Bits of a whole number: those that programs compute with have no more."""
+_TEXT = 4096
+"""The most characters of a length that others give by a function."""
 
 
 class ComputedSymbol(str):
@@ -26,6 +30,8 @@ class ComputedSymbol(str):
     def __new__(cls, function: str, *operands: Dim) -> ComputedSymbol:
         """Return the length that a function gives for others."""
         words = [repr(operand) for operand in operands]
+        if sum(map(len, words)) > _TEXT:
+            raise ValueError("a length that is computed from too many others")
         sign = function == "//"
         symbol = super().__new__(cls, f"({words[0]}) // ({words[1]})" if sign else f"{function}({', '.join(words)})")
         symbol.function, symbol.operands = function, operands
@@ -131,10 +137,24 @@ def _sum(terms: _Terms, more: _Terms, sign: int) -> _Terms:
     return terms
 
 
+def whole(number: int) -> int:
+    """Return a whole number. Raises ValueError for one that does not fit into 64 bits, which no program can mean."""
+    if number.bit_length() > _BITS:
+        raise ValueError(f"a whole number of {number.bit_length():,} bits, where programs have {_BITS}")
+    return number
+
+
+def raised(base: int, exponent: int) -> int | float:
+    """Return a power. Raises ValueError for a whole number that does not fit into 64 bits, without computing it."""
+    if exponent > 0 and (base.bit_length() - 1) * exponent >= _BITS:
+        raise ValueError(f"{base} to the power {exponent}, where whole numbers have {_BITS} bits")
+    return whole(base**exponent) if exponent >= 0 else float(base) ** exponent
+
+
 def _size(terms: _Terms) -> Dim:
-    """Return a sum as a whole number where it is one. Raises ValueError for one that is too long."""
-    left = {names: count for names, count in terms.items() if count}
-    if len(left) > _MOST:
+    """Return a sum as a whole number where it is one. Raises ValueError for one that is too long, or a number of more than 64 bits."""
+    left = {names: whole(count) for names, count in terms.items() if count}
+    if len(left) > _MOST or any(len(names) > _MOST for names in left):
         raise ValueError("a length that is computed from too many others")
     return left.get((), 0) if set(left) <= {()} else Size(left)
 

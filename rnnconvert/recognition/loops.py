@@ -70,7 +70,9 @@ def _learn(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
 
 
 def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> RecognisedLayer:
-    inner = next(iter(scope.inner(node, 0)))
+    inner = next(iter(scope.inner(node, 0)), None)
+    if inner is None:
+        raise UnmatchedError("it states no body")
     body = _loop(scope, inner, node) if node.kind == "Loop" else _scan(scope, inner, node)
     for name, _, first, _ in body.states:
         shapes.give(inner, name, shapes.dims(scope, first))

@@ -88,7 +88,7 @@ def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}
     partners: dict[str, set[str]] = {}
-    for node in nodes:
+    for node in (node for node in nodes if node.outputs):
         sources = frozenset[str]().union(*(origin.get(name, frozenset()) for name in node.inputs))
         if node.kind in _PRODUCTS and any(scope.constant(name) is not None for name in node.inputs[1:2]):
             sources = frozenset({node.outputs[0]})

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.addresses import local
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
 from rnnconvert.core.printable import listed, quoted
@@ -28,7 +29,7 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
     """
     place = Path(local(path))
     with contextlib.ExitStack() as ended:  # numpy leaves a file open that it cannot read
-        file: Any = _read(path, "", lambda: ended.enter_context(place.open("rb")))
+        file: Any = _read(path, "", lambda: ended.enter_context(open_regular(place)))
         if not _read(path, "", functools.partial(file.read, len(_NPY))).startswith((_NPY, *_ZIP)):
             raise UnreadableError(path, "it is not a .npy or .npz file of plain arrays: it begins otherwise. Write it with np.savez")
         file.seek(0)

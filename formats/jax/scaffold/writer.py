@@ -14,7 +14,7 @@ class NnxModule(Module):
     """One class: a model of the source."""
 
     TITLE = "Flax"
-    ATTRIBUTES = frozenset({"eval", "train", "sow", "perturb", "set_attributes"})
+    ATTRIBUTES = frozenset({"eval", "iter_children", "iter_modules", "perturb", "set_attributes", "sow", "train"})  # of nnx.Module
     VARIABLES = frozenset({"jax", "jnp", "nnx", "state", *helpers.TEXTS})
     SEPARATOR = "/"
     FORGETTING = "{of}[...] = jnp.zeros_like({of}[...])"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5, json_text
+from rnnconvert.containers import hdf5
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
@@ -21,7 +21,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint
-from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.config import Era, of_json
 from rnnconvert.formats.keras.files import refuse_others
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.model.entries import of_file
@@ -101,7 +101,7 @@ def upgrade(
     source, target = model_path(local(old)), Path(new)
     if target.suffix != ".keras":
         raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
-    if source.resolve() == target.resolve():
+    if os.path.realpath(source) == os.path.realpath(target):
         raise UsageError(f"{source} is both the old file and the new one. Choose another name for the new one")
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file to write")
@@ -222,16 +222,7 @@ def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config
 
 def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -> Any:
     text = attributes.get("", {}).get(key)
-    return _of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
-
-
-def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
-    try:
-        return json_text.loads(text, source)
-    except UnreadableError:
-        raise
-    except ValueError:
-        raise UnreadableError(source, f"{what} is not JSON") from None
+    return of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
 
 
 def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ def _plain(operation: str, dtype: str = "") -> Rule:
             word = "divide towards zero"
         if operation == "remainder" and op.values.get("fmod"):
             word = "remainder towards zero"
-        result = tensors[0]
+        result = op[0]
         if len(tensors) == 1 and operation != "not":
             return result
         if len(tensors) <= 2:

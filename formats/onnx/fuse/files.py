@@ -65,7 +65,7 @@ def fuse(
     source, path = local(model), Path(target)
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path}: the new file is an ONNX model. Give it a name that ends in .onnx")
-    if source.resolve() == path.resolve():
+    if os.path.realpath(source) == os.path.realpath(path):
         raise UsageError(f"{source} is both the model and the new file. Choose another name for the new one")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file to write")

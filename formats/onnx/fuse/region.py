@@ -13,6 +13,7 @@ from rnnconvert.formats.onnx.fuse.graph import as_nodes, reads
 from rnnconvert.formats.onnx.fuse.proof import ModelPair, RunnableGraph
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.formats.onnx.proto.nodes import code_of, initializer
+from rnnconvert.formats.onnx.proto.program import axis_length
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
@@ -112,10 +113,11 @@ def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]
             kind = model_input.type.tensor_type
             shape = []
             for number, axis in enumerate(kind.shape.dim):
-                if axis.HasField("dim_value"):
-                    shape.append(axis.dim_value)
+                length = axis_length(axis)
+                if isinstance(length, int):
+                    shape.append(length)
                 else:
-                    shape.append(names.setdefault(axis.dim_param or f"{model_input.name}/{number}", sizes[len(names) % 3]))
+                    shape.append(names.setdefault(length or f"{model_input.name}/{number}", sizes[len(names) % 3]))
             dtype = DTYPES.get(kind.elem_type)
             if dtype is None:
                 raise UnmatchedError(f"the input {model_input.name!r} is of a type for which no numbers can be drawn")

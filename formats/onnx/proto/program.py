@@ -152,10 +152,17 @@ class _ProgramReader:
         return StoredNumbers(tensor.name, tuple(tensor.dims), DTYPES.get(tensor.data_type), partial(self.file.tensor, tensor), tensor)
 
 
+def axis_length(axis: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """Return the length of an axis, or its name; None for one without either, and for a negative length, which exporters write for it."""
+    if axis.HasField("dim_value"):
+        return axis.dim_value if axis.dim_value >= 0 else None
+    return axis.dim_param or None
+
+
 def _declared(value: onnx.ValueInfoProto) -> Declared:
     kind = value.type.tensor_type
     dims = None
     if kind.HasField("shape"):
-        dims = [axis.dim_value if axis.HasField("dim_value") else axis.dim_param or None for axis in kind.shape.dim]
+        dims = [axis_length(axis) for axis in kind.shape.dim]
     dtype: Mapping[int, Any] = DTYPES
     return Declared(value.name, dtype.get(kind.elem_type), dims)

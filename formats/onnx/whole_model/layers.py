@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rnnconvert.core.arrays import as_written
+from rnnconvert.core.malformed import MALFORMED, Fields, passes
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, is_weight, number, operand
 from rnnconvert.formats.onnx.whole_model.patterns import group_norm, is_neutral, layer_norm
 from rnnconvert.graphs.program.operations import Operation
@@ -32,10 +33,14 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
     uses = Uses(scope)
     for node in scope.nodes:
         layer = None
-        if node.kind in _WEIGHTS and not node.domain:
-            layer = _layer(scope, node, uses)
-        elif node.kind == "Div":
-            layer = layer_norm(scope, node, uses)
+        try:
+            if node.kind in _WEIGHTS and not node.domain:
+                layer = _layer(scope, node, uses)
+            elif node.kind == "Div":
+                layer = layer_norm(scope, node, uses)
+        except MALFORMED as error:  # a node without an input or attribute that its operator asks for is no layer
+            if passes(error):
+                raise
         if layer is not None:
             yield layer
 
@@ -43,7 +48,7 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
 def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
     attributes = scope.attributes(node)
     inputs = {name: index for name, index in _WEIGHTS[node.kind].items() if index < len(node.inputs) and node.inputs[index]}
-    values = {name: node.inputs[index] for name, index in inputs.items()}
+    values = Fields({name: node.inputs[index] for name, index in inputs.items()})
     if any(not is_weight(scope, value) for value in values.values()):
         return None
     read = [(node, index) for index in inputs.values()]

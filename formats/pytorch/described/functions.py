@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import Dim, Size, reaches, rounded
+from rnnconvert.graphs.sizes import Dim, Size, raised, reaches, rounded, whole
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
@@ -127,12 +127,16 @@ def _ratio(left: Any, right: Any) -> Any:
     return LengthQuotient(left, right) if lengths and all(isinstance(side, (int, Size)) for side in (left, right)) else left / right
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    return raised(base, exponent) if isinstance(base, int) and isinstance(exponent, int) else base**exponent
+
+
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "add": numbers.add,
     "subtract": numbers.sub,
     "multiply": numbers.mul,
     "divide": _ratio,
-    "power": numbers.pow,
+    "power": _power,
     "remainder": numbers.mod,
     "equal": numbers.eq,
     "not_equal": numbers.ne,
@@ -145,14 +149,23 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "abs": abs,
 }
 """What operators give for Python's numbers and for lengths."""
+_ANY_VALUES = ("equal", "not_equal", "not")
+"""Those of them that take lists and texts as well: Python's others would repeat these, or fill in what a text asks for."""
 
 
 def _number(operation: str, *values: Any) -> Any:
-    """Return what an operator gives for numbers. Raises ValueError for one that is not computed, or not from a length."""
+    """Return what an operator gives for numbers.
+
+    Raises ValueError for one that is not computed, or not from a length, and for a whole number of more than 64 bits.
+    """
+    plain = operation in _ANY_VALUES or all(isinstance(value, (int, float, Size, LengthQuotient)) for value in values)
+    if not plain or operation not in _NUMBERS:
+        raise ValueError(f"{operation} of {' and '.join(type(value).__name__ for value in values)}")
     try:
-        return _NUMBERS[operation](*values)
-    except (KeyError, TypeError):
+        result = _NUMBERS[operation](*values)
+    except TypeError:
         raise ValueError(f"{operation} of {' and '.join(map(repr, values))}") from None
+    return whole(result) if isinstance(result, int) else result
 
 
 def _compared(operation: str) -> Rule:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
@@ -94,6 +95,8 @@ class ProgramReading:
         self._held: dict[str, SourceTensor] = {}
         self._used: dict[str, str] = {}
         self._products: dict[int, tuple[SourceTensor, SourceTensor, SourceTensor]] = {}
+        self._reading = charging(0)
+        self._leaves: dict[int, tuple[list[Any], int]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
@@ -200,8 +203,18 @@ class ProgramReading:
         names, function = rule
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
+        self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)
         self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
         return function(self, BoundCall(kind, operation, values, options, names))
+
+    def _count(self, value: Any) -> int:
+        """Return how many values a value has, those of a list each time that it occurs: lists of lists can multiply."""
+        if not isinstance(value, list):
+            return 1
+        known = self._leaves.get(id(value))
+        if known is None:  # the list is held, so that no other takes its place in memory
+            known = self._leaves[id(value)] = value, sum(map(self._count, value))
+        return known[1] + 1
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""

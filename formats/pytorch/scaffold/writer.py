@@ -9,15 +9,24 @@ from rnnconvert.formats.pytorch.scaffold.layers import RULES
 from rnnconvert.scaffolding.text import Style
 from rnnconvert.scaffolding.writer import File, Module
 
+MODULE_NAMES = frozenset({
+    "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children", "compile", "cpu", "cuda", "double", "dump_patches",
+    "eval", "extra_repr", "float", "forward", "get_buffer", "get_extra_state", "get_parameter", "get_submodule", "half", "ipu",
+    "load_state_dict", "modules", "mtia", "named_buffers", "named_children", "named_modules", "named_parameters", "parameters",
+    "register_backward_hook", "register_buffer", "register_forward_hook", "register_forward_pre_hook",
+    "register_full_backward_hook", "register_full_backward_pre_hook", "register_load_state_dict_post_hook",
+    "register_load_state_dict_pre_hook", "register_module", "register_parameter", "register_state_dict_post_hook",
+    "register_state_dict_pre_hook", "requires_grad_", "reset_states", "set_extra_state", "set_submodule", "share_memory",
+    "state_dict", "to", "to_empty", "train", "training", "type", "xpu", "zero_grad",
+})  # fmt: skip
+"""What a module has already, as `dir(nn.Module())` lists it, and `reset_states` of ours: a layer of such a name would not be called."""
+
 
 class TorchModule(Module):
     """One class: a model of the source."""
 
     TITLE = "PyTorch"
-    ATTRIBUTES = frozenset({
-        "forward", "training", "reset_states", "eval", "train", "load_state_dict", "state_dict", "float", "double", "type", "to",
-        "parameters", "modules", "half", "cpu",
-    })  # fmt: skip
+    ATTRIBUTES = MODULE_NAMES
     VARIABLES = frozenset({"torch", "nn", "F", *helpers.TEXTS})
 
     def text(self, name: str, first: bool) -> str:

@@ -62,17 +62,16 @@ class Expressions:
         """Return the value that a function of the code returns."""
         raise NotImplementedError
 
-    def spend(self) -> None:
-        """Count one more statement or value. Raises TooLongError."""
-        self.left -= 1
+    def spend(self, count: int = 1) -> None:
+        """Count more statements or values. Raises TooLongError."""
+        self.left -= count
         if self.left < 0:
             raise TooLongError(f"it has more than {STATEMENTS} statements")
 
     def argument(self, value: Any) -> Any:
         """Return a value as an operator reads it."""
         if isinstance(value, Items):
-            self.left -= len(value.values) // 8
-            self.spend()
+            self.spend(1 + len(value.values) // 8)
             items = [self.argument(item) for item in value.values]
             return items if value.complete else [*items, "more items"]
         if isinstance(value, dict):
@@ -252,16 +251,21 @@ class Expressions:
         elif name == "len" and of.complete:
             return len(of.values)
         elif name == "slice" and of.complete and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
-            return Items(of.values[slice(*(*arguments[1:], None, None)[:3])], self.level)
+            return self._copied(of.values[slice(*(*arguments[1:], None, None)[:3])])
         elif name == "list" and of.complete:
-            return Items([*of.values], self.level)
+            return self._copied(of.values)
         elif name == "add" and of.complete and isinstance(arguments[1], Items) and arguments[1].complete:
-            return Items([*of.values, *arguments[1].values], self.level)
+            return self._copied(of.values, arguments[1].values)
         else:
             of.complete = False
             of.values += [argument for argument in arguments[1:] if argument is not None]
             return self.unknown([of], name)
         return of
+
+    def _copied(self, *lists: list[Any]) -> Items:
+        """Return a list of the items of others."""
+        self.spend(1 + sum(map(len, lists)) // 8)
+        return Items([item for items in lists for item in items], self.level)
 
     def output(self, kind: str, inputs: Sequence[Any], label: str = "") -> Ref:
         """Note an operator, and return what it gives."""

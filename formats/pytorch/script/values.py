@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
+from rnnconvert.graphs.sizes import whole
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
     0: np.dtype(np.uint8),
@@ -102,19 +104,29 @@ def static(value: Any) -> Any:
     return [static(element) for element in value.values] if isinstance(value, Items) else value
 
 
+def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of numbers alone: of lists and texts Python would make others, as long as a number asks for.
+
+    It raises TypeError for these, ValueError for a whole number of more than 64 bits.
+    """
+
+    def computed(*values: Any) -> Any:
+        if not all(isinstance(value, int | float) for value in values):
+            raise TypeError("not numbers")
+        result = function(*values)
+        return whole(result) if isinstance(result, int) else result
+
+    return computed
+
+
 STATIC: Mapping[str, Callable[..., Any]] = {
     "eq": lambda x, other: x == other, "ne": lambda x, other: x != other, "lt": lambda x, other: x < other,
     "gt": lambda x, other: x > other, "le": lambda x, other: x <= other, "ge": lambda x, other: x >= other,
     "not": lambda x: not x, "and": lambda x, other: x and other, "or": lambda x, other: x or other,
     "contains": lambda several, item: item in several, "is": lambda x, other: x is other, "isnot": lambda x, other: x is not other,
-    "add": lambda x, other: x + other if not isinstance(x, list | str) else _refused(), "sub": lambda x, other: x - other,
-    "mul": lambda x, other: x * other if not isinstance(x, list | str) else _refused(), "neg": lambda x: -x,
-    "floordiv": lambda x, other: x // other, "remainder": lambda x, other: x % other, "int": int, "Int": int,
-    "bool": bool, "Bool": bool, "float": float, "Float": float, "min": min, "max": max, "abs": abs, "floor": math.floor,
-    "ceil": math.ceil,
+    "int": int, "Int": int, "bool": bool, "Bool": bool, "float": float, "Float": float, "min": min, "max": max,
+    **{name: _on_numbers(function) for name, function in (
+        ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("neg", operator.neg), ("floordiv", operator.floordiv),
+        ("remainder", operator.mod), ("abs", abs), ("floor", math.floor), ("ceil", math.ceil))},
 }  # fmt: skip
 """Operators on numbers, texts and None, where no input decides these."""
-
-
-def _refused() -> Any:
-    raise TypeError("not numbers")

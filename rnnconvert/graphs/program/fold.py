@@ -62,6 +62,8 @@ def _slice(call: FoldedCall) -> Array:
     steps = call.integers("steps", 4) or [1] * len(starts)
     if axes is None:
         axes = list(range(len(starts)))
+    if not all(-data.ndim <= axis < data.ndim for axis in axes):
+        raise ValueError(f"Slice along {axes} of {data.ndim} axes")
     window = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         # slice() clamps as the operation does, in both directions
@@ -245,7 +247,7 @@ def _dequantize(call: FoldedCall) -> Array:
     """
     data, scale, zero = call.input(0), call.input(1), call.optional(2)
     if data.dtype not in (np.int8, np.uint8, np.int16, np.uint16, np.int32) or scale.dtype != np.float32:
-        raise TypeError("DequantizeLinear of this type")
+        raise ValueError("DequantizeLinear of this type")
     if call.attributes.get("block_size", 0) or call.attributes.get("output_dtype", 0) not in (0, _FLOAT32):
         raise ValueError("DequantizeLinear by blocks, or to another type")
     if zero is not None and (zero.shape != scale.shape or zero.dtype != data.dtype):
