@@ -16,15 +16,13 @@ if TYPE_CHECKING:  # a conversion enters no scaffolding
 NAME = "guitarml"
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False) -> Description:
     """Return the model of a file: `rec`, `lin` and `skip`. Raises UsageError for a state dictionary alone."""
     from rnnconvert.files.load import load
     from rnnconvert.formats.guitarml.files import GuitarMetadata
     from rnnconvert.models.readers import model_of
     from rnnconvert.scaffolding.rows import LayerRow
 
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
     checkpoint = load(path, NAME)
     about = checkpoint.metadata_as(GuitarMetadata)["document"].get("model_data")
     units = {unit.name: unit for unit in model_of(checkpoint).units}

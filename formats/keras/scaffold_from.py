@@ -7,9 +7,10 @@ from pathlib import Path
 from rnnconvert.scaffolding.description import Description
 
 NAME = "keras"
+ASKS = ("config",)
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False, config: Path | None = None) -> Description:
     """Return the model of a file: see formats/keras/describe/model.py."""
     from rnnconvert.formats.keras.describe.model import describe as describe_model
 

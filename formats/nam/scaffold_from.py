@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import RefusedError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
@@ -16,14 +16,12 @@ if TYPE_CHECKING:  # a conversion enters no scaffolding
 NAME = "nam"
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False) -> Description:
     """Return the model of a file. Raises RefusedError for another architecture."""
     from rnnconvert.files.load import load
     from rnnconvert.models.readers import model_of
     from rnnconvert.scaffolding.rows import LayerRow
 
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
     checkpoint = load(path, NAME)
     units = model_of(checkpoint).units
     stack, head = [unit for unit in units if unit.stack is not None], next((unit for unit in units if unit.name == "head"), None)

@@ -9,8 +9,8 @@ from rnnconvert.scaffolding.description import Description
 NAME = "onnx"
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False) -> Description:
     """Return the model of a file: see formats/onnx/describe/model.py."""
     from rnnconvert.formats.onnx.describe.model import describe as describe_model
 
-    return describe_model(path, config, partial)
+    return describe_model(path, partial)

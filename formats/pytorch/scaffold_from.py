@@ -10,10 +10,10 @@ from typing import Any
 from rnnconvert.scaffolding.description import Description
 
 NAME = "pytorch"
-ASKS_AXES = True
+ASKS = ("axes",)
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
     """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
 
     axes  how many axes each input has that does not state it
@@ -22,7 +22,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False, axes
     """
     from rnnconvert.formats.pytorch.described.model import describe as describe_file
 
-    return describe_file(path, config, partial, axes)
+    return describe_file(path, partial, axes)
 
 
 def takes(value: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.formats.rtneural.layouts import FUNCTIONS
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
@@ -21,18 +21,16 @@ if TYPE_CHECKING:  # a conversion enters no scaffolding
 NAME = "rtneural"
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False) -> Description:
     """Return the model of a file, with what AIDA-X does around its layers.
 
-    Raises RefusedError for a layer that RTNeural leaves out, UsageError for a config.
+    Raises RefusedError for a layer that RTNeural leaves out.
     """
     from rnnconvert.files.load import load
     from rnnconvert.formats.rtneural.files import RtneuralMetadata
     from rnnconvert.models.readers import model_of
     from rnnconvert.scaffolding.rows import LayerRow
 
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
     checkpoint = load(path, NAME)
     metadata = checkpoint.metadata_as(RtneuralMetadata)
     document, names = metadata["document"], metadata["names"]

@@ -26,13 +26,14 @@ from rnnconvert.scaffolding.simplify import simplify
 class Source(Protocol):
     """A room's module `scaffold_from`: whole models as descriptions.
 
-    With ASKS_AXES some of its files do not state how many axes their inputs have, and `describe` takes the numbers, too.
+    ASKS says what else `describe` takes, as some of its files do not state it: "config", the file that states the model of weights
+    alone, or "axes", how many axes each input has.
     """
 
     NAME: str
 
-    def describe(self, path: Path, config: Path | None = None, partial: bool = False, *axes: Sequence[int]) -> Description:
-        """Return the model of a file, or of weights and the file that states their model; `partial` leaves out what is not known."""
+    def describe(self, path: Path, partial: bool = False, **asked: Any) -> Description:
+        """Return the model of a file; `partial` leaves out what is not known."""
         ...
 
 
@@ -178,9 +179,13 @@ def _description(path: Path, framework: str, config: Path | None, partial: bool,
             f"{path}: format {framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    if axes and not getattr(source, "ASKS_AXES", False):
-        raise UsageError(f"{Flag('axes')} decides nothing: {path} states the axes of its inputs. Leave it out")
-    return source.describe(model_path(path), config, partial, *([axes] if axes else []))
+    stated: dict[str, Any] = ({} if config is None else {"config": config}) | ({"axes": axes} if axes else {})
+    for word in stated.keys() - getattr(source, "ASKS", ()):
+        raise UsageError(f"{Flag(word)} decides nothing: {path} states {_STATED[word]}. Leave it out")
+    return source.describe(model_path(path), partial, **stated)
+
+
+_STATED = {"config": "its model", "axes": "the axes of its inputs"}
 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:

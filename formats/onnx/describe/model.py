@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, count
@@ -310,14 +310,12 @@ class GraphReading:
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+def describe(path: Path, partial: bool = False) -> Description:
     """Return the model of a file; `partial` leaves out the nodes that are not known.
 
     Raises RefusedError for an operator or a setting that is not known, with its place; UsageError for settings that mean
     nothing here; what `load` raises for a file that cannot be read.
     """
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
     work = OnnxModel(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
     title = "model" if name.lower() in _BY_EXPORTERS else name or "model"

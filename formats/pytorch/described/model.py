@@ -33,15 +33,13 @@ from rnnconvert.scaffolding.needs import Needs, Tries
 from rnnconvert.scaffolding.text import text
 
 
-def describe(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
     """Return the model of a file; `partial` leaves out the operators that are not known.
 
     axes  how many each input has that does not state it
 
     Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
     """
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
     program = _program(path)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
