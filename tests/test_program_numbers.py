@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rnnconvert.graphs.sizes import Dim, open_size, raised, whole
+from rnnconvert.graphs.sizes import Dim, in_64_bits, open_size, raised
 from tests.drawn import each
 from tests.requirements import needed
 
@@ -97,7 +97,7 @@ def test_whole_numbers_have_64_bits() -> None:
         "squares of twice a length": lambda: squared(open_size("n") * 2),
         "a power": lambda: raised(9, 999999999),
         "a power of two": lambda: raised(2, 64),
-        "a number": lambda: whole(1 << 64),
+        "a number": lambda: in_64_bits(1 << 64),
     }
 
     def check(name: str) -> None:

@@ -86,8 +86,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     stated = checkpoint.metadata_as(KerasMetadata).get("root_config")
     tree_of_layers = entry(stated) if model is None and stated else model
     paths = dict(tree(model)) if model is not None else {}
-    layers = _Layers(tree_of_layers, model, paths)
-    called_so_far, known = set[str](), 0
+    layers = ConfiguredLayers(tree_of_layers, model, paths)
+    called_so_far, listing = set[str](), 0
     for name, stack in checkpoint.layers.items():
         if name in read.ours:
             ours = read.ours[name]
@@ -98,8 +98,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             called = where.name if where is not None and where.name in layers.repeated else name
             called = layers.path_of(called, place_of(place.cells[0, 0]))
             units += recurrent_units(name if called in called_so_far else called, stack, place, where)
-            called_so_far |= {unit.name for unit in units[known:]}
-            known = len(units)
+            called_so_far |= {unit.name for unit in units[listing:]}
+            listing = len(units)
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():
@@ -167,7 +167,7 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
     return owners
 
 
-class _Layers:
+class ConfiguredLayers:
     """The layers of a configuration, found by names and places: each model's are listed once, however many ask.
 
     tree    the model, also where it says no more than names
@@ -184,10 +184,10 @@ class _Layers:
 
     def _child(self, layer: Entry, name: str) -> Entry | None:
         """Return the first layer of a name in a model."""
-        known = self._inside.get(id(layer))
-        if known is None:  # the model is held, so that no other takes its place in memory
-            known = self._inside[id(layer)] = layer, {child.name: child for child in reversed(children(layer))}
-        return known[1].get(name)
+        listing = self._inside.get(id(layer))
+        if listing is None:  # the model is held, so that no other takes its place in memory
+            listing = self._inside[id(layer)] = layer, {child.name: child for child in reversed(children(layer))}
+        return listing[1].get(name)
 
     def path_of(self, name: str, place: str) -> str:
         """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.

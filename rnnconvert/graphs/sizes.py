@@ -137,7 +137,7 @@ def _sum(terms: _Terms, more: _Terms, sign: int) -> _Terms:
     return terms
 
 
-def whole(number: int) -> int:
+def in_64_bits(number: int) -> int:
     """Return a whole number. Raises ValueError for one that does not fit into 64 bits, which no program can mean."""
     if number.bit_length() > _BITS:
         raise ValueError(f"a whole number of {number.bit_length():,} bits, where programs have {_BITS}")
@@ -148,12 +148,12 @@ def raised(base: int, exponent: int) -> int | float:
     """Return a power. Raises ValueError for a whole number that does not fit into 64 bits, without computing it."""
     if exponent > 0 and (base.bit_length() - 1) * exponent >= _BITS:
         raise ValueError(f"{base} to the power {exponent}, where whole numbers have {_BITS} bits")
-    return whole(base**exponent) if exponent >= 0 else float(base) ** exponent
+    return in_64_bits(base**exponent) if exponent >= 0 else float(base) ** exponent
 
 
 def _size(terms: _Terms) -> Dim:
     """Return a sum as a whole number where it is one. Raises ValueError for one that is too long, or a number of more than 64 bits."""
-    left = {names: whole(count) for names, count in terms.items() if count}
+    left = {names: in_64_bits(count) for names, count in terms.items() if count}
     if len(left) > _MOST or any(len(names) > _MOST for names in left):
         raise ValueError("a length that is computed from too many others")
     return left.get((), 0) if set(left) <= {()} else Size(left)

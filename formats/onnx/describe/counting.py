@@ -14,7 +14,7 @@ from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.graphs.sizes import Size, whole
+from rnnconvert.graphs.sizes import Size, in_64_bits
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -99,6 +99,6 @@ def counted(numbers: Array, dtype: str = "int64") -> SourceTensor:
     listed = np.asarray(numbers, object)
     for length in listed.reshape(-1):
         if isinstance(length, int):
-            whole(length)
+            in_64_bits(length)
     stated = not any(isinstance(length, Size) for length in listed.reshape(-1))
     return SourceTensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)

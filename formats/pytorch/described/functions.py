@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import Dim, Size, raised, reaches, rounded, whole
+from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, reaches, rounded
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
@@ -165,7 +165,7 @@ def _number(operation: str, *values: Any) -> Any:
         result = _NUMBERS[operation](*values)
     except TypeError:
         raise ValueError(f"{operation} of {' and '.join(map(repr, values))}") from None
-    return whole(result) if isinstance(result, int) else result
+    return in_64_bits(result) if isinstance(result, int) else result
 
 
 def _compared(operation: str) -> Rule:

@@ -211,10 +211,10 @@ class ProgramReading:
         """Return how many values a value has, those of a list each time that it occurs: lists of lists can multiply."""
         if not isinstance(value, list):
             return 1
-        known = self._leaves.get(id(value))
-        if known is None:  # the list is held, so that no other takes its place in memory
-            known = self._leaves[id(value)] = value, sum(map(self._count, value))
-        return known[1] + 1
+        entry = self._leaves.get(id(value))
+        if entry is None:  # the list is held, so that no other takes its place in memory
+            entry = self._leaves[id(value)] = value, sum(map(self._count, value))
+        return entry[1] + 1
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""

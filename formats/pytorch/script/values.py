@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
-from rnnconvert.graphs.sizes import whole
+from rnnconvert.graphs.sizes import in_64_bits
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
     0: np.dtype(np.uint8),
@@ -114,7 +114,7 @@ def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         if not all(isinstance(value, int | float) for value in values):
             raise TypeError("not numbers")
         result = function(*values)
-        return whole(result) if isinstance(result, int) else result
+        return in_64_bits(result) if isinstance(result, int) else result
 
     return computed
 
