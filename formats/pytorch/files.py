@@ -69,7 +69,7 @@ class _ModuleReader:
 
     layers  the layers by name
     used    the arrays of these, by name
-    homes   the layout of each layer, None for a module of ours, and the full names of its arrays by their own
+    homes   the layout of each layer, None for a module of rnnconvert's own, and the full names of its arrays by their own
     facts   what the file states of how each layer is called: batch_first, dropout
     """
 
@@ -111,8 +111,8 @@ class _ModuleReader:
             check_read(self.unreadable, prefix, local)
             layout, sizes = self._fitted(prefix, names, local)
             name = unique(self._names[prefix.rstrip(".")], self.layers)
-            beside = _neighbours(self._tensors, prefix, set(names.values()), self._nests, sizes, recurrent)
-            self.options.facts(name, "its module", beside)
+            neighbours = _neighbours(self._tensors, prefix, set(names.values()), self._nests, sizes, recurrent)
+            self.options.facts(name, "its module", neighbours)
             overwritten = {full: self._disputed[full] for full in names.values() if full in self._disputed}
             changes = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
             self.options.facts(name, "its module", changes)
@@ -120,7 +120,7 @@ class _ModuleReader:
             self.evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
 
     def add_calls(self) -> None:
-        """Take in what the file's code computes with arrays that are no module's."""
+        """Take in what the file's code computes with arrays that belong to no module."""
         for name, is_cell, names in pytorch_code.nameless(self._calls, self.arrays, self.used):
             style = next(candidate.tensors[0].name for candidate in torch_layouts() if candidate.holds.layers != is_cell)
             layout, sizes = self._fitted(f"{name}.", names, style)
