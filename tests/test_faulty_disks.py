@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import rnnconvert as rc
 from fuzz import writes
+from rnnconvert.running.registry import built_in
 from tests.drawn import drawn
+from tests.requirements import need
 
 pytestmark = pytest.mark.reads_apart
 
@@ -92,3 +96,45 @@ def test_a_file_reaches_the_disk_where_that_is_asked(tmp_path: Path) -> None:
     with writes.hooked(seen.append):
         writes.write("cudnn .bin", tmp_path, 1)
     assert "fsync" not in seen
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_code_and_its_weights_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    """A rename that fails, whichever it is, leaves both files of the write before."""
+    need("keras", built_in()["keras-tensorflow"].absent)
+    need("torch", built_in()["torch-cpu"].absent)
+    import keras
+
+    for name, function in (("relu", "relu"), ("tanh", "tanh")):
+        model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4, name="l"), keras.layers.Dense(2, function, name="d")])
+        model.save(tmp_path / f"{name}.keras")
+    folder = tmp_path / "out"
+
+    def scaffolded(source: str) -> None:
+        rc.scaffold(tmp_path / f"{source}.keras", "pytorch", folder / "m.py", weights=folder / "m.pt", force=True)
+
+    def failing(number: int) -> Callable[[str], None]:
+        done = 0
+
+        def hook(call: str) -> None:
+            nonlocal done
+            done += call == "replace"
+            if call == "replace" and done == number + 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        return hook
+
+    folder.mkdir()
+    scaffolded("relu")
+    old = writes.contents(folder)
+    seen: list[str] = []
+    with writes.hooked(seen.append):
+        scaffolded("tanh")
+    new = writes.contents(folder)
+    assert sorted(old) == sorted(new) == ["m.pt", "m.py"] and all(old[name] != new[name] for name in old)
+    scaffolded("relu")
+    old = writes.contents(folder)
+    for number in range(seen.count("replace")):
+        with pytest.raises(rc.RnnConvertError), writes.hooked(failing(number)):
+            scaffolded("tanh")
+        assert writes.contents(folder) == old, number

@@ -75,11 +75,11 @@ class _ModuleReader:
 
     def __init__(self, stored: Stored, path: Path, options: Options) -> None:
         self.stored, self.path, self.options = stored, path, options
-        self.metadata = metadata = stored.metadata_as(TorchMetadata)
+        self.stated = stated = stored.metadata_as(TorchMetadata)
         self.arrays, self.warnings, self._disputed = computed(path, stored.arrays, options)
-        self.unreadable = metadata.get("unreadable", {})
+        self.unreadable = stated.get("unreadable", {})
         self._tensors = {name: array.shape for name, array in self.arrays.items()} | dict(self.unreadable)
-        self._values, self._calls, self._nests = metadata.get("values", {}), metadata.get("calls", []), metadata.get("nests", [])
+        self._values, self._calls, self._nests = stated.get("values", {}), stated.get("calls", []), stated.get("nests", [])
         self.layers: dict[str, Recurrent] = {}
         self.used: set[str] = set()
         self.homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
@@ -103,7 +103,7 @@ class _ModuleReader:
         """Take in modules whose parameters are named as those of PyTorch's."""
         recurrent = {full for _, _, names in self._modules for full in names.values()} | self.used
         for prefix, local, names in self._modules:
-            foreign = _foreign_class(self.metadata.get("classes", {}), prefix)
+            foreign = _foreign_class(self.stated.get("classes", {}), prefix)
             if foreign:
                 why = f"its class {foreign} is not PyTorch's own, so its equations are unknown"
                 self.unread.append(LayerNote(prefix.rstrip("."), why, UNREAD))
@@ -152,11 +152,11 @@ class _ModuleReader:
 
     def _called(self, arrays: Mapping[str, Array]) -> dict[str, Recurrent]:
         """Return the layers with what the file's program states of their calls; add what there is to warn of."""
-        if "follow" not in self.metadata or not self.layers:
+        if "follow" not in self.stated or not self.layers:
             return self.layers
         from rnnconvert.formats.pytorch.program import layers as program_layers
 
-        program = self.metadata["follow"]()
+        program = self.stated["follow"]()
         if isinstance(program, str):
             reads = program_layers.unfollowed(self.layers, program)
         else:
@@ -169,7 +169,7 @@ class _ModuleReader:
         # Tensors of a live state dictionary may be on another device: of_checkpoint takes them so.
         plain = cast("dict[str, Array]", self.arrays)
         layers = self._called(plain)
-        dequantized = frozenset(self.metadata.get("dequantized", ()))
+        dequantized = frozenset(self.stated.get("dequantized", ()))
         self.warnings += [LayerNote(name, str(reason)) for name, reason in self.unreadable.items()]
         self.warnings += [
             LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")

@@ -195,6 +195,31 @@ def move(source: Path, path: Path) -> None:
         _sync_folder(target.parent)
 
 
+def move_together(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Put complete files into their places, each as `move` does; where one cannot follow, those before it are put back.
+
+    Raises as `move` does.
+    """
+    targets = [written_file(path)[0] for _, path in moves]
+    before = [(os.path.lexists(target), temporary.second_name(target)) for target in targets]
+    placed = 0
+    try:
+        for source, path in moves:
+            move(source, path)
+            placed += 1
+    except BaseException:
+        for target, (existed, second) in [*zip(targets, before, strict=True)][:placed]:
+            if second is not None:
+                second.replace(target)
+            elif not existed:
+                target.unlink(missing_ok=True)
+        raise
+    finally:
+        for _, second in before:
+            if second is not None:
+                temporary.drop(second)
+
+
 def _become(handle: int, status: os.stat_result) -> None:
     """Give a file the permissions of the one that it replaces, and its owner where that is allowed."""
     now = os.fstat(handle)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from rnnconvert.containers.data_files import old_data, remove_old_data
-from rnnconvert.containers.files import move, only_replace
+from rnnconvert.containers.files import move_together, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import NotEqualError, RnnConvertError, show_as, unwritable
 from rnnconvert.models.verify import WholeModels
@@ -17,11 +17,16 @@ Written = TypeVar("Written")
 
 
 def kept_if_equal(
-    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels | None]
+    target: Path,
+    force: bool,
+    write: Callable[[Path], Written],
+    prove: Callable[[Path], WholeModels | None],
+    others: Sequence[tuple[Path, Path]] = (),
 ) -> tuple[Written, WholeModels | None]:
     """Write a file, and those that belong to it, and put it in its place once it is proved.
 
-    prove  returns what the runs showed, or raises NotEqualError itself
+    prove   returns what the runs showed, or raises NotEqualError itself
+    others  files that belong to it elsewhere, once they are proved: where each is, in a folder next to its place, and this place
 
     Raises NotEqualError where it gives something else, and what writing and running raise; nothing is written then.
     """
@@ -45,7 +50,6 @@ def kept_if_equal(
         files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)
         for file in files:
             only_replace(target.with_name(file.name), force)
-        for file in files:
-            move(file, target.with_name(file.name))
+        move_together([*others, *((file, target.with_name(file.name)) for file in files)])
         remove_old_data(before, files[0].name)
     return written, proof

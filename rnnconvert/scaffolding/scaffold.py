@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnnconvert.containers import temporary
-from rnnconvert.containers.files import move, only_replace, replacing
+from rnnconvert.containers.files import move_together, only_replace, replacing
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
@@ -184,7 +185,9 @@ def _count(scope: DescribedModel) -> int:
 
 
 def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource, verify: bool | PathLike, force: bool) -> Scaffolded:
-    """Write the files, once they are proved where that is asked for."""
+    """Write the files, once they are proved where that is asked for; the code and its weights take their places together."""
+    folders = contextlib.ExitStack()
+    weights_to_move: list[tuple[Path, Path]] = []
     done_proofs: list[WholeModels] = []
     user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
 
@@ -210,21 +213,23 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
 
     def save(filled: FilledModel, weights: Path) -> None:
         try:
-            with new_folder(weights) as folder:
-                filled.save(folder / weights.name)
-                move(folder / weights.name, weights)
+            saved = folders.enter_context(new_folder(weights)) / weights.name
+            filled.save(saved)
+            weights_to_move.append((saved, weights))
         except RnnConvertError:  # one of a missing file is an OSError, too
             raise
         except OSError as error:
             raise unwritable(weights, error, temporary.remedy(weights, error)) from None
 
-    if not done.output:
-        with room_for(done.source), new_folder() as folder:
-            write(Path(folder) / "model.py")
-            prove(Path(folder) / "model.py")
-    elif verify or done.weights:
-        kept_if_equal(Path(done.output), force, write, prove)
-    else:
-        with replacing(Path(done.output)) as part:
-            part.write(done.text.encode())
+    with folders:
+        if not done.output:
+            with room_for(done.source), new_folder() as folder:
+                write(Path(folder) / "model.py")
+                prove(Path(folder) / "model.py")
+            move_together(weights_to_move)
+        elif verify or done.weights:
+            kept_if_equal(Path(done.output), force, write, prove, weights_to_move)
+        else:
+            with replacing(Path(done.output)) as part:
+                part.write(done.text.encode())
     return replace(done, proof=tuple(done_proofs))

@@ -160,5 +160,5 @@ def judgements_of(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> l
 
 def plain(comparison: OutputComparison) -> dict[str, Any]:
     result = asdict(comparison)
-    del result["telling"]  # what tells nothing is not listed
+    del result["telling"], result["rounded"]  # what tells nothing is not listed, and no model here has rounded weights
     return result
