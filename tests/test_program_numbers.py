@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import rnnconvert as rc
 from rnnconvert.graphs.sizes import Dim, in_64_bits, open_size, raised
 from tests.drawn import each
 from tests.requirements import needed
@@ -106,3 +108,22 @@ def test_whole_numbers_have_64_bits() -> None:
 
     each(computations, check, str)
     assert [raised(2, 62), raised(-3, 3), raised(2, -1), raised(1, 999999999), raised(0, 5)] == [1 << 62, -27, 0.5, 1, 0]
+
+
+def test_numbers_of_a_graph_that_are_spread_over_one_another_are_charged(tmp_path: Path) -> None:
+    """Two rows of n numbers, one of them upright, are n * n: more than a file of that size may take."""
+    onnx = needed("onnx", "onnx")
+    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    numbers = np.arange(20000)
+    arrays = {"a": numbers[:, None], "b": numbers[None], "c": np.ones((1, 1), bool), "W": np.ones((3, 2), np.float32)}
+    for node, kind in ((make("Where", ["c", "a", "b"], ["q"]), "INT64"), (make("Greater", ["a", "b"], ["q"]), "BOOL")):
+        graph = onnx.helper.make_graph(
+            [node, make("Identity", ["q"], ["o"]), make("MatMul", ["x", "W"], ["y"])],
+            "g",
+            [value("x", onnx.TensorProto.FLOAT, ["n", 3])],
+            [value("y", onnx.TensorProto.FLOAT, None), value("o", getattr(onnx.TensorProto, kind), None)],
+            [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()],
+        )
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "spread.onnx")
+        with pytest.raises(rc.UnreadableError, match=r"takes more than .* of memory"):
+            rc.scaffold(tmp_path / "spread.onnx", "pytorch")

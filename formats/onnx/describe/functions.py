@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _SPREADING = 7
 """The operator set since which operators spread their inputs over one another as numpy does."""
+_BYTES_OF_ONE = 256
+"""As so many bytes is a number charged that Python computes by itself."""
 
 
 def axis_of(op: Op, x: SourceTensor, default: int, key: str = "axis") -> int:
@@ -68,8 +71,18 @@ def _where(r: GraphReading, op: Op) -> SourceTensor:
     condition, left, right = op[0], op[1], op[2]
     held = [x.numbers for x in (condition, left, right)]
     if all(numbers is not None for numbers in held):
+        _charge_spread(op)
         return counted(np.where(*[np.asarray(numbers, object if n else bool) for n, numbers in enumerate(held)]), left.dtype)
     return r.build.elementwise("where", [condition, left, right], left.dtype)
+
+
+def _charge_spread(op: Op) -> None:
+    """Account for what an operator computes of the numbers of a file, one number at a time, once they are spread over one another.
+
+    Raises BudgetError, ValueError for shapes that do not fit.
+    """
+    shapes = [x.numbers.shape for x in op.tensors if x.numbers is not None]
+    op.scope.charge(_BYTES_OF_ONE * math.prod(np.broadcast_shapes(*shapes)))
 
 
 def _compared(operation: str, function: Callable[[Any, Any], Any]) -> Rule:
@@ -86,6 +99,7 @@ def _lengths_compared(
     r: GraphReading, op: Op, left: SourceTensor, right: SourceTensor, function: Callable[[Any, Any], Any]
 ) -> SourceTensor:
     """Return a comparison of lengths, where it is the same in every run."""
+    _charge_spread(op)
     pairs = np.broadcast(np.asarray(left.numbers, object), np.asarray(right.numbers, object))
     truths = []
     for a, b in pairs:
