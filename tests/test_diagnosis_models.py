@@ -371,3 +371,24 @@ def test_directions_that_are_joined_otherwise_are_not_equal(tmp_path: Path) -> N
         findings = rc.diagnose(files[a], files[b])
         assert findings.verdict.exit_code() == rc.diff(files[a], files[b]).verdict.exit_code() == 1, (a, b)
         assert f"{a} in A, {b} in B" in str(findings), str(findings)
+
+
+@pytest.mark.parametrize("ending, name", [(".xml", "openvino-cpu"), (".tflite", "litert-cpu"), (".h", "c-cc")])
+def test_a_written_model_is_run_whole_beside_its_source(ending: str, name: str, tmp_path: Path) -> None:
+    ready(".keras")
+    need({"openvino-cpu": "openvino", "litert-cpu": "litert", "c-cc": "gcc"}[name], built_in()[name].absent)
+    import keras
+
+    def model(activation: str | None) -> Any:
+        keras.utils.set_random_seed(0)
+        layers = keras.layers
+        return keras.Sequential(
+            [keras.Input((6, 3)), layers.LSTM(4, return_sequences=True, name="l"), layers.Dense(3, activation, name="d")]
+        )
+
+    model("softmax").save(tmp_path / "soft.keras")
+    model(None).save(tmp_path / "plain.keras")
+    rc.export_model(tmp_path / "plain.keras", tmp_path / f"plain{ending}")
+    assert rc.diagnose(tmp_path / "plain.keras", tmp_path / f"plain{ending}").equal
+    findings = rc.diagnose(tmp_path / "soft.keras", tmp_path / f"plain{ending}")
+    assert model_diagnosis(findings).fault == "softmax at the end" and not findings.equal, str(findings)

@@ -41,8 +41,10 @@ def test_arrays_of_objects_are_called_so_and_the_way_out_reads_them(ending: str,
         np.save(path, objects)
     code, text = typed("convert", path, tmp_path / "a.onnx")
     assert (code, "pickled Python objects" in text, "numpy.load(FILE, allow_pickle=True)" in text) == (3, True, True)
-    loaded = np.load(path, allow_pickle=True)  # a file of our own
-    values = loaded["weights"] if ending == "npz" else loaded
+    values = np.load(path, allow_pickle=True)  # a file of our own
+    if ending == "npz":
+        with values as archive:
+            values = archive["weights"]
     np.savez(tmp_path / "arrays.npz", **dict(zip(arrays, values, strict=True)))
     assert typed("convert", tmp_path / "arrays.npz", tmp_path / "a.onnx", "--assume-defaults")[0] == 0
 

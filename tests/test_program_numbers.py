@@ -51,7 +51,7 @@ for path in sys.argv[1:]:
 
 def with_lines(parts: dict[str, bytes], lines: list[str], path: Path) -> Path:
     """Write a TorchScript file with lines before the one that returns, whose value nothing reads."""
-    name = next(name for name in parts if name.endswith("modules/container.py"))
+    name = next(name for name in parts if "modules/container" in name and name.endswith(".py"))
     head, line, tail = parts[name].decode().partition("    return ")
     code = head + "".join(f"    {text}\n" for text in lines) + line + tail
     with zipfile.ZipFile(path, "w") as archive:

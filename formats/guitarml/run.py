@@ -25,6 +25,7 @@ SUFFIX = ".json"
 SUPPORTS = "LSTM, GRU and RNN of SimpleRNN and of bare state dictionaries, one direction; whole models of SimpleRNN; no gradients"
 CANNOT = {"cotangents": "these are the equations alone, and no gradients"}
 VARIANTS: dict[str, dict[str, Any]] = {"guitarml-numpy": {"device": "cpu"}}
+WHOLE_FILES = True
 
 _GATES = {1: "rnn", 3: "gru", 4: "lstm"}
 

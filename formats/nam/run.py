@@ -25,6 +25,7 @@ SUFFIX = ".nam"
 SUPPORTS = "LSTM with its head, one direction; no gradients"
 CANNOT = {"cotangents": "these are the equations alone, and no gradients", "how": "the file already states what it computes"}
 VARIANTS: dict[str, dict[str, Any]] = {"nam-numpy": {"device": "cpu"}}
+WHOLE_FILES = True
 
 
 class _LstmWithHead:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.models.runners import FileModel
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -27,10 +26,3 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
 def companions(path: Path) -> Sequence[Path]:
     """Return the file of the numbers."""
     return (path.with_suffix(".bin"),)
-
-
-def open_file(path: Path) -> FileModel:
-    """Return a written model as ncnn runs it."""
-    from rnnconvert.models.runners import FileModel
-
-    return FileModel(path, ["ncnn-cpu"])

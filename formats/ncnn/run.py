@@ -26,6 +26,7 @@ CANNOT = {
     "how": "the model already states what it computes",
 }
 VARIANTS: dict[str, dict[str, Any]] = {"ncnn-cpu": {"device": "cpu"}}
+WHOLE_FILES = True
 
 _TYPES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 """The layers, and how many states each has."""

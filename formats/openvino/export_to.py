@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.models.runners import FileModel
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -30,10 +29,3 @@ def companions(path: Path) -> Sequence[Path]:
     from rnnconvert.formats.openvino import xml_graph
 
     return xml_graph.companions(path)
-
-
-def open_file(path: Path) -> FileModel:
-    """Return a written model as OpenVINO runs it."""
-    from rnnconvert.models.runners import FileModel
-
-    return FileModel(path, ["openvino-cpu"])

@@ -25,6 +25,7 @@ CANNOT = {
     "how": "the model already states what it computes",
 }
 VARIANTS: dict[str, dict[str, Any]] = {"openvino-cpu": {"device": "cpu"}}
+WHOLE_FILES = True
 
 _FLOATS = (np.float32, np.float64)
 _SEQUENCES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}

@@ -24,6 +24,7 @@ SUFFIX = ".json"
 SUPPORTS = "LSTM, GRU with two biases, one direction; whole models: dense, conv1d, prelu, batchnorm and activations; no gradients"
 CANNOT = {"cotangents": "these are the equations alone, and no gradients", "how": "the file already states what it computes"}
 VARIANTS: dict[str, dict[str, Any]] = {"rtneural-numpy": {"device": "cpu"}}
+WHOLE_FILES = True
 
 
 def _sigmoid(x: Array) -> Array:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.models.runners import FileModel
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -23,10 +21,3 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     from rnnconvert.formats.tfjs.export_graph import exported
 
     return exported(description, weights, TITLE)
-
-
-def open_file(path: Path) -> FileModel:
-    """Return a written model as TensorFlow.js runs it."""
-    from rnnconvert.models.runners import FileModel
-
-    return FileModel(path, ["tfjs-cpu"])

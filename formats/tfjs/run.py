@@ -33,6 +33,7 @@ CANNOT = {
     "how": "the model already states what it computes",
 }
 VARIANTS: dict[str, dict[str, Any]] = {"tfjs-cpu": {"device": "cpu"}}
+WHOLE_FILES = True
 
 _PACKAGES = ("tfjs-core", "tfjs-layers", "tfjs-backend-cpu")
 """Below @tensorflow; the package tfjs depends on all of them."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.models.runners import FileModel
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -29,10 +27,3 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
     if storage is None:
         raise UsageError(f"{Flag('dtype', dtype)}: TFLite's kernels compute in float32. Choose float32, float16 or int8")
     return exported(operation_graph(description, weights, TITLE, LACKING), storage)
-
-
-def open_file(path: Path) -> FileModel:
-    """Return a written model as LiteRT runs it."""
-    from rnnconvert.models.runners import FileModel
-
-    return FileModel(path, ["litert-cpu"])

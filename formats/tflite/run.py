@@ -26,6 +26,7 @@ CANNOT = {
     "how": "the model already states what it computes",
 }
 VARIANTS: dict[str, dict[str, Any]] = {"litert-cpu": {"device": "cpu"}}
+WHOLE_FILES = True
 
 _STATES = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19),

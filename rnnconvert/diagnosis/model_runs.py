@@ -14,7 +14,7 @@ from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import FileModel, NotRunError, runners
+from rnnconvert.models.runners import FileModel, NotRunError, opener
 from rnnconvert.running.inputs import exchanged, named, orders
 
 Inputs = Sequence[Array]
@@ -51,15 +51,16 @@ class RunnableFile:
     @staticmethod
     def may_run(checkpoint: Checkpoint) -> bool:
         """Return whether files of its format may hold a model that runs."""
-        return checkpoint.read is not None and hasattr(runners().get(checkpoint.format), "open_file")
+        return Path(checkpoint.file).exists() and opener(checkpoint.format) is not None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> RunnableFile | str | None:
         """Return the model of a file; why it does not run; or None for weights alone, and where what runs it is not installed."""
-        if not cls.may_run(checkpoint):
+        opening = opener(checkpoint.format)
+        if not cls.may_run(checkpoint) or opening is None:
             return None
         try:
-            return cls(checkpoint, runners()[checkpoint.format].open_file(Path(checkpoint.file)))
+            return cls(checkpoint, opening(Path(checkpoint.file)))
         except NotRunError as error:
             return str(error)
         except (UsageError, MissingPackageError):

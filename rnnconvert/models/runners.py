@@ -9,7 +9,8 @@ A module here has
     input_names(live)                 what its inputs are called, in its order; () where nothing says
     shaken(live, seed)                a copy with every weight about one unit in the last place off
 
-The last three are for models in memory: a format whose models are files alone has `open_file`.
+The last three are for models in memory: a format whose models are files alone has `open_file`. One whose executor states WHOLE_FILES, as it
+runs any file whole, needs no module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import inspect
 import re
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,13 +30,14 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.running.inputs import in_order
 from rnnconvert.running.models import Calls, ModelAnswer, ModelProcess, NamedArrays, RecordedRun, RefusedInputsError
 from rnnconvert.running.parent import running
-from rnnconvert.running.registry import Executor, executors
+from rnnconvert.running.registry import Executor, built_in, executors
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,27 @@ class ModelRunner(Protocol):
 def runners() -> dict[str, ModelRunner]:
     """Return every framework that runs whole models by its name, found by looking."""
     return registry.named("whole_run")
+
+
+def opener(format: str) -> Callable[..., FileModel] | None:
+    """Return what makes a model of a format's file, as `open_file` of a module here does; None where nothing runs such files whole."""
+    runner = runners().get(format)
+    if runner is not None:
+        return getattr(runner, "open_file", None)
+    names = [executor.name for executor in built_in().values() if executor.format == format and executor.runs_whole_files]
+    return functools.partial(_run_as_it_is, names) if names else None
+
+
+def open_file(format: str, path: Path, **options: Path) -> FileModel:
+    """Return the model of a format's file. Raises UsageError where nothing runs such files whole, and as FileModel does."""
+    opening = opener(format)
+    if opening is None:
+        raise UsageError(f"no executor runs {format} files whole, so {path} is not compared. Leave out {Flag('verify')}")
+    return opening(path, **options)
+
+
+def _run_as_it_is(executors: Sequence[str], path: Path, config: Path | None = None) -> FileModel:
+    return FileModel(path, executors)
 
 
 def argument_names(function: Any) -> list[str]:

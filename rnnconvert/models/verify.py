@@ -24,7 +24,7 @@ from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import FileModel, ModelApart, ModelRunner, Ran, moved, runners
+from rnnconvert.models.runners import FileModel, ModelApart, ModelRunner, Ran, moved, opener, runners
 from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
@@ -218,7 +218,8 @@ def opened(source: Any, calls: ModelCalls | None = None) -> tuple[Model, tuple[s
     """
     if isinstance(source, (str, Path)):
         model = model_of(source)
-        in_executor = (calls or ModelCalls(())).runner(model).open_file(model_path(local(source)))
+        of_files = None if model.framework in runners() else opener(model.framework)
+        in_executor = (of_files or (calls or ModelCalls(())).runner(model).open_file)(model_path(local(source)))
         return replace(model, live=in_executor), in_executor.notes
     if isinstance(source, ModelApart):
         return replace(source.model, live=source), source.notes

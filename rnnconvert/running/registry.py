@@ -62,6 +62,11 @@ class Executor:
         return str(self.settings.get("format", self._module.FORMAT))
 
     @property
+    def runs_whole_files(self) -> bool:
+        """Whether it runs any file of its format whole, as it is."""
+        return bool(getattr(self._module, "WHOLE_FILES", False))
+
+    @property
     def suffix(self) -> str:
         """The ending of a file that is made for it."""
         return str(self.settings.get("suffix", self._module.SUFFIX))

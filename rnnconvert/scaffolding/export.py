@@ -22,7 +22,7 @@ from rnnconvert.files.settings import Settings
 from rnnconvert.judging.whole import SHAKES
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
-from rnnconvert.models.runners import FileModel, ModelApart, runners
+from rnnconvert.models.runners import FileModel, ModelApart, open_file
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
@@ -88,7 +88,6 @@ class ExportTarget(Protocol):
     With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. It may have
 
         companions(path)  the files that a written one needs with it
-        open_file(path)   a written model as its framework runs it, where the room runs no whole models otherwise
         limits(path)      what runs on drawn inputs do not show of a written file
     """
 
@@ -104,11 +103,6 @@ class ExportTarget(Protocol):
 def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
     companions: Callable[[Path], Sequence[Path]] | None = getattr(writer, "companions", None)
     return companions(path) if companions else ()
-
-
-def _opened(writer: ExportTarget, path: Path) -> FileModel:
-    opening: Callable[[Path], FileModel] = getattr(writer, "open_file", None) or runners()[writer.NAME].open_file
-    return opening(path)
 
 
 def _limits(writer: ExportTarget, path: Path) -> tuple[Limit, ...]:
@@ -328,7 +322,7 @@ class _Export:
             yield from self._rounded_proofs(written, user_inputs)
             return
         limits = _limits(self.writer, written)
-        opened: Any = _opened(self.writer, written)
+        opened: Any = open_file(self.writer.NAME, written)
         if isinstance(self.graph, InOtherAxes):
             opened = self.graph.opened(opened)
         for proof in proofs(self.model.description, opened, self.model.open(), [], user_inputs):
@@ -353,11 +347,11 @@ class _Export:
             yield from export.proofs(plain, user_inputs)
 
             def files() -> Iterator[FileModel]:
-                yield _opened(self.writer, plain)
-                yield _opened(self.writer, written)
+                yield open_file(self.writer.NAME, plain)
+                yield open_file(self.writer.NAME, written)
                 for seed in range(SHAKES):
                     weights = MovedWeights(model.model, model.description.names, rounding=rounding, seed=seed)
-                    yield _opened(self.writer, exact(f"moved {seed}", weights)[1])
+                    yield open_file(self.writer.NAME, exact(f"moved {seed}", weights)[1])
 
             yield rounded_proof(model.description, files(), self.rounded, user_inputs)
 

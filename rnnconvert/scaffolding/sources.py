@@ -16,7 +16,7 @@ from rnnconvert.files.load import model_path
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import runners
+from rnnconvert.models.runners import open_file
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.ordered import ordered, unstated
@@ -117,7 +117,7 @@ def described_source(
     with reading():  # the weights and the model are read from one look at the file
         model, description = described(path, None if config is None else local(config), partial, stated)
     options = {key: Path(file) for key, file in description.options.items()}
-    return DescribedSource(path, path.name, description, model, lambda: runners()[model.framework].open_file(model_path(path), **options))
+    return DescribedSource(path, path.name, description, model, lambda: open_file(model.framework, model_path(path), **options))
 
 
 def _ordered_source(path: Path, chain: str) -> DescribedSource:
