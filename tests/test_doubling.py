@@ -14,10 +14,11 @@ import pytest
 
 from fuzz import doubling, seeds
 from fuzz.doubling import Case, Work
-from rnnconvert.containers import json_file, msgpack_file, pickled_arrays
+from rnnconvert.containers import json_file, msgpack_file, pickled_arrays, safetensors
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import first_twice
 from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.models.load import transplant_file
 from tests import drawn
 from tests.drawn import each
 
@@ -86,6 +87,22 @@ def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
     assert small is not None
     make, first, last = doubling.GROWING["a tensor's name of many dots"]
     growth = doubling.measure(Case("dots", doubling._READING(small, make), first, last), 0.1)
+    assert growth is not None and not growth.quadratic, growth
+
+
+def test_a_transplant_takes_as_long_as_its_models_have_layers() -> None:
+    """Layers of one size, with names in which only the prefix differs."""
+
+    def prepare(folder: Path, n: int) -> Work:
+        arrays = {
+            f"{number}.{key}": np.zeros(shape, np.float32) for number in range(n) for key, shape in (("weight", (2, 2)), ("bias", (2,)))
+        }
+        for name in ("layers", "blocks"):
+            safetensors.write(folder / f"{name}.safetensors", {f"{name}.{key}": array for key, array in arrays.items()}, {})
+        files = [folder / f"{name}.safetensors" for name in ("layers", "blocks")]
+        return lambda: transplant_file(files[0], files[1], folder / "filled.safetensors", dry_run=True, strict=False)
+
+    growth = doubling.measure(Case("layers of a transplant", prepare, 8, 256), 0)
     assert growth is not None and not growth.quadratic, growth
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import filling
 from rnnconvert.models.model import Model
+from rnnconvert.models.pairing import _ModelPairing
+from rnnconvert.models.readers import model_of
 from rnnconvert.models.units import Owner, plain_units
+from tests.drawn import drawn, each
 from tests.judging import close
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
@@ -828,3 +832,37 @@ def test_a_checkpoint_that_was_read_is_a_source(tmp_path: Path) -> None:
     torch.save(source.state_dict(), tmp_path / "gru.pt")
     rc.load_into(target, rc.load(tmp_path / "gru.pt"))
     assert all(torch.equal(array, target.state_dict()[name]) for name, array in source.state_dict().items())
+
+
+def test_layers_that_may_fill_one_another_are_one_set() -> None:
+    """As a search over all pairs of layers finds them."""
+    torch = pytest.importorskip("torch")
+    kinds = (
+        lambda size: torch.nn.Linear(size, size), lambda size: torch.nn.LayerNorm(size), lambda size: torch.nn.BatchNorm1d(size),
+        lambda size: torch.nn.GRU(size, size), lambda size: torch.nn.Embedding(size, size),
+    )  # fmt: skip
+
+    def module(draw: random.Random) -> Any:
+        result = torch.nn.Sequential(*(draw.choice(kinds)(draw.choice((2, 3))) for _ in range(draw.randrange(1, 8))))
+        for name in draw.sample(("scale", "shift", "table"), draw.randrange(3)):
+            result.register_parameter(name, torch.nn.Parameter(torch.zeros(draw.choice((2, 3)))))
+        return result
+
+    def check(seed: int) -> None:
+        draw = random.Random(seed)
+        work = _ModelPairing(model_of(module(draw)), model_of(module(draw)))
+        fits = [(target, source) for target in work.targets for source in work.sources if work.common(target, source)]
+        sets = work.components()
+        own_set = {id(unit): number for number, both in enumerate(sets) for units in both for unit in units}
+        assert all(own_set[id(target)] == own_set[id(source)] for target, source in fits)
+        assert {*own_set} == {id(unit) for both in fits for unit in both}
+        left = {id(unit) for unit in (*work.pairing.unfilled, *work.pairing.unused)}
+        assert left == {id(unit) for unit in (*work.targets, *work.sources)} - {*own_set}
+        for targets, sources in sets:  # none is several that have nothing to do with one another
+            reached, before = {id(targets[0])}, 0
+            while len(reached) > before:
+                before = len(reached)
+                reached |= {id(unit) for both in fits for unit in both if {id(each) for each in both} & reached}
+            assert reached == {id(unit) for unit in (*targets, *sources)}
+
+    each(drawn(range(1000), 60, "sets"), check)

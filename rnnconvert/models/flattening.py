@@ -7,6 +7,7 @@ cut into channels for a convolution a row.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -252,8 +253,7 @@ def _in_words(order: str) -> str:
 
 def _flattened(model: Model, unit: Unit, width: int) -> int | None:
     """Return how many channels a layer's input was flattened from, if the layers are in the order of the data."""
-    before, _ = _around(model, unit)
-    for unit_before in reversed(before):
+    for unit_before in model.before(unit):
         if unit_before.kinds[0] in ("conv", "conv_transpose"):
             return _cut_into(channels_given(unit_before, model.arrays), width)
         if not _between(unit_before):
@@ -263,21 +263,13 @@ def _flattened(model: Model, unit: Unit, width: int) -> int | None:
 
 def _cut(model: Model, unit: Unit, width: int) -> int | None:
     """Return how many channels a layer's output is cut into for the convolution after it, if the layers are in the order of the data."""
-    before, behind = _around(model, unit)
-    maker = next((candidate for candidate in [unit, *reversed(before)] if not _between(candidate)), unit)
-    reader = next((candidate for candidate in behind if not _between(candidate)), None)
+    maker = next((candidate for candidate in itertools.chain([unit], model.before(unit)) if not _between(candidate)), unit)
+    reader = next((candidate for candidate in model.behind(unit) if not _between(candidate)), None)
     if maker.kinds[0] != "dense" or reader is None or reader.kinds[0] not in ("conv", "conv_transpose"):
         return None
     shape = weight_shape(reader, reader.kinds[0], model.arrays)
     grouped = shape[1] * int(reader.facts.get("groups", 1))
     return _cut_into(shape[0] if reader.kinds[0] == "conv_transpose" else grouped, width)
-
-
-def _around(model: Model, unit: Unit) -> tuple[list[Unit], list[Unit]]:
-    """Return the layers before one and after it."""
-    units = [other for other in model.units if other.kinds != ("array",)]
-    place = next((number for number, candidate in enumerate(units) if candidate.name == unit.name), None)
-    return (units[:place], units[place + 1 :]) if place is not None else ([], [])
 
 
 def _between(unit: Unit) -> bool:

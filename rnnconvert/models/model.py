@@ -6,6 +6,7 @@ The same for a file and for a live object, and for the side that gives and the s
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -149,7 +150,28 @@ class Model:
 
     def unit(self, name: str) -> Unit | None:
         """Return the layer of that name, or None."""
-        return next((unit for unit in self.units if unit.name == name), None)
+        return self._by_name.get(name)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Unit]:
+        return {unit.name: unit for unit in reversed(self.units)}  # of two of one name the first
+
+    @functools.cached_property
+    def layers(self) -> tuple[Unit, ...]:
+        """The layers without the arrays of no layer, in their order."""
+        return tuple(unit for unit in self.units if unit.kinds != ("array",))
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {unit.name: number for number, unit in reversed([*enumerate(self.layers)])}
+
+    def before(self, unit: Unit) -> Iterator[Unit]:
+        """Yield the layers before one, the next one first; nothing for an array of no layer."""
+        return (self.layers[number] for number in range(self._places.get(unit.name, 0) - 1, -1, -1))
+
+    def behind(self, unit: Unit) -> Iterator[Unit]:
+        """Yield the layers after one, the next one first; nothing for an array of no layer."""
+        return (self.layers[number] for number in range(self._places.get(unit.name, len(self.layers)) + 1, len(self.layers)))
 
     def memory(self, names: Iterable[str]) -> set[str]:
         """Return arrays by the first of the names that each has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -58,13 +59,12 @@ def matching(
 ) -> list[tuple[Unit, Unit]]:
     """Return the pairs that a key makes, if no key stands for two."""
     ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
-    matches = []
-    for target, name in zip(targets, ours, strict=True):
-        if name and ours.count(name) == theirs.count(name) == 1:
-            two = sources[theirs.index(name)]
-            if common(target, two):
-                matches.append((target, two))
-    return matches
+    counts, other_counts = collections.Counter(ours), collections.Counter(theirs)
+    by_key = dict(zip(theirs, sources, strict=True))
+    unique = (
+        (target, by_key[name]) for target, name in zip(targets, ours, strict=True) if name and counts[name] == other_counts[name] == 1
+    )
+    return [(target, two) for target, two in unique if common(target, two)]
 
 
 def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
@@ -78,7 +78,8 @@ def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], s
 
 def crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
     """Return whether pairs are in another order in one model than in the other."""
-    places = sorted((targets.index(target), sources.index(two)) for target, two in named)
+    ours, theirs = ({id(unit): number for number, unit in enumerate(units)} for units in (targets, sources))
+    places = sorted((ours[id(target)], theirs[id(two)]) for target, two in named)
     return any(two[1] < before[1] for before, two in itertools.pairwise(places))
 
 

@@ -6,7 +6,8 @@ say in which order data flows, or where the caller trusts it. The rest is ambigu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.errors import UsageError
@@ -61,7 +62,7 @@ class _ModelPairing:
         # What a layer is called besides is left to whoever names it.
         self.targets, self.sources = ([unit for unit in model.units if not unit.alias] for model in (target, source))
         self._called: set[tuple[str, str]] = set()
-        self._sizes: dict[int, dict[str, object]] = {}
+        self._sizes: dict[int, dict[str, Hashable]] = {}
 
     def skip(self, names: Iterable[str]) -> None:
         for name in names:
@@ -126,7 +127,7 @@ class _ModelPairing:
         self.sources.remove(two)
         self.pairing.pairs.append(FilledPair(target, two, kind, evidence, confidence))
 
-    def sizes(self, model: Model, unit: Unit) -> dict[str, object]:
+    def sizes(self, model: Model, unit: Unit) -> dict[str, Hashable]:
         """Return, for each kind that a layer may be, the sizes that it must share with its counterpart."""
         if id(unit) not in self._sizes:
             self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
@@ -152,21 +153,38 @@ class _ModelPairing:
 
     def components(self) -> list[tuple[list[Unit], list[Unit]]]:
         """Return sets of layers, with layers that fit one another in the same set."""
-        left = list(self.sources)
-        sets: list[tuple[list[Unit], list[Unit]]] = []
-        for target in self.targets:
-            mine = [two for two in self.sources if self.common(target, two)]
-            if not mine:
-                self.pairing.unfilled.append(target)
-                continue
-            left = [two for two in left if two not in mine]
-            touching = [component for component in sets if any(two in component[1] for two in mine)]
-            sets = [component for component in sets if component not in touching]
-            targets = [unit for component in touching for unit in component[0]] + [target]
-            sources = [two for two in self.sources if two in mine or any(two in component[1] for component in touching)]
-            sets.append((targets, sources))
-        self.pairing.unused += left
-        return sets
+        first: dict[Hashable, Hashable] = {}
+
+        def standing(trait: Hashable) -> Hashable:
+            """Return the trait that stands for all of one set."""
+            while first.setdefault(trait, trait) != trait:
+                first[trait] = first[first[trait]]
+                trait = first[trait]
+            return trait
+
+        sides = [
+            (unit, set(self._traits(model, unit)))
+            for model, units in ((self.target, self.targets), (self.source, self.sources))
+            for unit in units
+        ]
+        count = len(self.targets)
+        common = set().union(*(traits for _, traits in sides[:count])) & set().union(*(traits for _, traits in sides[count:]))
+        for _, traits in sides:
+            traits &= common
+            for trait, other in itertools.pairwise(traits):
+                first[standing(trait)] = standing(other)
+        sets: dict[Hashable, tuple[list[Unit], list[Unit]]] = {}
+        for number, (unit, traits) in enumerate(sides):
+            if traits:
+                sets.setdefault(standing(next(iter(traits))), ([], []))[number >= count].append(unit)
+            else:
+                (self.pairing.unfilled if number < count else self.pairing.unused).append(unit)
+        return [*sets.values()]
+
+    def _traits(self, model: Model, unit: Unit) -> Iterator[Hashable]:
+        """Yield what a layer has in common with all layers of the other model that it fits: see `common`."""
+        for kind, size in self.sizes(model, unit).items():
+            yield kind, size, components_of(unit.name)[-1:] if kind == "array" else ()
 
     def settle(self, targets: list[Unit], sources: list[Unit], trust_order: bool) -> None:
         """Pair the layers of one set as far as that is certain."""
@@ -182,8 +200,9 @@ class _ModelPairing:
                 break  # names say the one thing, and the order in which data flows the other
             for named_target, two in named:
                 self.add(named_target, two, self._kind(named_target, two), spelling(evidence, named_target, two), "names")
-                targets.remove(named_target)
-                sources.remove(two)
+            paired, taken = {id(target) for target, _ in named}, {id(two) for _, two in named}
+            targets = [target for target in targets if id(target) not in paired]
+            sources = [two for two in sources if id(two) not in taken]
         else:
             named = []
         if targets and len(targets) == len(sources) and not named:
@@ -242,7 +261,7 @@ def _named(model: Model, name: str, side: str) -> Unit:
     return unit
 
 
-def _size(model: Model, unit: Unit, kind: str) -> object:
+def _size(model: Model, unit: Unit, kind: str) -> Hashable:
     if unit.stack is not None:
         stack, first = unit.stack, unit.stack.first
         cell = first.cell.kind
