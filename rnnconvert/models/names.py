@@ -61,10 +61,9 @@ def matching(
     ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
     counts, other_counts = collections.Counter(ours), collections.Counter(theirs)
     by_key = dict(zip(theirs, sources, strict=True))
-    unique = (
-        (target, by_key[name]) for target, name in zip(targets, ours, strict=True) if name and counts[name] == other_counts[name] == 1
-    )
-    return [(target, two) for target, two in unique if common(target, two)]
+    keyed = zip(targets, ours, strict=True)
+    pairs = [(target, by_key[name]) for target, name in keyed if name and counts[name] == other_counts[name] == 1]
+    return [(target, two) for target, two in pairs if common(target, two)]
 
 
 def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:

@@ -200,9 +200,9 @@ class _ModelPairing:
                 break  # names say the one thing, and the order in which data flows the other
             for named_target, two in named:
                 self.add(named_target, two, self._kind(named_target, two), spelling(evidence, named_target, two), "names")
-            paired, taken = {id(target) for target, _ in named}, {id(two) for _, two in named}
-            targets = [target for target in targets if id(target) not in paired]
-            sources = [two for two in sources if id(two) not in taken]
+            filled, used = {id(target) for target, _ in named}, {id(two) for _, two in named}
+            targets = [target for target in targets if id(target) not in filled]
+            sources = [two for two in sources if id(two) not in used]
         else:
             named = []
         if targets and len(targets) == len(sources) and not named:
