@@ -6,6 +6,7 @@ say in which order data flows, or where the caller trusts it. The rest is ambigu
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -220,11 +221,20 @@ class _ModelPairing:
 
     def _alone(self, target: Unit, two: Unit) -> bool:
         """Return whether no other layers fit these two, not even layers that were paired or left out before."""
-        ours, theirs = ([unit for unit in model.units if not unit.alias] for model in (self.target, self.source))
-        return (
-            sum(self.common(unit, two) is not None for unit in ours) <= 1
-            and sum(self.common(target, unit) is not None for unit in theirs) <= 1
-        )
+        ours, theirs = self._having
+        fitting_source = set[int]().union(*(ours.get(trait, ()) for trait in self._traits(self.source, two)))
+        fitting_target = set[int]().union(*(theirs.get(trait, ()) for trait in self._traits(self.target, target)))
+        return len(fitting_source) <= 1 and len(fitting_target) <= 1
+
+    @functools.cached_property
+    def _having(self) -> tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]]:
+        """The layers of the target that have a trait, and those of the source."""
+        having: tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]] = ({}, {})
+        for side, model in zip(having, (self.target, self.source), strict=True):
+            for unit in (unit for unit in model.units if not unit.alias):
+                for trait in self._traits(model, unit):
+                    side.setdefault(trait, set()).add(id(unit))
+        return having
 
     def _kind(self, target: Unit, two: Unit) -> str:
         kind = self.common(target, two)
