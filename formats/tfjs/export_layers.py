@@ -76,7 +76,7 @@ def _masking(m: LayersWriter, node: Node) -> None:
     """Add a Masking, where that is what makes steps zero."""
     mask = node.named["mask"][0]
     if not _makes(m, mask, node.x):
-        raise m.refused(node, "steps that are keras_layer zero by a mask of another tensor", "its Masking takes that of what it reads")
+        raise m.refused(node, "steps that a mask of another tensor sets to zero", "its Masking takes that of what it reads")
     m.put(node.y, m.place(_masked(m, mask, node.x)))
 
 
