@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 
 
 def test_a_node_beside_an_lstm_is_no_fault(tmp_path: Path) -> None:
-    """The LSTM is converted whatever stands beside it, and the rest is read or refused."""
+    """A neighbour never stops the conversion of an LSTM; the neighbour itself is read or refused."""
 
     def check(case: Case) -> None:
         path = beside_an_lstm(case, tmp_path / "m.onnx")

@@ -21,6 +21,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.units import Owner, plain_units
 from tests.drawn import drawn, each
 from tests.judging import close
+from tests.requirements import needed
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -836,7 +837,7 @@ def test_a_checkpoint_that_was_read_is_a_source(tmp_path: Path) -> None:
 
 def test_layers_that_may_fill_one_another_are_one_set() -> None:
     """As a search over all pairs of layers finds them."""
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     kinds = (
         lambda size: torch.nn.Linear(size, size), lambda size: torch.nn.LayerNorm(size), lambda size: torch.nn.BatchNorm1d(size),
         lambda size: torch.nn.GRU(size, size), lambda size: torch.nn.Embedding(size, size),

@@ -73,6 +73,21 @@ def compared(a: Path, b: Path, processes: dict[str, Process], folder: Path) -> M
     return result
 
 
+def changed_spec(seed: int, change: str) -> tuple[Spec, Spec, float]:
+    """A model, one with a change, and how far their outputs are apart. Raises NotComparedError where rounding alone does not decide."""
+    spec = random_spec(seed)
+    try:
+        other = CHANGES[change](spec)
+    except (LookupError, StopIteration):
+        raise NotComparedError(change) from None
+    x = np.random.default_rng(seed).normal(size=(4, 6, INPUT)).astype(np.float32)
+    values = [expected(each_spec, x) for each_spec in (spec, other)]
+    off = np.inf if values[0].shape != values[1].shape else float(np.abs(values[0] - values[1]).max())
+    if 1e-6 < off < LARGE:
+        raise NotComparedError("too little to be seen, and more than rounding")
+    return spec, other, off
+
+
 @pytest.mark.parametrize("endings", ENDINGS, ids="-".join)
 @pytest.mark.parametrize("part", range(8 if drawing.LONG else 1))
 def test_a_pair_is_equal_exactly_where_its_outputs_are(
@@ -85,16 +100,7 @@ def test_a_pair_is_equal_exactly_where_its_outputs_are(
 
     def check(case: tuple[int, str]) -> None:
         seed, change = case
-        spec = random_spec(seed)
-        try:
-            other = CHANGES[change](spec)
-        except (LookupError, StopIteration):
-            raise NotComparedError(change) from None
-        x = np.random.default_rng(seed).normal(size=(4, 6, INPUT)).astype(np.float32)
-        values = [expected(each_spec, x) for each_spec in (spec, other)]
-        off = np.inf if values[0].shape != values[1].shape else float(np.abs(values[0] - values[1]).max())
-        if 1e-6 < off < LARGE:
-            raise NotComparedError("too little to be seen, and more than rounding")
+        spec, other, off = changed_spec(seed, change)
         folder = tmp_path / f"{seed}-{change}"
         folder.mkdir()
         paths = [
@@ -544,16 +550,7 @@ def test_a_model_and_what_export_wrote_of_another_are_equal_exactly_where_their_
 
     def check(case: tuple[int, str]) -> None:
         seed, change = case
-        spec = random_spec(seed)
-        try:
-            other = CHANGES[change](spec)
-        except (LookupError, StopIteration):
-            raise NotComparedError(change) from None
-        x = np.random.default_rng(seed).normal(size=(4, 6, INPUT)).astype(np.float32)
-        values = [expected(each_spec, x) for each_spec in (spec, other)]
-        off = np.inf if values[0].shape != values[1].shape else float(np.abs(values[0] - values[1]).max())
-        if 1e-6 < off < LARGE:
-            raise NotComparedError("too little to be seen, and more than rounding")
+        spec, other, off = changed_spec(seed, change)
         folder = tmp_path / f"{seed}-{change}"
         folder.mkdir()
         a, b = (save(each_spec, folder / f"{label}.keras") for each_spec, label in ((spec, "a"), (other, "b")))

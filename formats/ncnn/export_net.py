@@ -21,6 +21,8 @@ from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.runners import FileModel, ModelApart, Ran
 from rnnconvert.running.models import NamedArrays
 
+Settings = Mapping[int, int | float | Sequence[int]]
+"""Parameters of a layer by their numbers."""
 OPEN = -1
 """The length of an open axis of an input: ncnn asks for none, and the executor reads it so."""
 _LISTS = -23300
@@ -38,7 +40,7 @@ class NetLayer:
     name: str
     bottoms: list[str]
     tops: list[str]
-    settings: Mapping[int, int | float | Sequence[int]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     numbers: Sequence[tuple[bool, Array | Pieced]] = ()
 
     def __str__(self) -> str:
@@ -75,7 +77,7 @@ class NetLayers:
         kind: str,
         bottoms: Sequence[str],
         wanted: str,
-        settings: Mapping[int, int | float | Sequence[int]] | None = None,
+        settings: Settings | None = None,
         numbers: Sequence[tuple[bool, Array | Pieced]] = (),
         tops: int = 1,
     ) -> list[str]:

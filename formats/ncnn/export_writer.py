@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort
+from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -108,13 +108,7 @@ class NetWriter:
             )
         self._tensors[id(value)] = tensor
 
-    def put(
-        self,
-        node: Node,
-        kind: str,
-        settings: Mapping[int, int | float | Sequence[int]] | None = None,
-        numbers: Sequence[tuple[bool, Array | Pieced]] = (),
-    ) -> None:
+    def put(self, node: Node, kind: str, settings: Settings | None = None, numbers: Sequence[tuple[bool, Array | Pieced]] = ()) -> None:
         """Add the layer that gives what a node gives of its first input, number by number."""
         self.give(node.y, self.add(kind, [self.blob(node, node.x)], self.label(node), settings, numbers), self(node.x).batch)
 
@@ -123,7 +117,7 @@ class NetWriter:
         kind: str,
         bottoms: Sequence[str],
         wanted: str,
-        settings: Mapping[int, int | float | Sequence[int]] | None = None,
+        settings: Settings | None = None,
         numbers: Sequence[tuple[bool, Array | Pieced]] = (),
     ) -> str:
         """Add a layer of one blob; return that."""

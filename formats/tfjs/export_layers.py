@@ -48,7 +48,7 @@ def _arithmetic(m: LayersWriter, node: Node) -> None:
 
 
 def _elementwise(m: LayersWriter, node: Node) -> None:
-    """Add an operation of two tensors, or of one and a number; there is no layer for any other."""
+    """Write an operation on two tensors, or on a tensor and a number; TensorFlow.js has a layer for no other."""
     operation, operands = node["operation"], node["operands"]
     numbers = [value for kind, value in operands if kind == "number"]
     tensors = tuple(node.inputs[value] for kind, value in operands if kind == "input")

@@ -229,7 +229,7 @@ class Lanes:
         return ran
 
     def _unrecorded_by(self, executor: Executor) -> bool:
-        """Return whether a model of an executor's format has not run whole yet."""
+        """Return whether a model of an executor's format still has to run whole."""
         formats = {subject.checkpoint.format for subject in self._members if subject.model not in self._recordings}
         return executor.format in formats
 
