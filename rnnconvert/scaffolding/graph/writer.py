@@ -7,7 +7,8 @@ Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
@@ -77,6 +79,16 @@ class GraphWriter(OperationBuilder):
         return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
 
     # Scopes
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[list[Operation]]:
+        """Collect the operations that are added as those of a graph in the graph: what is computed once in it stays in it."""
+        around = self.nodes, self._shared, self._steps
+        self.nodes, self._shared, self._steps = [], dict(self._shared), dict(self._steps)
+        try:
+            yield self.nodes
+        finally:
+            self.nodes, self._shared, self._steps = around
 
     def run(self, scope: DescribedModel, rules: Mapping[str, Rule], prefix: str = "") -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
