@@ -27,7 +27,7 @@ class Modules:
         self._done: dict[str, DescribedModel] = {}
         self._readers: dict[Ref, list[OperatorCall | None]] = {}
         for operation in operations:
-            for ref in _read(operation):
+            for ref in read_by(operation):
                 self._readers.setdefault(ref, []).append(operation)
         for ref in refs([outputs]):
             self._readers.setdefault(ref, []).append(None)
@@ -81,7 +81,7 @@ class Modules:
             raise self._unlike(caller)
         build = self.reading.build
         read = [build.read(x) for x in inputs]
-        after = {ref: _renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
+        after = {ref: renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
         values = [value for outside in after.values() for value in _values(outside)]
         path = caller.path.replace(".", "/")
         build.scope.add("model", path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values, scope=first)
@@ -99,7 +99,7 @@ class Modules:
         """Return a module as a model, the tensors that it reads and what it gives; None for one that cannot be a model."""
         reading = self.reading
         produced = {ref for operation in operations for ref in operation.outputs.values()}
-        wanted = dict.fromkeys(ref for operation in operations for ref in _read(operation) if ref not in produced and not ref.stored)
+        wanted = dict.fromkeys(ref for operation in operations for ref in read_by(operation) if ref not in produced and not ref.stored)
         outside = {ref: reading.outcome(ref) for ref in wanted}
         if any(isinstance(value, Exception) for value in outside.values()):
             return None
@@ -114,7 +114,7 @@ class Modules:
                 return value
 
             for ref, value in outside.items():
-                reading.give(ref, _renewed(value, enter))
+                reading.give(ref, renewed(value, enter))
             self.run(operations, depth + 1)
             results = [reading.outcome(ref) for ref in gives]
             try:
@@ -127,23 +127,23 @@ class Modules:
         return scope, inputs, results
 
 
-def _renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
+def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
     """Return what stands for a value in another model: numbers are the same there, other tensors are made anew."""
     if isinstance(value, (list, tuple)):
-        return [_renewed(item, make) for item in value]
+        return [renewed(item, make) for item in value]
     if not isinstance(value, SourceTensor):
         return value
     if value.numbers is not None or value.filled is not None or value.stored:
         return replace(value, value=None)
     if value.parts and value.value is None:
-        return replace(value, parts=tuple(_renewed(part, make) for part in value.parts))
+        return replace(value, parts=tuple(renewed(part, make) for part in value.parts))
     return SourceTensor(value.dims, value.dtype, value.name, make(value))
 
 
 def _tensors(value: Any) -> list[SourceTensor]:
-    """Return the tensors that `_renewed` makes anew, in its order."""
+    """Return the tensors that `renewed` makes anew, in its order."""
     tensors: list[SourceTensor] = []
-    _renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
+    renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
     return tensors
 
 
@@ -161,7 +161,8 @@ def _caller(operation: OperatorCall, depth: int) -> Caller | None:
     return callers[depth] if depth < len(callers) else None
 
 
-def _read(operation: OperatorCall) -> Iterable[Ref]:
+def read_by(operation: OperatorCall) -> Iterable[Ref]:
+    """Return the values that an operator reads, as it is called or in the form of the dialect."""
     called = () if operation.called is None else (operation.called[1], list(operation.called[2].values()))
     return refs([operation.inputs, *called])
 

@@ -10,6 +10,8 @@ from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.formats.pytorch.program.cells import APART
+from rnnconvert.formats.pytorch.program.program import Several
 from rnnconvert.graphs.sizes import Size, least, most, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -107,6 +109,18 @@ def _attention(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
+def _product(rank: int) -> Rule:
+    """Return the rule of a product of tensors of so many axes, 0 for any."""
+
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
+        x, other = call.tensor(), call.tensor("other")
+        if rank and (x.rank, other.rank) != (rank, rank):
+            raise ValueError(f"tensors of {x.rank} and {other.rank} axes, which are to have {rank}")
+        return r.product(x, other)
+
+    return rule
+
+
 def _addmm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("beta", 1) != 1 or call("alpha", 1) != 1:
         raise ValueError("a product with factors")
@@ -136,6 +150,10 @@ def _contains(r: ProgramReading, call: BoundCall) -> bool:
 
 def _length(r: ProgramReading, call: BoundCall) -> Any:
     x = call("x")
+    if isinstance(x, Several) and x.operation.kind in APART:
+        sequence, axis, *_ = [*x.operation.inputs, 0]
+        x = BoundCall("len", call.operation, [r.value(sequence), axis], {}, "x dim")
+        return x.tensor().dims[x.axis()]
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
 
 
@@ -152,7 +170,7 @@ RULES: dict[str, tuple[str, Rule]] = {
     **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
     **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
     "cumsum": ("x dim dtype", _cumsum),
-    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: r.product(call.tensor(), call.tensor("other")))),
+    **{word: ("x other", _product(rank)) for word, rank in (("matmul", 0), ("mm", 2), ("bmm", 3))},
     "addmm": ("x left right beta alpha", _addmm),
     "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
     "index_select": ("x dim index", _index_select),

@@ -13,8 +13,10 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.formats.pytorch.program.cells import LOOP
+from rnnconvert.formats.pytorch.program.program import CELLS, LISTED, RECURRENT, OperatorCall, OperatorProgram, Ref, refs
 from rnnconvert.graphs.sizes import Dims
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
@@ -98,6 +100,8 @@ class ProgramReading:
         self._reading = charging(0)
         self._leaves: dict[int, tuple[list[Any], int]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
+        layered = (operation.inputs for operation in program.operations if operation.kind in (*RECURRENT, *CELLS))
+        self._of_layers = {ref.stored for ref in refs(layered) if ref.stored}
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
     def description(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
@@ -106,7 +110,11 @@ class ProgramReading:
             self._values[ref] = self.build.input(ref.name, dims, dtype)
             if len(dims) > 1:
                 self.build.call(dims[0], "batch")
-        self._modules.run(self._program.operations)
+        for loop, operations in by_loop(self._program.operations):
+            if loop is None:
+                self._modules.run(operations)
+            else:
+                read_loop(self, loop, operations)
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
         ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"
@@ -149,6 +157,8 @@ class ProgramReading:
 
     def read(self, operation: OperatorCall) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
+        if operation.kind in (LOOP, LISTED) and all(ref in self._values for ref in operation.outputs.values()):
+            return  # the loop gives it
         caller = operation.callers[-1].path if operation.callers else ""
         self.build.place = f"{caller or operation.label} ({operation.kind})"
         try:
@@ -194,8 +204,6 @@ class ProgramReading:
             named: Mapping[str, Any] = {}
         else:
             _, arguments, named = operation.called
-        if operation.loop is not None:
-            raise self.build.refuse("a loop whose steps a run decides", "it is not a plain layer")
         kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         rule = RULES.get(kind)
         if rule is None:
@@ -328,9 +336,10 @@ class ProgramReading:
             (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
             assert tensor.value is not None
             return tensor.value
-        if unit is None or unit.kinds != ("array",):
+        if unit is None or self._of_layers.intersection(unit.arrays):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
-        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]
+        name = unit.name if unit.kinds == ("array",) else x.stored
+        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(name)).value  # type: ignore[arg-type]
         assert value is not None
         return value
 

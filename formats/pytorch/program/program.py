@@ -21,6 +21,11 @@ from rnnconvert.scaffolding.description import Check
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 CHANGED = "changed in place"
+LISTED = "a list that a loop fills"
+
+
+Argument: TypeAlias = "Any"
+"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
 
 
 class TooLongError(Exception):
@@ -66,6 +71,38 @@ class Ref:
         return self.name
 
 
+@dataclass(frozen=True, eq=False)
+class LoopState:
+    """A value that a loop hands from step to step.
+
+    handed  what stands for it in a step
+    before  what the loop begins with
+    left    what a step leaves
+    last    what the last step leaves, where the loop changes it
+    """
+
+    handed: Ref
+    before: Argument
+    left: Argument
+    last: Argument
+
+
+@dataclass(eq=False)
+class UnknownLoop:
+    """A loop whose steps are not known.
+
+    index   the number of the step, if it counts them
+    count   how many steps it has, if it counts them and does nothing that needs their numbers
+    states  what its steps hand on
+    listed  what each step puts at the end of a list, and what stands for that list behind the loop
+    """
+
+    index: Ref | None = None
+    count: Argument = None
+    states: list[LoopState] = field(default_factory=list)
+    listed: list[tuple[Argument, Ref]] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Caller:
     """A call of a module.
@@ -97,14 +134,10 @@ class OperatorCall:
     attributes: dict[str, Any]
     label: str
     base: SharedElements | None = None
-    loop: object = None
+    loop: UnknownLoop | None = None
     outputs: dict[int, Ref] = field(default_factory=dict)
     called: tuple[str, list[Any], dict[str, Any]] | None = None
     callers: tuple[Caller, ...] = ()
-
-
-Argument: TypeAlias = "Any"
-"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
 
 
 @dataclass(eq=False)
@@ -131,7 +164,7 @@ class OperatorProgram:
         self.outputs: Argument = None
         self.changed: dict[str, None] = {}
         self.checks: list[Check] = []
-        self.loop: object = None
+        self.loop: UnknownLoop | None = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
         self._replaced: dict[Ref, OperatorCall] = {}
