@@ -34,11 +34,12 @@ def by_loop(operations: Sequence[OperatorCall]) -> Iterator[tuple[UnknownLoop | 
 
 def read_loop(r: ProgramReading, loop: UnknownLoop, operations: Sequence[OperatorCall]) -> None:
     """Read a loop; what it gives is an error where something reads it, if it is not one over the steps of sequences."""
-    r.build.place = "a loop"
     try:
         _LoopReading(r, loop, operations).read()
     except (RefusedError, NeedError) as error:
-        for ref in (*(state.last for state in loop.states if isinstance(state.last, Ref)), *(ref for _, ref in loop.listed)):
+        lasts = [state.last for state in loop.states if isinstance(state.last, Ref) and state.last is not state.before]
+        inside = [ref for operation in operations for ref in operation.outputs.values()]
+        for ref in (*lasts, *inside, *(ref for _, ref in loop.listed)):
             r.give(ref, error)
 
 
@@ -55,12 +56,13 @@ class _LoopReading:
     def read(self) -> None:
         r, loop, build = self._r, self._loop, self._r.build
         count = None if loop.count is None else r.value(loop.count)
-        if not isinstance(count, (int, Size)) or isinstance(count, bool):
-            raise build.refuse("a loop whose steps a run decides", "it is not one over the steps of a sequence, read from the first to the last")
+        if loop.why or not isinstance(count, (int, Size)):
+            raise self._refused(loop.why or "it is not one over the steps of a sequence, from the first to the last")
+        self._check_elements()
         taken = {operation: (operation.inputs[0], operation.inputs[1]) for operation in self._operations if self._takes_step(operation)}
         sequences = {key: self._in_time(*key, count) for key in dict.fromkeys(taken.values())}
         if not sequences:
-            raise build.refuse("a loop that reads no sequence step by step", "how many steps it has is decided by a run")
+            raise self._refused("it reads no sequence from the first step to the last")
         changed = [state for state in loop.states if state.last is not state.before]
         begins = [self._tensor(state.before) for state in changed]
         body = [operation for operation in self._operations if operation not in taken and loop.index not in operation.outputs.values()]
@@ -80,7 +82,7 @@ class _LoopReading:
             after, listed = [self._tensor(state.left) for state in changed], [self._tensor(element) for element, _ in loop.listed]
             self._check(changed, begins, after)
             scope.inputs, scope.outputs = tuple(self._inputs), tuple(r.build.read(x) for x in (*after, *listed))
-        gives = [*((x.dims, x.dtype, x.name) for x in after), *(((count, *x.dims), x.dtype, x.name) for x in listed)]
+        gives = [*((x.dims, x.dtype, "loop") for x in after), *(((count, *x.dims), x.dtype, "steps") for x in listed)]
         read = [*begins, *sequences.values(), *self._captured]
         results = build.several("loop", "", read, gives, scope=scope, states=len(begins), sequences=len(sequences))
         for state, x in zip(changed, results, strict=False):
@@ -95,19 +97,19 @@ class _LoopReading:
     def _in_time(self, base: Any, axis: Any, count: Dim) -> SourceTensor:
         """Return a sequence with its time in front, of which the loop reads every step."""
         self._read_before(base)
-        x, build = self._tensor(base), self._r.build
+        x = self._tensor(base)
         if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
-            raise build.refuse(f"a step of axis {axis} of {x.rank}", "it has no such axis")
+            raise self._refused(f"it reads steps of axis {axis} of a tensor with {x.rank}")
         axis %= x.rank
-        if x.dims[axis] != count:
-            raise build.refuse(f"a loop of {count} steps over an axis of {x.dims[axis]}", "it may end before its sequence")
-        return build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
+        if not self._alike(x.dims[axis], count):
+            raise self._refused(f"it has {count} steps, and reads an axis of {x.dims[axis]}, which may be longer")
+        return self._r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
 
     def _read_before(self, ref: Any) -> None:
         """Read, ahead of the loop, the operators in it that a sequence comes from. Raises RefusedError where they read a state."""
         operation = self._inside.get(ref) if isinstance(ref, Ref) else None
         if ref in self._handed or ref is self._loop.index:
-            raise self._r.build.refuse("a loop that reads steps of what it computes", "its sequences have to be there before it")
+            raise self._refused("it reads steps of what it computes")
         if operation is not None:
             for other in read_by(operation):
                 self._read_before(other)
@@ -120,9 +122,10 @@ class _LoopReading:
         return [*dict.fromkeys(ref for ref in read if isinstance(ref, Ref) and ref not in inside and not ref.stored)]
 
     def _tensor(self, argument: Any) -> SourceTensor:
+        self._r.build.place = "a loop"
         x = self._r.value(argument)
         if not isinstance(x, SourceTensor):
-            raise self._r.build.refuse("a loop that hands on other than tensors", "a state is a tensor")
+            raise self._refused("it hands on, or puts into a list, other than tensors")
         return x
 
     def _enter(self, x: SourceTensor) -> SourceTensor:
@@ -140,6 +143,28 @@ class _LoopReading:
     def _check(self, states: Sequence[LoopState], begins: Sequence[SourceTensor], after: Sequence[SourceTensor]) -> None:
         """Raise RefusedError for a state that is of another form after a step."""
         for state, x, y in zip(states, begins, after, strict=True):
-            if (x.dims, x.dtype) != (y.dims, y.dtype):
-                forms = f"{list(map(str, x.dims))} and leaves {list(map(str, y.dims))}"
-                raise self._r.build.refuse(f"a loop whose state {state.handed.name!r} begins with {forms}", "they have to be alike")
+            if x.rank != y.rank or x.dtype != y.dtype or not all(map(self._alike, x.dims, y.dims)):
+                forms = f"{list(map(str, x.dims))}, and a step leaves {list(map(str, y.dims))}"
+                raise self._refused(f"its state {state.handed.name!r} begins as {forms}")
+
+    def _alike(self, dim: Dim, other: Dim) -> bool:
+        """Return whether two lengths are one. Raises NeedError where an open one has to be the other."""
+        if isinstance(dim, Size) and isinstance(other, Size) and dim != other and dim.symbol and other.symbol:
+            raise NeedError(dim.symbol, other)
+        try:
+            self._r.build.need(dim, other)
+        except ValueError:
+            return False
+        return dim == other
+
+    def _check_elements(self) -> None:
+        """Raise RefusedError for an operator in place that may change what another step, or the model around, reads."""
+        around = {ref.storage for operation in self._operations for ref in read_by(operation) if ref not in self._inside}
+        around |= {ref.storage for ref in self._handed}
+        for operation in self._operations:
+            if operation.base is not None and (operation.base.parents or operation.base in around):
+                raise self._refused(f"{operation.label} changes in place what another step may read")
+
+    def _refused(self, reason: str) -> RefusedError:
+        self._r.build.place = "a loop"
+        return self._r.build.refuse("a loop whose steps a run decides", reason)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
 from rnnconvert.scaffolding.description import DescribedModel, Value
+from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
@@ -61,24 +62,24 @@ class Modules:
             if caller is None:
                 for operation in inside:
                     self.reading.read(operation)
-            elif counts[caller] != len(inside) or not self._call(caller, inside, depth):
+            elif caller.path in self.reading.build.needs or counts[caller] != len(inside) or not self._call(caller, inside, depth):
                 self.run(inside, depth + 1)
 
     def _call(self, caller: Caller, operations: list[OperatorCall], depth: int) -> bool:
         """Add a call of a module; return whether it can be a model of its own."""
         wanted = sorted(self._wanted.get(caller.path, ()))
         if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
-            raise self._unlike(caller)
+            raise _unlike(caller)
         gives = [operations[place].outputs[number] for place, number in wanted]
         results = self._described(caller, operations, depth, gives)
         if results is None:
             if caller.path in self._done:
-                raise self._unlike(caller)
+                raise _unlike(caller)
             return False
         scope, inputs, outputs = results
         first = self._done.setdefault(caller.path, scope)
         if first is not scope and _form(first) != _form(scope):
-            raise self._unlike(caller)
+            raise _unlike(caller)
         build = self.reading.build
         read = [build.read(x) for x in inputs]
         after = {ref: renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
@@ -88,10 +89,6 @@ class Modules:
         for ref, outside in after.items():
             self.reading.give(ref, outside)
         return True
-
-    def _unlike(self, caller: Caller) -> RefusedError:
-        reason = "it is written once, for one kind of input"
-        return RefusedError("a module that is called in two ways", "a model written as code", reason, "", caller.path)
 
     def _described(
         self, caller: Caller, operations: list[OperatorCall], depth: int, gives: list[Ref]
@@ -125,6 +122,11 @@ class Modules:
                 self._done = done
                 return None
         return scope, inputs, results
+
+
+def _unlike(caller: Caller) -> NeedError:
+    """Return what asks for a reading in which the operators of a module that is called in two ways stand among those around it."""
+    return NeedError(caller.path, "among those around it")
 
 
 def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:

@@ -137,14 +137,19 @@ def _split(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def _unbind(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
-    x, axis = call.tensor(), call.axis("dim", 0)
+    x, axis, count = call.tensor(), call.axis("dim", 0), call.operation.attributes.get("count")
+    if isinstance(count, int):  # the code takes so many, and no other number
+        r.build.need(x.dims[axis], count)
     return [r.build.select(x, axis, index) for index in range(_fixed(x, axis))]
 
 
 def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    if not isinstance(call("index"), (int, Size)):
+    x, axis, index = call.tensor(), call.axis(), call("index")
+    if not isinstance(index, (int, Size)):
         raise ValueError("an index that a run decides")
-    return r.build.select(call.tensor(), call.axis(), call("index"))
+    if isinstance(index, int):
+        r.reaches(x.dims[axis], index + 1 if index >= 0 else -index)
+    return r.build.select(x, axis, index)
 
 
 def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:

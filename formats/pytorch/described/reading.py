@@ -17,7 +17,7 @@ from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.cells import LOOP
 from rnnconvert.formats.pytorch.program.program import CELLS, LISTED, RECURRENT, OperatorCall, OperatorProgram, Ref, refs
-from rnnconvert.graphs.sizes import Dims
+from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
@@ -91,6 +91,7 @@ class ProgramReading:
         self.build = Builder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.reads_fixed_length = False
+        self._least: dict[str, int] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
@@ -125,7 +126,8 @@ class ProgramReading:
         prune(scope)
         if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
-        checks = tuple(dict.fromkeys(check for check in self._program.checks if not _by_weights(scope, check)))
+        stated = (check for check in self._program.checks if not _by_weights(scope, check))
+        checks = tuple(dict.fromkeys([*stated, *self._long_enough(scope.inputs)]))
         conditions = " and ".join(check.spelled([value.name for value in scope.inputs])[1] for check in checks)
         notes = [f"it takes inputs of certain lengths alone: {conditions}"] if checks else []
         called = [[operation.inputs, *(operation.called or ())[1:2]] for operation in self._program.operations]
@@ -143,6 +145,18 @@ class ProgramReading:
             yield
         finally:
             self.build, self._values, self._held = before
+
+    def reaches(self, dim: Dim, length: int) -> None:
+        """Note that an axis has to have a length, or to be longer."""
+        if isinstance(dim, Size) and dim.symbol:
+            self._least[dim.symbol] = max(self._least.get(dim.symbol, 1), length)
+
+    def _long_enough(self, inputs: Sequence[Value]) -> Iterator[Check]:
+        """Yield the conditions that the inputs are as long as the program reads them."""
+        for number, value in enumerate(inputs):
+            for axis, symbol in enumerate(value.axes):
+                if self._least.get(symbol, 1) > 1:
+                    yield Check(f"{{0}} >= {self._least[symbol]}", ((number, axis),))
 
     def outcome(self, ref: Ref) -> Any:
         """Return what stands for a value of the program, or the error for one that could not be read."""
@@ -234,7 +248,9 @@ class ProgramReading:
         if isinstance(value, Exception):
             raise value
         if value is None:
-            raise self.build.refuse(f"the value {argument.name!r}", "nothing before it gives it")
+            in_loop = argument.operation is not None and argument.operation.loop is not None
+            reason = "it is of a step of a loop, and read outside of it" if in_loop else "nothing before it gives it"
+            raise self.build.refuse(f"the value {argument.name!r}", reason)
         return value
 
     def parameter(self, name: str) -> SourceTensor:

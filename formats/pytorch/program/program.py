@@ -92,15 +92,17 @@ class UnknownLoop:
     """A loop whose steps are not known.
 
     index   the number of the step, if it counts them
-    count   how many steps it has, if it counts them and does nothing that needs their numbers
+    count   how many steps it has, if it counts them
     states  what its steps hand on
     listed  what each step puts at the end of a list, and what stands for that list behind the loop
+    why     why it is not a plain one over the steps of sequences; "" where nothing is known against it
     """
 
     index: Ref | None = None
     count: Argument = None
     states: list[LoopState] = field(default_factory=list)
     listed: list[tuple[Argument, Ref]] = field(default_factory=list)
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -201,10 +201,10 @@ class _Run(Expressions):
             frame.values[name] = self._left_by(loop, handed[name], before[name], inner.values[name])
         for items, element in lists.appended.items():
             if element is None or items in lists.read:  # read in a step, it is what the steps before it put there
-                loop.count = None
+                loop.why = "a step fills a list otherwise than by one value at its end, or reads it"
             else:
                 items.steps = self.output(LISTED, [element], label="a list that a loop fills")
-                loop.listed.append((self.argument(element), items.steps))
+                loop.listed.append((self.program.current(self.argument(element)), items.steps))
         for name in _assigned(statement.body):
             if name not in frame.values:
                 frame.values[name] = self.unknown([inner.values.get(name)], "a loop")
@@ -226,7 +226,8 @@ class _Run(Expressions):
             handed.operation.inputs.append(self.argument(after))
         last = before if before is after else self.output(LOOP, [self.argument(before), self.argument(after)], label="a loop")
         if is_state:
-            loop.states.append(LoopState(handed, self.argument(before), self.argument(after), last))
+            left = self.program.current(self.argument(after))
+            loop.states.append(LoopState(handed, self.argument(before), left, last))
         return last
 
 
