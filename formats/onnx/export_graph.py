@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import nbytes
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.formats.onnx.proto.write import write
@@ -23,9 +24,21 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
 
 
+class _Nodes(ProtoNodes):
+    """Nodes of a graph, or of one in it: the numbers of all are stored in the outermost.
+
+    weights  the names of recurrent layers' weights, by what they were packed from
+    """
+
+    def __init__(self, around: _Nodes | None = None) -> None:
+        super().__init__()
+        self.weights: dict[object, str] = {} if around is None else around.weights
+        self.arrays = self.arrays if around is None else around.arrays
+
+
 def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
-    nodes = ProtoNodes()
+    nodes = _Nodes()
     nodes.arrays.update(graph.arrays)
     recurrent = _add(nodes, graph.nodes)
     notes = [
@@ -43,17 +56,18 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
-def _add(nodes: ProtoNodes, operations: Sequence[Operation]) -> list[str]:
+def _add(nodes: _Nodes, operations: Sequence[Operation]) -> list[str]:
     """Add operations, and those of the graphs in them; return the recurrent ones in words."""
     recurrent = []
     for node in operations:
         if "stack" in node.attributes:
             recurrent.append(_recurrent(nodes, node))
             continue
+        if node.bodies:
+            recurrent.append(f"{node.name} ({node.kind})")
         inner = {}
         for key, body in node.bodies:
-            within = ProtoNodes()
-            within.arrays = nodes.arrays  # the numbers of all graphs are stored in the outermost
+            within = _Nodes(nodes)
             recurrent += _add(within, body.nodes)
             declared = {each.name: each for each in body.declared}
             ends = [[_info_of(declared[name]) for name in names] for names in (body.inputs, body.outputs)]
@@ -71,14 +85,17 @@ def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
             yield from _recurrent_in(body.nodes)
 
 
-def _recurrent(nodes: ProtoNodes, node: Operation) -> str:
+def _recurrent(nodes: _Nodes, node: Operation) -> str:
     """Add a recurrent node with its weights; return it in words."""
-    fitted = fit_to_layout(node.attributes["stack"], registry.layouts_of("onnx"))
+    stack: Recurrent = node.attributes["stack"]
+    fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
     packed, inputs = pack(fitted.layout, fitted.stack), [*node.inputs]
+    read = tuple((key, id(array)) for layer in stack.layers for direction in layer.directions for key, array in direction.arrays.items())
     for place, key in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):
         if key in packed:
             inputs += [""] * (place + 1 - len(inputs))
-            inputs[place] = nodes.constant(f"{node.name}/{key}", packed[key])
+            stored = nodes.weights.get((key, read))  # of a layer that is called again
+            inputs[place] = nodes.weights[key, read] = stored or nodes.constant(f"{node.name}/{key}", packed[key])
     while inputs[-1] == "":
         inputs.pop()
     nodes.node(node.kind, inputs, node.outputs, node.name, **attributes(fitted.stack))

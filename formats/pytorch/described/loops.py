@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.described.modules import read_by, renewed
-from rnnconvert.formats.pytorch.program.program import LoopState, OperatorCall, Ref, UnknownLoop
+from rnnconvert.formats.pytorch.program.program import LoopState, OperatorCall, Ref, UnknownLoop, refs
 from rnnconvert.graphs.sizes import Dim, Size
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.needs import NeedError
@@ -39,7 +39,7 @@ def read_loop(r: ProgramReading, loop: UnknownLoop, operations: Sequence[Operato
     except (RefusedError, NeedError) as error:
         lasts = [state.last for state in loop.states if isinstance(state.last, Ref) and state.last is not state.before]
         inside = [ref for operation in operations for ref in operation.outputs.values()]
-        for ref in (*lasts, *inside, *(ref for _, ref in loop.listed)):
+        for ref in (*lasts, *inside, *(each.filled for each in loop.listed)):
             r.give(ref, error)
 
 
@@ -59,12 +59,15 @@ class _LoopReading:
         if loop.why or not isinstance(count, (int, Size)):
             raise self._refused(loop.why or "it is not one over the steps of a sequence, from the first to the last")
         self._check_elements()
-        taken = {operation: (operation.inputs[0], operation.inputs[1]) for operation in self._operations if self._takes_step(operation)}
+        taken = {operation: taken for operation in self._operations if (taken := self._step_taken(operation, count)) is not None}
         sequences = {key: self._in_time(*key, count) for key in dict.fromkeys(taken.values())}
         if not sequences:
             raise self._refused("it reads no sequence from the first step to the last")
         changed = [state for state in loop.states if state.last is not state.before]
         begins = [self._tensor(state.before) for state in changed]
+        build.call(count, "time")
+        for x in begins:
+            build.call(x.dims[0] if x.dims else 0, "batch")
         body = [operation for operation in self._operations if operation not in taken and loop.index not in operation.outputs.values()]
         outside = {ref: r.outcome(ref) for ref in self._from_outside(body)}
         same = {state.handed: r.value(state.before) for state in loop.states if state not in changed}
@@ -74,12 +77,13 @@ class _LoopReading:
                 r.give(state.handed, self._enter(x))
             steps = {key: self._enter(SourceTensor(x.dims[1:], x.dtype, x.name)) for key, x in sequences.items()}
             for operation, key in taken.items():
-                r.give(operation.outputs[0], steps[key])
+                if 0 in operation.outputs:
+                    r.give(operation.outputs[0], steps[key])
             for ref, outcome in (*outside.items(), *same.items()):
                 r.give(ref, renewed(outcome, self._capture))
             for operation in body:
                 r.read(operation)
-            after, listed = [self._tensor(state.left) for state in changed], [self._tensor(element) for element, _ in loop.listed]
+            after, listed = [self._tensor(state.left) for state in changed], [self._tensor(each.element) for each in loop.listed]
             self._check(changed, begins, after)
             scope.inputs, scope.outputs = tuple(self._inputs), tuple(r.build.read(x) for x in (*after, *listed))
         gives = [*((x.dims, x.dtype, "loop") for x in after), *(((count, *x.dims), x.dtype, "steps") for x in listed)]
@@ -87,33 +91,50 @@ class _LoopReading:
         results = build.several("loop", "", read, gives, scope=scope, states=len(begins), sequences=len(sequences))
         for state, x in zip(changed, results, strict=False):
             r.give(state.last, x)
-        for (_, ref), x in zip(loop.listed, results[len(changed) :], strict=True):
-            r.give(ref, StepList(x))
+        for each, x in zip(loop.listed, results[len(changed) :], strict=True):
+            r.give(each.filled, StepList(build.flip(x, 0) if each.at_front else x))
 
-    def _takes_step(self, operation: OperatorCall) -> bool:
-        """Return whether an operator takes the step of a sequence that the loop has come to."""
-        return operation.kind == "select" and len(operation.inputs) == 3 and operation.inputs[2] is self._loop.index
+    def _step_taken(self, operation: OperatorCall, count: Dim) -> tuple[Any, Any, bool] | None:
+        """Return the sequence, its axis, and whether it is read from its end, of an operator that takes the step that the loop has come to."""
+        if operation.kind != "select" or len(operation.inputs) != 3:
+            return None
+        base, axis, index = operation.inputs
+        if index is self._loop.index:
+            return base, axis, False
+        derived = index.operation if isinstance(index, Ref) else None
+        if derived is None or derived.kind != "derive_index" or derived.inputs[0] is not self._loop.index:
+            return None
+        for operator in (other for start in refs(derived.inputs[1:2]) for other in self._before(start)):
+            self._r.read(operator)
+        start, step = (self._r.value(argument) for argument in derived.inputs[1:])
+        return (base, axis, step < 0) if (start, step) in ((0, 1), (count - 1, -1)) else None
 
-    def _in_time(self, base: Any, axis: Any, count: Dim) -> SourceTensor:
+    def _in_time(self, base: Any, axis: Any, backwards: bool, count: Dim) -> SourceTensor:
         """Return a sequence with its time in front, of which the loop reads every step."""
-        self._read_before(base)
+        for operator in self._before(base):
+            self._r.read(operator)
         x = self._tensor(base)
         if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
             raise self._refused(f"it reads steps of axis {axis} of a tensor with {x.rank}")
         axis %= x.rank
         if not self._alike(x.dims[axis], count):
             raise self._refused(f"it has {count} steps, and reads an axis of {x.dims[axis]}, which may be longer")
-        return self._r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
+        x = self._r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
+        return self._r.build.flip(x, 0) if backwards else x
 
-    def _read_before(self, ref: Any) -> None:
-        """Read, ahead of the loop, the operators in it that a sequence comes from. Raises RefusedError where they read a state."""
-        operation = self._inside.get(ref) if isinstance(ref, Ref) else None
-        if ref in self._handed or ref is self._loop.index:
-            raise self._refused("it reads steps of what it computes")
-        if operation is not None:
-            for other in read_by(operation):
-                self._read_before(other)
-            self._r.read(operation)
+    def _before(self, ref: Any) -> list[OperatorCall]:
+        """Return the operators in the loop that a value comes from, in their order. Raises RefusedError where they read a state."""
+        operators: dict[OperatorCall, None] = {}
+        waiting = [ref]
+        while waiting:
+            ref = waiting.pop()
+            if ref in self._handed or ref is self._loop.index:
+                raise self._refused("it reads steps of what it computes")
+            operation = self._inside.get(ref) if isinstance(ref, Ref) else None
+            if operation is not None and operation not in operators:
+                operators[operation] = None
+                waiting += read_by(operation)
+        return [operation for operation in self._operations if operation in operators]
 
     def _from_outside(self, body: Sequence[OperatorCall]) -> list[Ref]:
         """Return the values from outside that operators of a step read, but for the arrays of the file."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number
+from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number, to_length
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.formats.pytorch.program.cells import APART
 from rnnconvert.formats.pytorch.program.program import Several
-from rnnconvert.graphs.sizes import Size, least, most, product
+from rnnconvert.graphs.sizes import Size, least, most, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -157,6 +157,15 @@ def _length(r: ProgramReading, call: BoundCall) -> Any:
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
 
 
+def _range_length(r: ProgramReading, call: BoundCall) -> Any:
+    """Return how many numbers a range has. Raises ValueError for one that may be empty because it ends before it starts, or skips some."""
+    start, stop, step = (to_length(call(word)) for word in ("start", "stop", "step"))
+    count = stop - start if step == 1 else start - stop if step == -1 else None
+    if count is None or not reaches(count, 0):
+        raise ValueError(f"a range from {start} to {stop} in steps of {step}")
+    return count
+
+
 _OVER = "x dim keepdim dtype"
 RULES: dict[str, tuple[str, Rule]] = {
     **LAYERS,
@@ -181,6 +190,7 @@ RULES: dict[str, tuple[str, Rule]] = {
     "len": ("x", _length),
     "numel": ("x", lambda r, call: product(call.tensor().dims)),
     "contains": ("x other", _contains),
+    "range_length": ("start stop step", _range_length),
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),
     aten.LIST: ("a b c d e f g h", lambda r, call: [*call.arguments]),

@@ -87,6 +87,20 @@ class LoopState:
     last: Argument
 
 
+@dataclass(frozen=True, eq=False)
+class LoopList:
+    """A list that was empty before a loop, into which each of its steps puts one value.
+
+    element   that value
+    at_front  whether it is put before those of earlier steps, and not behind them
+    filled    what stands for the list behind the loop
+    """
+
+    element: Argument
+    at_front: bool
+    filled: Ref
+
+
 @dataclass(eq=False)
 class UnknownLoop:
     """A loop whose steps are not known.
@@ -94,14 +108,14 @@ class UnknownLoop:
     index   the number of the step, if it counts them
     count   how many steps it has, if it counts them
     states  what its steps hand on
-    listed  what each step puts at the end of a list, and what stands for that list behind the loop
+    listed  the lists that its steps fill
     why     why it is not a plain one over the steps of sequences; "" where nothing is known against it
     """
 
     index: Ref | None = None
     count: Argument = None
     states: list[LoopState] = field(default_factory=list)
-    listed: list[tuple[Argument, Ref]] = field(default_factory=list)
+    listed: list[LoopList] = field(default_factory=list)
     why: str = ""
 
 

@@ -48,11 +48,11 @@ A_BRANCH = "a branch that the code chooses when it runs"
 class ListsOfLoop:
     """Lists from outside of a loop that its steps use.
 
-    appended  what each step puts at the end of one; None where that is not known
-    read      those whose items or length are read
+    filled  what each step puts into one, and whether at its front and not at its end; None where that is not known
+    read    those whose items or length are read
     """
 
-    appended: dict[Items, Any] = field(default_factory=dict)
+    filled: dict[Items, tuple[Any, bool] | None] = field(default_factory=dict)
     read: set[Items] = field(default_factory=set)
 
 
@@ -288,18 +288,19 @@ class Expressions:
             of.complete, of.steps = False, None
             of.values += [argument for argument in arguments[1:] if argument is not None]
             for lists in self.lists:
-                lists.appended[of] = None
+                lists.filled[of] = None
             return self.unknown([of], name)
         return of
 
     def _is_filled(self, of: Items, name: str, arguments: Sequence[Any]) -> bool:
-        """Note a value that every step of the innermost loop puts at the end of a list that was empty before it, if it is one."""
-        items = arguments[1] if name == "add_" else Items([*arguments[1:]])
+        """Note a value that every step of the innermost loop puts at an end of a list that was empty before it, if it is one."""
+        at_front = name == "insert" and arguments[1:2] == [0]
+        items = arguments[1] if name == "add_" else Items([*arguments[2 if at_front else 1 :]])
         single = isinstance(items, Items) and items.complete and len(items.values) == 1 and isinstance(items.values[0], Ref)
         innermost = bool(self.within) and self.within[-1][0] == A_LOOP and of.level == self.level - 1
-        if name not in ("append", "add_") or not (single and innermost and of.complete and not of.values):
+        if not (name in ("append", "add_") or at_front) or not (single and innermost and of.complete and not of.values):
             return False
-        self.lists[-1].appended[of] = items.values[0]
+        self.lists[-1].filled[of] = items.values[0], at_front
         of.values += items.values
         return True
 

@@ -15,7 +15,7 @@ from typing import Any
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import LISTED, LoopState, OperatorProgram, Ref, Several, TooLongError, UnknownLoop, refs
+from rnnconvert.formats.pytorch.program.program import LISTED, LoopList, LoopState, OperatorProgram, Ref, Several, TooLongError, UnknownLoop, refs
 from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
@@ -199,12 +199,13 @@ class _Run(Expressions):
             self.program.loop = outer
         for name in carried:
             frame.values[name] = self._left_by(loop, handed[name], before[name], inner.values[name])
-        for items, element in lists.appended.items():
-            if element is None or items in lists.read:  # read in a step, it is what the steps before it put there
+        for items, put in lists.filled.items():
+            if put is None or items in lists.read:  # read in a step, it is what the steps before it put there
                 loop.why = "a step fills a list otherwise than by one value at its end, or reads it"
             else:
+                element, at_front = put
                 items.steps = self.output(LISTED, [element], label="a list that a loop fills")
-                loop.listed.append((self.program.current(self.argument(element)), items.steps))
+                loop.listed.append(LoopList(self.program.current(self.argument(element)), at_front, items.steps))
         for name in _assigned(statement.body):
             if name not in frame.values:
                 frame.values[name] = self.unknown([inner.values.get(name)], "a loop")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
@@ -49,6 +49,7 @@ class GraphWriter(OperationBuilder):
         self._reserved: set[str] = set()
         self._steps: dict[str, CountedSteps] = {}
         self._shared: dict[object, str] = {}
+        self._stored: dict[object, str] = {}
 
     # Names
 
@@ -59,6 +60,16 @@ class GraphWriter(OperationBuilder):
             name, number = f"{wanted}_{number}", number + 1
         self._reserved.add(name)
         return name
+
+    def constant(self, wanted: str, array: Array | Pieced) -> str:
+        """Add stored numbers, unless the same ones in memory are there: those of a layer that is called again. Return their name."""
+        if not isinstance(array, np.ndarray) or not array.size:
+            return super().constant(wanted, array)
+        # What is stored is alive, so nothing else can lie in its memory.
+        key = array.ctypes.data, array.shape, array.strides, array.dtype.str
+        if key not in self._stored:
+            self._stored[key] = super().constant(wanted, array)
+        return self._stored[key]
 
     def shared(self, wanted: str, array: Array) -> str:
         """Return the name of numbers that are stored once."""
