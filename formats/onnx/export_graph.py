@@ -24,13 +24,13 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
 
 
-class _Nodes(ProtoNodes):
+class _ScopeNodes(ProtoNodes):
     """Nodes of a graph, or of one in it: the numbers of all are stored in the outermost.
 
     weights  the names of recurrent layers' weights, by what they were packed from
     """
 
-    def __init__(self, around: _Nodes | None = None) -> None:
+    def __init__(self, around: _ScopeNodes | None = None) -> None:
         super().__init__()
         self.weights: dict[object, str] = {} if around is None else around.weights
         self.arrays = self.arrays if around is None else around.arrays
@@ -38,7 +38,7 @@ class _Nodes(ProtoNodes):
 
 def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
-    nodes = _Nodes()
+    nodes = _ScopeNodes()
     nodes.arrays.update(graph.arrays)
     recurrent = _add(nodes, graph.nodes)
     notes = [
@@ -56,7 +56,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
-def _add(nodes: _Nodes, operations: Sequence[Operation]) -> list[str]:
+def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:
     """Add operations, and those of the graphs in them; return the recurrent ones in words."""
     recurrent = []
     for node in operations:
@@ -67,7 +67,7 @@ def _add(nodes: _Nodes, operations: Sequence[Operation]) -> list[str]:
             recurrent.append(f"{node.name} ({node.kind})")
         inner = {}
         for key, body in node.bodies:
-            within = _Nodes(nodes)
+            within = _ScopeNodes(nodes)
             recurrent += _add(within, body.nodes)
             declared = {each.name: each for each in body.declared}
             ends = [[_info_of(declared[name]) for name in names] for names in (body.inputs, body.outputs)]
@@ -85,7 +85,7 @@ def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
             yield from _recurrent_in(body.nodes)
 
 
-def _recurrent(nodes: _Nodes, node: Operation) -> str:
+def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
     """Add a recurrent node with its weights; return it in words."""
     stack: Recurrent = node.attributes["stack"]
     fitted = fit_to_layout(stack, registry.layouts_of("onnx"))

@@ -49,7 +49,10 @@ class LayerWeights:
         return self.model.parts(unit, kind)
 
     def numbers(self, path: str) -> Array:
-        """Return the only array of a layer, as the source holds it, or an array by its own name. Raises RefusedError where it has several."""
+        """Return the only array of a layer, as the source holds it, or an array by its own name.
+
+        Raises RefusedError for a layer of several arrays.
+        """
         name = (self.names.get(path) or ("",))[0]
         if name in self.model.arrays and self.model.unit(name) is None:
             self._read.add(name)

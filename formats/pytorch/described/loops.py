@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,27 @@ def read_loop(r: ProgramReading, loop: UnknownLoop, operations: Sequence[Operato
             r.give(ref, error)
 
 
+@dataclass(frozen=True)
+class _LoopStep:
+    """What a step of a loop computes.
+
+    scope     as a model: it reads the states, a step of each sequence, and what is the same in all steps; it gives what follows
+    left      the states after it
+    listed    what it puts into lists
+    captured  what it reads from around the loop
+    """
+
+    scope: DescribedModel
+    left: Sequence[SourceTensor]
+    listed: Sequence[SourceTensor]
+    captured: Sequence[SourceTensor]
+
+
+def _spreads(x: SourceTensor, y: SourceTensor) -> bool:
+    """Return whether a tensor is like another once its axes of length 1 are as long as that one's."""
+    return x.rank == y.rank and all(dim in (1, other) for dim, other in zip(x.dims, y.dims, strict=True))
+
+
 class _LoopReading:
     """A loop on its way into a description."""
 
@@ -50,8 +71,6 @@ class _LoopReading:
         self._r, self._loop, self._operations = r, loop, operations
         self._inside: dict[Ref, OperatorCall] = {ref: operation for operation in operations for ref in operation.outputs.values()}
         self._handed = {state.handed for state in loop.states}
-        self._inputs: list[Value] = []
-        self._captured: list[SourceTensor] = []
 
     def read(self) -> None:
         r, loop, build = self._r, self._loop, self._r.build
@@ -59,8 +78,8 @@ class _LoopReading:
         if loop.why or not isinstance(count, (int, Size)):
             raise self._refused(loop.why or "it is not one over the steps of a sequence, from the first to the last")
         self._check_elements()
-        taken = {operation: taken for operation in self._operations if (taken := self._step_taken(operation, count)) is not None}
-        sequences = {key: self._in_time(*key, count) for key in dict.fromkeys(taken.values())}
+        picked = {operation: picked for operation in self._operations if (picked := self._step_taken(operation, count)) is not None}
+        sequences = {key: self._in_time(*key, count) for key in dict.fromkeys(picked.values())}
         if not sequences:
             raise self._refused("it reads no sequence from the first step to the last")
         changed = [state for state in loop.states if state.last is not state.before]
@@ -68,34 +87,65 @@ class _LoopReading:
         build.call(count, "time")
         for x in begins:
             build.call(x.dims[0] if x.dims else 0, "batch")
-        body = [operation for operation in self._operations if operation not in taken and loop.index not in operation.outputs.values()]
-        outside = {ref: r.outcome(ref) for ref in self._from_outside(body)}
-        same = {state.handed: r.value(state.before) for state in loop.states if state not in changed}
-        scope = DescribedModel(build.scope.name, build.scope.path)
-        with r.within(scope):
-            for state, x in zip(changed, begins, strict=True):
-                r.give(state.handed, self._enter(x))
-            steps = {key: self._enter(SourceTensor(x.dims[1:], x.dtype, x.name)) for key, x in sequences.items()}
-            for operation, key in taken.items():
-                if 0 in operation.outputs:
-                    r.give(operation.outputs[0], steps[key])
-            for ref, outcome in (*outside.items(), *same.items()):
-                r.give(ref, renewed(outcome, self._capture))
-            for operation in body:
-                r.read(operation)
-            after, listed = [self._tensor(state.left) for state in changed], [self._tensor(each.element) for each in loop.listed]
-            self._check(changed, begins, after)
-            scope.inputs, scope.outputs = tuple(self._inputs), tuple(r.build.read(x) for x in (*after, *listed))
-        gives = [*((x.dims, x.dtype, "loop") for x in after), *(((count, *x.dims), x.dtype, "steps") for x in listed)]
-        read = [*begins, *sequences.values(), *self._captured]
-        results = build.several("loop", "", read, gives, scope=scope, states=len(begins), sequences=len(sequences))
+        step = self._step(changed, begins, picked, sequences)
+        spread = [y.dims if _spreads(x, y) else x.dims for x, y in zip(begins, step.left, strict=True)]
+        if spread != [x.dims for x in begins]:  # a state of one row for all sequences
+            begins = [build.expand(x, dims) for x, dims in zip(begins, spread, strict=True)]
+            step = self._step(changed, begins, picked, sequences)
+        self._check(changed, begins, step.left)
+        gives = [*((x.dims, x.dtype, "loop") for x in step.left), *(((count, *x.dims), x.dtype, "steps") for x in step.listed)]
+        read = [*begins, *sequences.values(), *step.captured]
+        results = build.several("loop", "", read, gives, scope=step.scope, states=len(begins), sequences=len(sequences))
         for state, x in zip(changed, results, strict=False):
             r.give(state.last, x)
         for each, x in zip(loop.listed, results[len(changed) :], strict=True):
             r.give(each.filled, StepList(build.flip(x, 0) if each.at_front else x))
 
+    def _step(
+        self,
+        changed: Sequence[LoopState],
+        begins: Sequence[SourceTensor],
+        picked: Mapping[OperatorCall, Any],
+        sequences: Mapping[Any, SourceTensor],
+    ) -> _LoopStep:
+        """Return what a step computes.
+
+        begins     what the states that it changes begin with
+        picked      the operators that take a step of a sequence, and which
+        sequences  these, with the time in front
+        """
+        r, loop, captured, inputs = self._r, self._loop, list[SourceTensor](), list[Value]()
+        body = [operation for operation in self._operations if operation not in picked and loop.index not in operation.outputs.values()]
+        outside = {ref: r.outcome(ref) for ref in self._from_outside(body)}
+        outside |= {state.handed: r.value(state.before) for state in loop.states if state not in changed}
+
+        def enter(x: SourceTensor) -> SourceTensor:
+            inputs.append(r.build.value(x))
+            return SourceTensor(x.dims, x.dtype, x.name, inputs[-1])
+
+        def capture(x: SourceTensor) -> Value:
+            captured.append(x)
+            inputs.append(r.build.value(x))
+            return inputs[-1]
+
+        scope = DescribedModel(r.build.scope.name, r.build.scope.path)
+        with r.within(scope):
+            for state, x in zip(changed, begins, strict=True):
+                r.give(state.handed, enter(x))
+            steps = {key: enter(SourceTensor(x.dims[1:], x.dtype, x.name)) for key, x in sequences.items()}
+            for operation, key in picked.items():
+                for ref in operation.outputs.values():
+                    r.give(ref, steps[key])
+            for ref, outcome in outside.items():
+                r.give(ref, renewed(outcome, capture))
+            for operation in body:
+                r.read(operation)
+            left, listed = [self._tensor(state.left) for state in changed], [self._tensor(each.element) for each in loop.listed]
+            scope.inputs, scope.outputs = tuple(inputs), tuple(r.build.read(x) for x in (*left, *listed))
+        return _LoopStep(scope, left, listed, captured)
+
     def _step_taken(self, operation: OperatorCall, count: Dim) -> tuple[Any, Any, bool] | None:
-        """Return the sequence, its axis, and whether it is read from its end, of an operator that takes the step that the loop has come to."""
+        """Return the sequence of which an operator takes the step that the loop has come to, its axis, and whether its end comes first."""
         if operation.kind != "select" or len(operation.inputs) != 3:
             return None
         base, axis, index = operation.inputs
@@ -113,7 +163,8 @@ class _LoopReading:
         """Return a sequence with its time in front, of which the loop reads every step."""
         for operator in self._before(base):
             self._r.read(operator)
-        x = self._tensor(base)
+        listed = self._r.value(base)
+        x = listed.x if isinstance(listed, StepList) else self._tensor(base)
         if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
             raise self._refused(f"it reads steps of axis {axis} of a tensor with {x.rank}")
         axis %= x.rank
@@ -148,18 +199,6 @@ class _LoopReading:
         if not isinstance(x, SourceTensor):
             raise self._refused("it hands on, or puts into a list, other than tensors")
         return x
-
-    def _enter(self, x: SourceTensor) -> SourceTensor:
-        """Return what stands for a tensor in a step."""
-        value = self._r.build.value(x)
-        self._inputs.append(value)
-        return SourceTensor(x.dims, x.dtype, x.name, value)
-
-    def _capture(self, x: SourceTensor) -> Value:
-        """Return what stands in a step for a tensor from outside that is the same in each."""
-        self._captured.append(x)
-        self._inputs.append(self._r.build.value(x))
-        return self._inputs[-1]
 
     def _check(self, states: Sequence[LoopState], begins: Sequence[SourceTensor], after: Sequence[SourceTensor]) -> None:
         """Raise RefusedError for a state that is of another form after a step."""

@@ -8,6 +8,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number, to_length
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
+from rnnconvert.formats.pytorch.described.loops import StepList
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.formats.pytorch.program.cells import APART
@@ -150,6 +151,8 @@ def _contains(r: ProgramReading, call: BoundCall) -> bool:
 
 def _length(r: ProgramReading, call: BoundCall) -> Any:
     x = call("x")
+    if isinstance(x, StepList):
+        return x.x.dims[0]
     if isinstance(x, Several) and x.operation.kind in APART:
         sequence, axis, *_ = [*x.operation.inputs, 0]
         x = BoundCall("len", call.operation, [r.value(sequence), axis], {}, "x dim")

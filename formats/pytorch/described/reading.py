@@ -109,11 +109,11 @@ class ProgramReading:
         """Return the description, for the axes and element types of the inputs."""
         for ref, (dims, dtype) in zip(self._program.inputs, inputs, strict=True):
             self._values[ref] = self.build.input(ref.name, dims, dtype)
-        for loop, operations in by_loop(self._program.operations):
+        for loop, inside in by_loop(self._program.operations):
             if loop is None:
-                self._modules.run(operations)
+                self._modules.run(inside)
             else:
-                read_loop(self, loop, operations)
+                read_loop(self, loop, inside)
         if "batch" not in self.build.roles.values():  # no layer says which axis it is
             for dims, _ in inputs:
                 if len(dims) > 1:

@@ -152,6 +152,8 @@ class Expressions:
     def item(self, of: Any, index: Any) -> Any:
         """Return an item of a list, or of what an operator gives."""
         self._note_read(of)
+        if isinstance(of, Items) and of.steps is not None and isinstance(index, Ref):
+            return self._operator("select", [of.steps, 0, index], {})
         if isinstance(of, Items) and of.complete and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
         if isinstance(of, dict):
@@ -274,8 +276,8 @@ class Expressions:
             return given_back
         if name == "append" and of.complete and of.level == self.level:
             of.values.append(arguments[1])
-        elif name == "len" and of.complete:
-            return len(of.values)
+        elif name == "len" and (of.complete or of.steps is not None):
+            return len(of.values) if of.steps is None else self.output("len", [of.steps])
         elif name == "slice" and of.complete and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
             return self._copied(of.values[slice(*(*arguments[1:], None, None)[:3])])
         elif name == "list" and of.complete:

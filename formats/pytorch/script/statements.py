@@ -15,7 +15,17 @@ from typing import Any
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import LISTED, LoopList, LoopState, OperatorProgram, Ref, Several, TooLongError, UnknownLoop, refs
+from rnnconvert.formats.pytorch.program.program import (
+    LISTED,
+    LoopList,
+    LoopState,
+    OperatorProgram,
+    Ref,
+    Several,
+    TooLongError,
+    UnknownLoop,
+    refs,
+)
 from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
@@ -220,7 +230,10 @@ class _Run(Expressions):
     def _left_by(self, loop: UnknownLoop, handed: Any, before: Any, after: Any) -> Any:
         """Note what a step of a loop leaves to the next, and return what the last one leaves."""
         if isinstance(handed, Items) and handed is not before:
-            parts = [self._left_by(loop, *both, self.item(after, number)) for number, both in enumerate(zip(handed.values, before.values))]
+            parts = [
+                self._left_by(loop, *both, self.item(after, number))
+                for number, both in enumerate(zip(handed.values, before.values, strict=True))
+            ]
             return Items(parts, self.level, before.names)
         is_state = isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP
         if is_state:

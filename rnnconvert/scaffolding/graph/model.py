@@ -18,7 +18,7 @@ from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
 from rnnconvert.scaffolding.graph.layers import LAYERS
 from rnnconvert.scaffolding.graph.recurrent import recurrent
-from rnnconvert.scaffolding.graph.scans import StepValues, conv_lstm, scan
+from rnnconvert.scaffolding.graph.scans import ScanValues, conv_lstm, scan
 from rnnconvert.scaffolding.graph.space import SPACE
 from rnnconvert.scaffolding.graph.tensors import TENSORS
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
@@ -133,11 +133,11 @@ def _loop(g: GraphWriter, node: Node) -> None:
     for inside, name in zip(scope.inputs[count:], names[count:], strict=True):
         g.give(inside, name)
 
-    def step() -> StepValues:
+    def step() -> ScanValues:
         g.run(scope, RULES, g.label(node))
-        return StepValues(scope.outputs[:states], scope.outputs[states:])
+        return ScanValues(scope.outputs[:states], scope.outputs[states:])
 
-    reads = StepValues(scope.inputs[:states], scope.inputs[states:count])
+    reads = ScanValues(scope.inputs[:states], scope.inputs[states:count])
     for value, name in zip(node.outputs, scan(g, g.label(node), names[:states], names[states:count], reads, step), strict=True):
         g.give(value, name)
 

@@ -1,4 +1,4 @@
-"""What runs a graph of its own at every step of a sequence, as the operation Scan; and LSTMs of convolutions, which are one.
+"""What runs a graph of its own at every step of a sequence, as the operation Scan; LSTMs of convolutions are one.
 
 Source: onnx/docs/Operators.md, Scan: a state is handed from step to step, a sequence is read and written along its first axis.
 """
@@ -20,7 +20,7 @@ from rnnconvert.scaffolding.windows import ends, reached, same
 
 
 @dataclass(frozen=True)
-class StepValues:
+class ScanValues:
     """Values of one step of a Scan, by name: the states, and one step of each sequence."""
 
     states: Sequence[Value]
@@ -32,7 +32,7 @@ class StepValues:
 
 
 def scan(
-    g: GraphWriter, label: str, states: Sequence[str], sequences: Sequence[str], reads: StepValues, step: Callable[[], StepValues]
+    g: GraphWriter, label: str, states: Sequence[str], sequences: Sequence[str], reads: ScanValues, step: Callable[[], ScanValues]
 ) -> list[str]:
     """Add a Scan; return its last states, and the sequences (time, ...) of what its steps give.
 
@@ -67,9 +67,10 @@ def conv_lstm(g: GraphWriter, node: Node) -> None:
         raise g.refused(node, "stateful = True", reason, "Build it without.")
     label, parts, rank = g.label(node), g.parts(node, "conv_lstm"), node["rank"]
     filters, space, size = node["filters"], [*range(2, 2 + rank)], list(node["size"])
+    places = [length for length in node.x.shape[2:-1] if length is not None]  # all of them, as the source sees to
     x = flipped(g, g(node.x), [1], f"{label}/turned") if node["backwards"] else g(node.x)
     steps = g.transposed(x, [1, 0, rank + 2, *space], f"{label}/in")
-    flat = g.add("Reshape", [steps, g.integers(-1, node["channels"], *node.x.shape[2:-1])], f"{label}/steps")
+    flat = g.add("Reshape", [steps, g.integers(-1, node["channels"], *places)], f"{label}/steps")
     reach = reached(node["kernel"], node["dilation"])
     strided = node["padding"] == "same" and max(node["strides"]) > 1
     pads: dict[str, Any] = {"auto_pad": "SAME_UPPER"} if strided else {"pads": _at_ends([ends(node["padding"], n) for n in reach])}
@@ -84,24 +85,24 @@ def conv_lstm(g: GraphWriter, node: Node) -> None:
     kernel = {"kernel_shape": list(node["kernel"]), "pads": _at_ends([same(n) for n in node["kernel"]])}
     cell = node["cell"]
 
-    def step() -> StepValues:
+    def step() -> ScanValues:
         sums = g.add("Add", [g(x_t), g.add("Conv", [g(h), recurrent], f"{label}/recurrent", **kernel)], f"{label}/sums")
         names = [g.name(f"{label}/{gate}") for gate in "ifgo"]
         g.node("Split", [sums, g.integers(*[filters] * 4)], names, g.name(f"{label}/gates"), axis=1)
         functions = (cell.gate_activation, cell.gate_activation, cell.activation, cell.gate_activation)
         i, f, new, o = (activated(g, node, function, name) for function, name in zip(functions, names, strict=True))
-        kept, added = g.add("Mul", [f, g(c)], f"{label}/kept"), g.add("Mul", [i, new], f"{label}/added")
+        remembered, added = g.add("Mul", [f, g(c)], f"{label}/remembered"), g.add("Mul", [i, new], f"{label}/added")
         after = Value("c", shape), Value("h", shape)
-        g.give(after[0], g.add("Add", [kept, added], f"{label}/c"))
+        g.give(after[0], g.add("Add", [remembered, added], f"{label}/c"))
         g.give(after[1], g.add("Mul", [o, activated(g, node, cell.output_activation, g(after[0]))], f"{label}/h"))
-        return StepValues((after[1], after[0]), (after[1],))
+        return ScanValues((after[1], after[0]), (after[1],))
 
     states = [g.transposed(g(state), [0, rank + 1, *range(1, rank + 1)], f"{label}/initial") for state in node.named.get("states", ())]
     if not states:
         batch = g.add("Shape", [x], f"{label}/batch", start=0, end=1)
         zeros = g.add("Concat", [batch, g.integers(filters, *size)], f"{label}/state shape", axis=0)
         states = [g.add("Expand", [g.zero(), zeros], f"{label}/zeros")] * 2
-    *finals, every = scan(g, label, states, [products], StepValues((h, c), (x_t,)), step)
+    *finals, every = scan(g, label, states, [products], ScanValues((h, c), (x_t,)), step)
     ended = [0, *range(2, 2 + rank), 1]
     out = g.transposed(every, [1, 0, *range(3, 3 + rank), 2], f"{label}/out") if node["sequences"] else ""
     lasts = [g.transposed(final, ended, f"{label}/final") for final in finals]
@@ -133,5 +134,3 @@ def activated(g: GraphWriter, node: Node, function: Activation, x: str) -> str:
     if name == "silu":
         return g.add("Mul", [x, g.add("Sigmoid", [x], f"{wanted}/sigmoid")], wanted)
     raise g.refused(node, f"the activation {function}", g.unknown)
-
-
