@@ -5,6 +5,7 @@ Source: onnx/docs/Operators.md, RNN, GRU and LSTM.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,29 +13,39 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import nbytes
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.formats.onnx.proto.write import write
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
 
 
+class _ScopeNodes(ProtoNodes):
+    """Nodes of a graph, or of one in it: the numbers of all are stored in the outermost.
+
+    weights  the names of recurrent layers' weights, by what they were packed from
+    """
+
+    def __init__(self, around: _ScopeNodes | None = None) -> None:
+        super().__init__()
+        self.weights: dict[object, str] = {} if around is None else around.weights
+        self.arrays = self.arrays if around is None else around.arrays
+
+
 def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
-    nodes, recurrent, notes = ProtoNodes(), [], []
+    nodes = _ScopeNodes()
     nodes.arrays.update(graph.arrays)
-    for node in graph.nodes:
-        if "stack" not in node.attributes:
-            nodes.node(node.kind, node.inputs, node.outputs, node.name, **node.attributes)
-            continue
-        recurrent.append(_recurrent(nodes, node))
-        if "Softplus" in attributes(node.attributes["stack"]).get("activations", ()):
-            notes.append(
-                f"{node.name}: onnxruntime's {node.kind} gives infinity for Softplus of numbers beyond 88, where the value is finite"
-            )
+    recurrent = _add(nodes, graph.nodes)
+    notes = [
+        f"{node.name}: onnxruntime's {node.kind} gives infinity for Softplus of numbers beyond 88, where the value is finite"
+        for node in _recurrent_in(graph.nodes)
+        if "Softplus" in attributes(node.attributes["stack"]).get("activations", ())
+    ]
     proto = helper.make_model(
         helper.make_graph(nodes.nodes, graph.name, [*map(_info, graph.inputs)], [*map(_info, graph.outputs)], nodes.initializers()),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -45,18 +56,55 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
-def _recurrent(nodes: ProtoNodes, node: Operation) -> str:
+def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:
+    """Add operations, and those of the graphs in them; return the recurrent ones in words."""
+    recurrent = []
+    for node in operations:
+        if "stack" in node.attributes:
+            recurrent.append(_recurrent(nodes, node))
+            continue
+        if node.bodies:
+            recurrent.append(f"{node.name} ({node.kind})")
+        inner = {}
+        for key, body in node.bodies:
+            within = _ScopeNodes(nodes)
+            recurrent += _add(within, body.nodes)
+            declared = {each.name: each for each in body.declared}
+            ends = [[_info_of(declared[name]) for name in names] for names in (body.inputs, body.outputs)]
+            inner[key] = helper.make_graph(within.nodes, f"{node.name}/{key}", *ends)
+        nodes.node(node.kind, node.inputs, node.outputs, node.name, **node.attributes, **inner)
+    return recurrent
+
+
+def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
+    """Yield the recurrent operations, those of the graphs in others among them."""
+    for node in operations:
+        if "stack" in node.attributes:
+            yield node
+        for _, body in node.bodies:
+            yield from _recurrent_in(body.nodes)
+
+
+def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
     """Add a recurrent node with its weights; return it in words."""
-    fitted = fit_to_layout(node.attributes["stack"], registry.layouts_of("onnx"))
+    stack: Recurrent = node.attributes["stack"]
+    fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
     packed, inputs = pack(fitted.layout, fitted.stack), [*node.inputs]
+    read = tuple((key, id(array)) for layer in stack.layers for direction in layer.directions for key, array in direction.arrays.items())
     for place, key in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):
         if key in packed:
             inputs += [""] * (place + 1 - len(inputs))
-            inputs[place] = nodes.constant(f"{node.name}/{key}", packed[key])
+            stored = nodes.weights.get((key, read))  # of a layer that is called again
+            inputs[place] = nodes.weights[key, read] = stored or nodes.constant(f"{node.name}/{key}", packed[key])
     while inputs[-1] == "":
         inputs.pop()
     nodes.node(node.kind, inputs, node.outputs, node.name, **attributes(fitted.stack))
     return f"{node.name} ({node.kind} {fitted.stack.input_size} -> {fitted.stack.hidden_size})"
+
+
+def _info_of(value: Declared) -> onnx.ValueInfoProto:
+    assert value.dtype is not None
+    return helper.make_tensor_value_info(value.name, code_of(value.dtype), None if value.dims is None else [*value.dims])
 
 
 def _info(tensor: NamedTensor) -> onnx.ValueInfoProto:

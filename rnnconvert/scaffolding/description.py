@@ -20,6 +20,8 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     attention         mode ("dot", "additive"), causal; with a layer, a scale: sizes, concat; asked and seen among `named`
     multi_head        heads, size, value_size, output, widths, bias, causal, dropout, zeros; query, value, key and pairs among `named`
     model             scope: a model in the model
+    loop              scope: a model of one step; states, sequences: how many of its inputs are states that it hands on, and steps of
+                      sequences (time, ...); others are the same in each step. It gives the last states, and what its steps give (time, ...)
 
 Graphs of operators have these besides, on tensors that spread over one another as numpy's do:
 

@@ -145,7 +145,7 @@ def scaffold(
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
         model = described_source(source, example, config, partial, axes, chain)
-        text, missing = written.write(model.description, model.label)
+        text, missing = _as_code(written, model)
     except RefusedError as error:
         remedy = error.remedy or ("" if partial else _in_part(source, example, config, written, axes))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
@@ -169,10 +169,19 @@ def scaffold(
     return _written_and_proved(done, written, model, verify, force)
 
 
+def _as_code(target: Target, model: DescribedSource) -> tuple[str, tuple[str, ...]]:
+    """Return a model as code, and what is left out. Raises RefusedError for an array of a layer that stands alone in the model."""
+    for layer, words in model.description.names.items():
+        if words and model.model.unit(words[0]) is None:
+            reason = "a written model fills the arrays of a layer together"
+            raise RefusedError(f"the weights {words[0]!r} outside of their layer", target.TITLE, reason, "", layer)
+    return target.write(model.description, model.label)
+
+
 def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | Sequence[int] | None) -> str:
     """Return what to do about a refusal, where leaving out the layer lets the rest be written."""
     try:
-        target.write(described_source(source, example, config, True, axes).description, "")
+        _as_code(target, described_source(source, example, config, True, axes))
     except RnnConvertError:
         return ""
     return f"{InPart()} writes the rest, with a line that raises NotImplementedError in its place."

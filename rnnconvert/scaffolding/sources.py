@@ -193,7 +193,7 @@ def _named(description: Description, model: Model, partial: bool) -> Description
     recompose(description.scope)
     simplify(description.scope)
     prune(description.scope)
-    units = {unit.name: unit.name for unit in model.units} | _arrays(model)
+    units = {name: name for name in (*model.arrays, *(unit.name for unit in model.units))} | _arrays(model)
     names = {
         layer: tuple(units[word] for word in listed[:1])
         for layer, words in description.names.items()

@@ -38,7 +38,7 @@ class LayerWeights:
     def unread(self) -> list[str]:
         """Return the layers and arrays of the source that nobody asked for; whole numbers are counters."""
         units = (unit for unit in self.model.units if unit.name not in self._read and not unit.alias)
-        return [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in unit.arrays)]
+        return [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in {*unit.arrays} - self._read)]
 
     def parts(self, path: str, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part. Raises RefusedError for a layer of another kind."""
@@ -49,7 +49,14 @@ class LayerWeights:
         return self.model.parts(unit, kind)
 
     def numbers(self, path: str) -> Array:
-        """Return the only array of a layer, as the source holds it. Raises RefusedError where it has several."""
+        """Return the only array of a layer, as the source holds it, or an array by its own name.
+
+        Raises RefusedError for a layer of several arrays.
+        """
+        name = (self.names.get(path) or ("",))[0]
+        if name in self.model.arrays and self.model.unit(name) is None:
+            self._read.add(name)
+            return np.asarray(self.model.arrays[name])
         unit = self.unit(path)
         if len(unit.arrays) != 1:
             raise RefusedError(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.formats.pytorch.described.recurrent import recurrent
-from rnnconvert.formats.pytorch.program.program import RECURRENT
+from rnnconvert.formats.pytorch.described.recurrent import cell, recurrent
+from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -200,5 +200,6 @@ LAYERS: dict[str, tuple[str, Rule]] = {
     **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
     **_over(lambda rank: _global("max", rank), "adaptive_max_pool{}d", "x size"),
     **dict.fromkeys(RECURRENT, ("a b c d e f g h i", recurrent)),
+    **dict.fromkeys(CELLS, ("a b c d e f", cell)),
 }
 """The operators that are known, with their parameters in the order in which calls have them."""

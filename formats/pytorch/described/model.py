@@ -105,9 +105,11 @@ def _tried(
     Raises RefusedError where another choice may be meant, and is another model.
     """
     kinds = {operation.kind for operation in program.operations}
-    over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
+    loops = {operation.loop for operation in program.operations if operation.loop is not None}
+    over_time = bool(loops) or kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
     ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
-    stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
+    states = {id(state.before) for loop in loops for state in loop.states}
+    stated = [[len(ref.dims)] if ref.dims is not None else [2, 3, 1] if id(ref) in states else list(ranks) for ref in program.inputs]
     _choose(stated, program.inputs, axes)
     usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
     several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES

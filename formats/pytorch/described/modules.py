@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
 from rnnconvert.scaffolding.description import DescribedModel, Value
+from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Modules:
         self._done: dict[str, DescribedModel] = {}
         self._readers: dict[Ref, list[OperatorCall | None]] = {}
         for operation in operations:
-            for ref in _read(operation):
+            for ref in read_by(operation):
                 self._readers.setdefault(ref, []).append(operation)
         for ref in refs([outputs]):
             self._readers.setdefault(ref, []).append(None)
@@ -61,27 +62,27 @@ class Modules:
             if caller is None:
                 for operation in inside:
                     self.reading.read(operation)
-            elif counts[caller] != len(inside) or not self._call(caller, inside, depth):
+            elif caller.path in self.reading.build.needs or counts[caller] != len(inside) or not self._call(caller, inside, depth):
                 self.run(inside, depth + 1)
 
     def _call(self, caller: Caller, operations: list[OperatorCall], depth: int) -> bool:
         """Add a call of a module; return whether it can be a model of its own."""
         wanted = sorted(self._wanted.get(caller.path, ()))
         if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
-            raise self._unlike(caller)
+            raise _unlike(caller)
         gives = [operations[place].outputs[number] for place, number in wanted]
         results = self._described(caller, operations, depth, gives)
         if results is None:
             if caller.path in self._done:
-                raise self._unlike(caller)
+                raise _unlike(caller)
             return False
         scope, inputs, outputs = results
         first = self._done.setdefault(caller.path, scope)
         if first is not scope and _form(first) != _form(scope):
-            raise self._unlike(caller)
+            raise _unlike(caller)
         build = self.reading.build
         read = [build.read(x) for x in inputs]
-        after = {ref: _renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
+        after = {ref: renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
         values = [value for outside in after.values() for value in _values(outside)]
         path = caller.path.replace(".", "/")
         build.scope.add("model", path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values, scope=first)
@@ -89,17 +90,13 @@ class Modules:
             self.reading.give(ref, outside)
         return True
 
-    def _unlike(self, caller: Caller) -> RefusedError:
-        reason = "it is written once, for one kind of input"
-        return RefusedError("a module that is called in two ways", "a model written as code", reason, "", caller.path)
-
     def _described(
         self, caller: Caller, operations: list[OperatorCall], depth: int, gives: list[Ref]
     ) -> tuple[DescribedModel, list[SourceTensor], list[Any]] | None:
         """Return a module as a model, the tensors that it reads and what it gives; None for one that cannot be a model."""
         reading = self.reading
         produced = {ref for operation in operations for ref in operation.outputs.values()}
-        wanted = dict.fromkeys(ref for operation in operations for ref in _read(operation) if ref not in produced and not ref.stored)
+        wanted = dict.fromkeys(ref for operation in operations for ref in read_by(operation) if ref not in produced and not ref.stored)
         outside = {ref: reading.outcome(ref) for ref in wanted}
         if any(isinstance(value, Exception) for value in outside.values()):
             return None
@@ -114,7 +111,7 @@ class Modules:
                 return value
 
             for ref, value in outside.items():
-                reading.give(ref, _renewed(value, enter))
+                reading.give(ref, renewed(value, enter))
             self.run(operations, depth + 1)
             results = [reading.outcome(ref) for ref in gives]
             try:
@@ -127,23 +124,28 @@ class Modules:
         return scope, inputs, results
 
 
-def _renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
+def _unlike(caller: Caller) -> NeedError:
+    """Return what asks for a reading in which the operators of a module that is called in two ways stand among those around it."""
+    return NeedError(caller.path, "among those around it")
+
+
+def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
     """Return what stands for a value in another model: numbers are the same there, other tensors are made anew."""
     if isinstance(value, (list, tuple)):
-        return [_renewed(item, make) for item in value]
+        return [renewed(item, make) for item in value]
     if not isinstance(value, SourceTensor):
         return value
     if value.numbers is not None or value.filled is not None or value.stored:
         return replace(value, value=None)
     if value.parts and value.value is None:
-        return replace(value, parts=tuple(_renewed(part, make) for part in value.parts))
+        return replace(value, parts=tuple(renewed(part, make) for part in value.parts))
     return SourceTensor(value.dims, value.dtype, value.name, make(value))
 
 
 def _tensors(value: Any) -> list[SourceTensor]:
-    """Return the tensors that `_renewed` makes anew, in its order."""
+    """Return the tensors that `renewed` makes anew, in its order."""
     tensors: list[SourceTensor] = []
-    _renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
+    renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
     return tensors
 
 
@@ -161,7 +163,8 @@ def _caller(operation: OperatorCall, depth: int) -> Caller | None:
     return callers[depth] if depth < len(callers) else None
 
 
-def _read(operation: OperatorCall) -> Iterable[Ref]:
+def read_by(operation: OperatorCall) -> Iterable[Ref]:
+    """Return the values that an operator reads, as it is called or in the form of the dialect."""
     called = () if operation.called is None else (operation.called[1], list(operation.called[2].values()))
     return refs([operation.inputs, *called])
 

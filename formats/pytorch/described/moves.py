@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.formats.pytorch.described.loops import StepList
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.graphs.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding import operations
@@ -83,6 +84,10 @@ def _expand(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _cat(r: ProgramReading, call: BoundCall) -> SourceTensor:
     tensors = call("tensors")
+    if isinstance(tensors, StepList):
+        axis = call("dim", 0) % (tensors.x.rank - 1)
+        steps = _steps_at(r, tensors, axis)
+        return r.build.reshape(steps, (*steps.dims[:axis], product(steps.dims[axis : axis + 2]), *steps.dims[axis + 2 :]))
     if not all(isinstance(x, SourceTensor) for x in tensors):
         raise ValueError("a list of other than tensors")
     return r.build.concatenate(tensors, call("dim", 0) % tensors[0].rank)
@@ -90,8 +95,17 @@ def _cat(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _stack(r: ProgramReading, call: BoundCall) -> SourceTensor:
     tensors = call("tensors")
+    if isinstance(tensors, StepList):
+        return _steps_at(r, tensors, call("dim", 0) % tensors.x.rank)
     axis = call("dim", 0) % (tensors[0].rank + 1)
     return r.build.concatenate([r.build.unsqueeze(x, [axis]) for x in tensors], axis)
+
+
+def _steps_at(r: ProgramReading, steps: StepList, axis: int) -> SourceTensor:
+    """Return what the steps of a loop gave, with the time at an axis."""
+    order = [*range(1, steps.x.rank)]
+    order.insert(axis, 0)
+    return r.build.transpose(steps.x, order)
 
 
 def _fixed(x: SourceTensor, axis: int) -> int:
@@ -123,14 +137,19 @@ def _split(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def _unbind(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
-    x, axis = call.tensor(), call.axis("dim", 0)
+    x, axis, count = call.tensor(), call.axis("dim", 0), call.operation.attributes.get("count")
+    if isinstance(count, int):  # the code takes so many, and no other number
+        r.build.need(x.dims[axis], count)
     return [r.build.select(x, axis, index) for index in range(_fixed(x, axis))]
 
 
 def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    if not isinstance(call("index"), (int, Size)):
+    x, axis, index = call.tensor(), call.axis(), call("index")
+    if not isinstance(index, (int, Size)):
         raise ValueError("an index that a run decides")
-    return r.build.select(call.tensor(), call.axis(), call("index"))
+    if isinstance(index, int):
+        r.reaches(x.dims[axis], index + 1 if index >= 0 else -index)
+    return r.build.select(x, axis, index)
 
 
 def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number
+from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number, to_length
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
+from rnnconvert.formats.pytorch.described.loops import StepList
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import Size, least, most, product
+from rnnconvert.formats.pytorch.program.cells import APART
+from rnnconvert.formats.pytorch.program.program import Several
+from rnnconvert.graphs.sizes import Size, least, most, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -107,6 +110,18 @@ def _attention(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
+def _product(rank: int) -> Rule:
+    """Return the rule of a product of tensors of so many axes, 0 for any."""
+
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
+        x, other = call.tensor(), call.tensor("other")
+        if rank and (x.rank, other.rank) != (rank, rank):
+            raise ValueError(f"tensors of {x.rank} and {other.rank} axes, which are to have {rank}")
+        return r.product(x, other)
+
+    return rule
+
+
 def _addmm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("beta", 1) != 1 or call("alpha", 1) != 1:
         raise ValueError("a product with factors")
@@ -136,7 +151,22 @@ def _contains(r: ProgramReading, call: BoundCall) -> bool:
 
 def _length(r: ProgramReading, call: BoundCall) -> Any:
     x = call("x")
+    if isinstance(x, StepList):
+        return x.x.dims[0]
+    if isinstance(x, Several) and x.operation.kind in APART:
+        sequence, axis, *_ = [*x.operation.inputs, 0]
+        x = BoundCall("len", call.operation, [r.value(sequence), axis], {}, "x dim")
+        return x.tensor().dims[x.axis()]
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
+
+
+def _range_length(r: ProgramReading, call: BoundCall) -> Any:
+    """Return how many numbers a range has. Raises ValueError for one that may be empty because it ends before it starts, or skips some."""
+    start, stop, step = (to_length(call(word)) for word in ("start", "stop", "step"))
+    count = stop - start if step == 1 else start - stop if step == -1 else None
+    if count is None or not reaches(count, 0):
+        raise ValueError(f"a range from {start} to {stop} in steps of {step}")
+    return count
 
 
 _OVER = "x dim keepdim dtype"
@@ -152,7 +182,7 @@ RULES: dict[str, tuple[str, Rule]] = {
     **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
     **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
     "cumsum": ("x dim dtype", _cumsum),
-    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: r.product(call.tensor(), call.tensor("other")))),
+    **{word: ("x other", _product(rank)) for word, rank in (("matmul", 0), ("mm", 2), ("bmm", 3))},
     "addmm": ("x left right beta alpha", _addmm),
     "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
     "index_select": ("x dim index", _index_select),
@@ -163,6 +193,7 @@ RULES: dict[str, tuple[str, Rule]] = {
     "len": ("x", _length),
     "numel": ("x", lambda r, call: product(call.tensor().dims)),
     "contains": ("x other", _contains),
+    "range_length": ("start stop step", _range_length),
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),
     aten.LIST: ("a b c d e f g h", lambda r, call: [*call.arguments]),

@@ -13,9 +13,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
-from rnnconvert.graphs.sizes import Dims
+from rnnconvert.formats.pytorch.program.cells import LOOP
+from rnnconvert.formats.pytorch.program.program import CELLS, LISTED, RECURRENT, OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
@@ -89,6 +91,7 @@ class ProgramReading:
         self.build = Builder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.reads_fixed_length = False
+        self._least: dict[str, int] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
@@ -98,15 +101,23 @@ class ProgramReading:
         self._reading = charging(0)
         self._leaves: dict[int, tuple[list[Any], int]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
+        layered = (operation.inputs for operation in program.operations if operation.kind in (*RECURRENT, *CELLS))
+        self._of_layers = {ref.stored for ref in refs(layered) if ref.stored}
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
     def description(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
         """Return the description, for the axes and element types of the inputs."""
         for ref, (dims, dtype) in zip(self._program.inputs, inputs, strict=True):
             self._values[ref] = self.build.input(ref.name, dims, dtype)
-            if len(dims) > 1:
-                self.build.call(dims[0], "batch")
-        self._modules.run(self._program.operations)
+        for loop, inside in by_loop(self._program.operations):
+            if loop is None:
+                self._modules.run(inside)
+            else:
+                read_loop(self, loop, inside)
+        if "batch" not in self.build.roles.values():  # no layer says which axis it is
+            for dims, _ in inputs:
+                if len(dims) > 1:
+                    self.build.call(dims[0], "batch")
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
         ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"
@@ -117,7 +128,8 @@ class ProgramReading:
         prune(scope)
         if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
-        checks = tuple(dict.fromkeys(check for check in self._program.checks if not _by_weights(scope, check)))
+        stated = (check for check in self._program.checks if not _by_weights(scope, check))
+        checks = tuple(dict.fromkeys([*stated, *self._long_enough(scope.inputs)]))
         conditions = " and ".join(check.spelled([value.name for value in scope.inputs])[1] for check in checks)
         notes = [f"it takes inputs of certain lengths alone: {conditions}"] if checks else []
         called = [[operation.inputs, *(operation.called or ())[1:2]] for operation in self._program.operations]
@@ -136,6 +148,18 @@ class ProgramReading:
         finally:
             self.build, self._values, self._held = before
 
+    def reaches(self, dim: Dim, length: int) -> None:
+        """Note that an axis has to have a length, or to be longer."""
+        if isinstance(dim, Size) and dim.symbol:
+            self._least[dim.symbol] = max(self._least.get(dim.symbol, 1), length)
+
+    def _long_enough(self, inputs: Sequence[Value]) -> Iterator[Check]:
+        """Yield the conditions that the inputs are as long as the program reads them."""
+        for number, value in enumerate(inputs):
+            for axis, symbol in enumerate(value.axes):
+                if self._least.get(symbol, 1) > 1:
+                    yield Check(f"{{0}} >= {self._least[symbol]}", ((number, axis),))
+
     def outcome(self, ref: Ref) -> Any:
         """Return what stands for a value of the program, or the error for one that could not be read."""
         try:
@@ -149,6 +173,8 @@ class ProgramReading:
 
     def read(self, operation: OperatorCall) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
+        if operation.kind in (LOOP, LISTED) and all(ref in self._values for ref in operation.outputs.values()):
+            return  # the loop gives it
         caller = operation.callers[-1].path if operation.callers else ""
         self.build.place = f"{caller or operation.label} ({operation.kind})"
         try:
@@ -194,8 +220,6 @@ class ProgramReading:
             named: Mapping[str, Any] = {}
         else:
             _, arguments, named = operation.called
-        if operation.loop is not None:
-            raise self.build.refuse("a loop whose steps a run decides", "it is not a plain layer")
         kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         rule = RULES.get(kind)
         if rule is None:
@@ -226,7 +250,9 @@ class ProgramReading:
         if isinstance(value, Exception):
             raise value
         if value is None:
-            raise self.build.refuse(f"the value {argument.name!r}", "nothing before it gives it")
+            in_loop = argument.operation is not None and argument.operation.loop is not None
+            reason = "it is of a step of a loop, and read outside of it" if in_loop else "nothing before it gives it"
+            raise self.build.refuse(f"the value {argument.name!r}", reason)
         return value
 
     def parameter(self, name: str) -> SourceTensor:
@@ -328,9 +354,10 @@ class ProgramReading:
             (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
             assert tensor.value is not None
             return tensor.value
-        if unit is None or unit.kinds != ("array",):
+        if unit is None or self._of_layers.intersection(unit.arrays):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
-        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]
+        name = unit.name if unit.kinds == ("array",) else x.stored
+        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(name)).value  # type: ignore[arg-type]
         assert value is not None
         return value
 

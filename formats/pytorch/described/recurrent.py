@@ -45,6 +45,18 @@ def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
 
 
+def cell(r: ProgramReading, call: BoundCall) -> Any:
+    """Return what an operator of a cell gives: its states after a step."""
+    x, states, *weights = call.arguments
+    states = list(states) if isinstance(states, (list, tuple)) else [states]
+    if not all(isinstance(tensor, SourceTensor) and tensor.rank == 2 for tensor in (x, *states)):
+        raise ValueError("a step of other than two axes")
+    present = [weight for weight in weights if weight is not None]
+    unit = _unit(r, call.name.removesuffix("_cell"), present, 1, len(present) == 4)
+    _, finals = called(r.build, unit, r.build.unsqueeze(x, [1]), _states(r, unit, states, x.dims[0]), sequences=False)
+    return finals if len(finals) > 1 else finals[0]
+
+
 def _unit(r: ProgramReading, operator: str, weights: Sequence[Any], ways: int, biased: bool) -> Unit:
     """Return the layer that weights are of. Raises RefusedError where the operator reads them as others."""
     unit: Unit = r.unit(*weights)

@@ -21,6 +21,11 @@ from rnnconvert.scaffolding.description import Check
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 CHANGED = "changed in place"
+LISTED = "a list that a loop fills"
+
+
+Argument: TypeAlias = "Any"
+"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
 
 
 class TooLongError(Exception):
@@ -66,6 +71,54 @@ class Ref:
         return self.name
 
 
+@dataclass(frozen=True, eq=False)
+class LoopState:
+    """A value that a loop hands from step to step.
+
+    handed  what stands for it in a step
+    before  what the loop begins with
+    left    what a step leaves
+    last    what the last step leaves, where the loop changes it
+    """
+
+    handed: Ref
+    before: Argument
+    left: Argument
+    last: Argument
+
+
+@dataclass(frozen=True, eq=False)
+class LoopList:
+    """A list that was empty before a loop, into which each of its steps puts one value.
+
+    element   that value
+    at_front  whether it is put before those of earlier steps, and not behind them
+    filled    what stands for the list behind the loop
+    """
+
+    element: Argument
+    at_front: bool
+    filled: Ref
+
+
+@dataclass(eq=False)
+class UnknownLoop:
+    """A loop whose steps are not known.
+
+    index   the number of the step, if it counts them
+    count   how many steps it has, if it counts them
+    states  what its steps hand on
+    listed  the lists that its steps fill
+    why     why it is not a plain one over the steps of sequences; "" where nothing is known against it
+    """
+
+    index: Ref | None = None
+    count: Argument = None
+    states: list[LoopState] = field(default_factory=list)
+    listed: list[LoopList] = field(default_factory=list)
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class Caller:
     """A call of a module.
@@ -97,14 +150,10 @@ class OperatorCall:
     attributes: dict[str, Any]
     label: str
     base: SharedElements | None = None
-    loop: object = None
+    loop: UnknownLoop | None = None
     outputs: dict[int, Ref] = field(default_factory=dict)
     called: tuple[str, list[Any], dict[str, Any]] | None = None
     callers: tuple[Caller, ...] = ()
-
-
-Argument: TypeAlias = "Any"
-"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
 
 
 @dataclass(eq=False)
@@ -131,7 +180,7 @@ class OperatorProgram:
         self.outputs: Argument = None
         self.changed: dict[str, None] = {}
         self.checks: list[Check] = []
-        self.loop: object = None
+        self.loop: UnknownLoop | None = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
         self._replaced: dict[Ref, OperatorCall] = {}

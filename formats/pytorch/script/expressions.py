@@ -6,6 +6,7 @@ Source: torch/csrc/jit/runtime/register_prim_ops.cpp for what works on numbers a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.limits import STATEMENTS
@@ -43,6 +44,18 @@ A_LOOP = "a loop"
 A_BRANCH = "a branch that the code chooses when it runs"
 
 
+@dataclass
+class ListsOfLoop:
+    """Lists from outside of a loop that its steps use.
+
+    filled  what each step puts into one, and whether at its front and not at its end; None where that is not known
+    read    those whose items or length are read
+    """
+
+    filled: dict[Items, tuple[Any, bool] | None] = field(default_factory=dict)
+    read: set[Items] = field(default_factory=set)
+
+
 class Expressions:
     """What expressions give. What follows statements derives from it and follows calls of functions."""
 
@@ -52,6 +65,7 @@ class Expressions:
         self.left = STATEMENTS
         # The branches and loops around, each with how many functions are called there.
         self.within: list[tuple[str, int]] = []
+        self.lists: list[ListsOfLoop] = []  # of the loops around whose steps are not known
 
     @property
     def level(self) -> int:
@@ -71,6 +85,9 @@ class Expressions:
     def argument(self, value: Any) -> Any:
         """Return a value as an operator reads it."""
         if isinstance(value, Items):
+            self._note_read(value)
+            if value.steps is not None:
+                return value.steps
             self.spend(1 + len(value.values) // 8)
             items = [self.argument(item) for item in value.values]
             return items if value.complete else [*items, "more items"]
@@ -126,8 +143,17 @@ class Expressions:
             return of.values[of.names.index(name)]
         return self.unknown([of], f"the attribute {name}")
 
+    def _note_read(self, of: Any) -> None:
+        """Note that a list is read in the loops around, which may fill it."""
+        if isinstance(of, Items):
+            for lists in self.lists:
+                lists.read.add(of)
+
     def item(self, of: Any, index: Any) -> Any:
         """Return an item of a list, or of what an operator gives."""
+        self._note_read(of)
+        if isinstance(of, Items) and of.steps is not None and isinstance(index, Ref):
+            return self._operator("select", [of.steps, 0, index], {})
         if isinstance(of, Items) and of.complete and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
         if isinstance(of, dict):
@@ -236,6 +262,8 @@ class Expressions:
     def _on_list(self, name: str, arguments: Sequence[Any]) -> Any:
         """Do what an operator does with a list that is known, or note that it is known no longer."""
         of = arguments[0] if arguments else None
+        if name in _ON_LISTS:
+            self._note_read(of)
         if isinstance(of, Items) and of.attribute and name not in _ON_LISTS:
             self.program.changed[of.attribute] = None
         if name == "_set_item" and isinstance(of, dict) and isinstance(arguments[1], str | int) and self.level == 0:
@@ -248,19 +276,35 @@ class Expressions:
             return given_back
         if name == "append" and of.complete and of.level == self.level:
             of.values.append(arguments[1])
-        elif name == "len" and of.complete:
-            return len(of.values)
+        elif name == "len" and (of.complete or of.steps is not None):
+            return len(of.values) if of.steps is None else self.output("len", [of.steps])
         elif name == "slice" and of.complete and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
             return self._copied(of.values[slice(*(*arguments[1:], None, None)[:3])])
         elif name == "list" and of.complete:
             return self._copied(of.values)
         elif name == "add" and of.complete and isinstance(arguments[1], Items) and arguments[1].complete:
             return self._copied(of.values, arguments[1].values)
-        else:
+        elif self._is_filled(of, name, arguments):
             of.complete = False
+        else:
+            of.complete, of.steps = False, None
             of.values += [argument for argument in arguments[1:] if argument is not None]
+            for lists in self.lists:
+                lists.filled[of] = None
             return self.unknown([of], name)
         return of
+
+    def _is_filled(self, of: Items, name: str, arguments: Sequence[Any]) -> bool:
+        """Note a value that every step of the innermost loop puts at an end of a list that was empty before it, if it is one."""
+        at_front = name == "insert" and arguments[1:2] == [0]
+        items = arguments[1] if name == "add_" else Items([*arguments[2 if at_front else 1 :]])
+        single = isinstance(items, Items) and items.complete and len(items.values) == 1 and isinstance(items.values[0], Ref)
+        innermost = bool(self.within) and self.within[-1][0] == A_LOOP and of.level == self.level - 1
+        if not (name in ("append", "add_") or at_front) or not (single and innermost and of.complete and not of.values):
+            return False
+        self.lists[-1].filled[of] = items.values[0], at_front
+        of.values += items.values
+        return True
 
     def _copied(self, *lists: list[Any]) -> Items:
         """Return a list of the items of others."""

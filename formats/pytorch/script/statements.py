@@ -15,11 +15,21 @@ from typing import Any
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.program.program import (
+    LISTED,
+    LoopList,
+    LoopState,
+    OperatorProgram,
+    Ref,
+    Several,
+    TooLongError,
+    UnknownLoop,
+    refs,
+)
 from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
-from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions
+from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
-from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule, UnknownLoop
+from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule
 
 
 def follow(archive: ArchiveScope) -> OperatorProgram:
@@ -182,22 +192,30 @@ class _Run(Expressions):
         carried = sorted({*_assigned(statement.body)} & frame.values.keys())
         before = {name: frame.values[name] for name in carried}
         handed = {name: self._handed(value) for name, value in before.items()}
-        outer, loop = self.program.loop, UnknownLoop()
+        outer, loop = self.program.loop, UnknownLoop(count=self.argument(count))
         self.program.loop = loop
         if statement.targets:
             loop.index = self.output("the number of a loop's step", [count])
         inner = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
         self.within.append((A_LOOP, self._depth))
+        self.lists.append(ListsOfLoop())
         try:
             if statement.kind == "while":
                 self.evaluate(statement.value, inner)
             self._body(statement.body, inner)
         finally:
             self.within.pop()
+            lists = self.lists.pop()
             self.program.loop = outer
         for name in carried:
-            self._close(handed[name], inner.values[name])
-            frame.values[name] = self._left_by(before[name], inner.values[name])
+            frame.values[name] = self._left_by(loop, handed[name], before[name], inner.values[name])
+        for items, put in lists.filled.items():
+            if put is None or items in lists.read:  # read in a step, it is what the steps before it put there
+                loop.why = "a step fills a list otherwise than by one value at its end, or reads it"
+            else:
+                element, at_front = put
+                items.steps = self.output(LISTED, [element], label="a list that a loop fills")
+                loop.listed.append(LoopList(self.program.current(self.argument(element)), at_front, items.steps))
         for name in _assigned(statement.body):
             if name not in frame.values:
                 frame.values[name] = self.unknown([inner.values.get(name)], "a loop")
@@ -209,21 +227,22 @@ class _Run(Expressions):
             return Items([self._handed(element) for element in value.values], self.level, value.names) if value.values else value
         return self.output(LOOP, [self.argument(value)], label="a loop")
 
-    def _close(self, handed: Any, left: Any) -> None:
-        """Note what a step of a loop leaves to the next."""
-        if isinstance(handed, Items):
-            for number, value in enumerate(handed.values):
-                self._close(value, self.item(left, number))
-        elif isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP:
-            handed.operation.inputs.append(self.argument(left))
-
-    def _left_by(self, before: Any, after: Any) -> Any:
-        if before is after:
-            return before
-        if isinstance(before, Items) and before.values:
-            parts = [self._left_by(value, self.item(after, number)) for number, value in enumerate(before.values)]
+    def _left_by(self, loop: UnknownLoop, handed: Any, before: Any, after: Any) -> Any:
+        """Note what a step of a loop leaves to the next, and return what the last one leaves."""
+        if isinstance(handed, Items) and handed is not before:
+            parts = [
+                self._left_by(loop, *both, self.item(after, number))
+                for number, both in enumerate(zip(handed.values, before.values, strict=True))
+            ]
             return Items(parts, self.level, before.names)
-        return self.output(LOOP, [self.argument(before), self.argument(after)], label="a loop")
+        is_state = isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP
+        if is_state:
+            handed.operation.inputs.append(self.argument(after))
+        last = before if before is after else self.output(LOOP, [self.argument(before), self.argument(after)], label="a loop")
+        if is_state:
+            left = self.program.current(self.argument(after))
+            loop.states.append(LoopState(handed, self.argument(before), left, last))
+        return last
 
 
 def _assigned(body: Iterable[Statement]) -> Iterable[str]:

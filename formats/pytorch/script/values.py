@@ -58,6 +58,7 @@ class Items:
 
     level  in how many undecided branches and loops it was made; it is only known while it is not filled in deeper ones
     attribute  the module's attribute that it is, "" for other lists
+    steps  what the steps of a loop put into it, one value each, once that loop has ended
     """
 
     values: list[Any]
@@ -65,13 +66,7 @@ class Items:
     names: tuple[str, ...] = ()
     complete: bool = True
     attribute: str = ""
-
-
-@dataclass(eq=False)
-class UnknownLoop:
-    """A loop whose steps are not known; index: the number of the step, if it counts them."""
-
-    index: Ref | None = None
+    steps: Ref | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.graphs.program.operations import Operation, StoredNumbers
+from rnnconvert.graphs.program.operations import Body, Operation, StoredNumbers
 
 
 class GraphBuilder(ABC):
@@ -27,7 +27,10 @@ class GraphBuilder(ABC):
 
     @abstractmethod
     def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attributes: Any) -> None:
-        """Add an operation of any number of outputs; element types and stored numbers among its attributes are numpy's."""
+        """Add an operation of any number of outputs; element types and stored numbers among its attributes are numpy's.
+
+        A graph in it is an attribute likewise.
+        """
 
     def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
         """Add an operation with one output; return that."""
@@ -64,7 +67,10 @@ class OperationBuilder(GraphBuilder):
 
     def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attributes: Any) -> None:
         stored = {key: StoredNumbers.of(value) if isinstance(value, np.ndarray) else value for key, value in attributes.items()}
-        self.nodes.append(Operation(operator, inputs, outputs, name, attributes=stored))
+        bodies = [(key, value) for key, value in stored.items() if isinstance(value, Body)]
+        for key, _ in bodies:
+            del stored[key]
+        self.nodes.append(Operation(operator, inputs, outputs, name, attributes=stored, bodies=bodies))
 
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop the operations and numbers on which no output depends."""
@@ -73,6 +79,6 @@ class OperationBuilder(GraphBuilder):
         for node in reversed(self.nodes):
             if read.intersection(node.outputs):
                 needed.append(node)
-                read.update(node.inputs)
+                read.update(node.reads)
         self.nodes = needed[::-1]
         self.arrays = {name: array for name, array in self.arrays.items() if name in read}

@@ -18,6 +18,7 @@ from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
 from rnnconvert.scaffolding.graph.layers import LAYERS
 from rnnconvert.scaffolding.graph.recurrent import recurrent
+from rnnconvert.scaffolding.graph.scans import ScanValues, conv_lstm, scan
 from rnnconvert.scaffolding.graph.space import SPACE
 from rnnconvert.scaffolding.graph.tensors import TENSORS
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
@@ -125,7 +126,25 @@ def _model(g: GraphWriter, node: Node) -> None:
         g.give(outside, g(inside))
 
 
-RULES: Mapping[str, Rule] = {**LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurrent": recurrent, "model": _model}
+def _loop(g: GraphWriter, node: Node) -> None:
+    """Add a loop over the steps of sequences."""
+    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    names = [g(value) for value in node.inputs]
+    for inside, name in zip(scope.inputs[count:], names[count:], strict=True):
+        g.give(inside, name)
+
+    def step() -> ScanValues:
+        g.run(scope, RULES, g.label(node))
+        return ScanValues(scope.outputs[:states], scope.outputs[states:])
+
+    reads = ScanValues(scope.inputs[:states], scope.inputs[states:count])
+    for value, name in zip(node.outputs, scan(g, g.label(node), names[:states], names[states:count], reads, step), strict=True):
+        g.give(value, name)
+
+
+RULES: Mapping[str, Rule] = {
+    **LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurrent": recurrent, "conv_lstm": conv_lstm, "model": _model, "loop": _loop,
+}  # fmt: skip
 """The kinds that are known."""
 
 

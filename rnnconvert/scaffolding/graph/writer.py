@@ -7,15 +7,17 @@ Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
@@ -47,6 +49,7 @@ class GraphWriter(OperationBuilder):
         self._reserved: set[str] = set()
         self._steps: dict[str, CountedSteps] = {}
         self._shared: dict[object, str] = {}
+        self._stored: dict[object, str] = {}
 
     # Names
 
@@ -57,6 +60,16 @@ class GraphWriter(OperationBuilder):
             name, number = f"{wanted}_{number}", number + 1
         self._reserved.add(name)
         return name
+
+    def constant(self, wanted: str, array: Array | Pieced) -> str:
+        """Add stored numbers, unless the same ones in memory are there: those of a layer that is called again. Return their name."""
+        if not isinstance(array, np.ndarray) or not array.size:
+            return super().constant(wanted, array)
+        # What is stored is alive, so nothing else can lie in its memory.
+        key = array.ctypes.data, array.shape, array.strides, array.dtype.str
+        if key not in self._stored:
+            self._stored[key] = super().constant(wanted, array)
+        return self._stored[key]
 
     def shared(self, wanted: str, array: Array) -> str:
         """Return the name of numbers that are stored once."""
@@ -77,6 +90,16 @@ class GraphWriter(OperationBuilder):
         return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
 
     # Scopes
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[list[Operation]]:
+        """Collect the operations that are added as those of a graph in the graph: what is computed once in it stays in it."""
+        around = self.nodes, self._shared, self._steps
+        self.nodes, self._shared, self._steps = [], dict(self._shared), dict(self._steps)
+        try:
+            yield self.nodes
+        finally:
+            self.nodes, self._shared, self._steps = around
 
     def run(self, scope: DescribedModel, rules: Mapping[str, Rule], prefix: str = "") -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
