@@ -233,7 +233,13 @@ def export_model(
         graph.nodes,
         tuple(graph.recurrent),
         graph.size,
-        notes=(*description.notes, *graph.notes, *(stream.notes if stream else ()), *_assumed(description), *_left_out(weights)),
+        notes=(
+            *description.notes,
+            *graph.notes,
+            *(stream.notes(graph.inputs, graph.outputs) if stream else ()),
+            *_assumed(description),
+            *_left_out(weights),
+        ),
     )
     if dry_run:
         return done

@@ -104,9 +104,10 @@ class ProgramReading:
         """Return the description, for the axes and element types of the inputs."""
         for ref, (dims, dtype) in zip(self._program.inputs, inputs, strict=True):
             self._values[ref] = self.build.input(ref.name, dims, dtype)
-            if len(dims) > 1:
-                self.build.call(dims[0], "batch")
         self._modules.run(self._program.operations)
+        for dims, _ in inputs:
+            if len(dims) > 1:  # unless a layer read it as its time
+                self.build.call(dims[0], "batch")
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
         ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
+from rnnconvert.scaffolding.description import RANK, Check, DescribedModel, Description, Length, Node, Value
+from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.stateful.rules import SO_FAR, Place
 from rnnconvert.scaffolding.stateful.steps import STREAM, StreamSteps
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -36,21 +37,22 @@ class StreamedDescription:
     outputs: tuple[int | None, ...]
     lasting: bool
 
-    @property
-    def notes(self) -> list[str]:
-        """What a user should know."""
-        count = len(self.source.scope.inputs)
-        starts = [value.name for value in self.description.scope.inputs[count:]]
-        ends = self.description.output_names[len(self.source.scope.outputs) :]
-        pairs = ", ".join(f"{start} <- {end}" for start, end in zip(starts, ends, strict=True))
-        notes = [f"its states begin with zeros, and each call goes on from those that the call before it gave: {pairs}"]
-        inputs = list(zip(self.source.scope.inputs, self.inputs, strict=True))
-        times = [f"axis {axis} of {value.name}" for value, axis in inputs if axis is not None]
+    def notes(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+        """Return what a user should know.
+
+        inputs   what the inputs are called where it is written, with their axes in brackets behind them; outputs likewise
+        """
+        reads, gives = ([text.rpartition(" (")[0] for text in texts] for texts in (inputs, outputs))
+        pairs = zip(reads[len(self.inputs) :], gives[len(self.outputs) :], strict=True)
+        carried = ", ".join(f"{start} <- {end}" for start, end in pairs)
+        notes = [f"its states begin with zeros, and each call goes on from those that the call before it gave: {carried}"]
+        times = [
+            f"axis {axis} of {value.name}" for value, axis in zip(self.source.scope.inputs, self.inputs, strict=True) if axis is not None
+        ]
         notes.append(f"the time is {' and '.join(times)}: a piece has any number of steps from 1 on")
-        notes += [f"{value.name} is handed over whole with each piece" for value, axis in inputs if axis is None]
-        names = zip(self.description.output_names, self.outputs, strict=False)
-        notes += [f"{name} is what the model gives for the stream so far" for name, axis in names if axis is None]
-        return notes
+        notes += [f"{name} is handed over whole with each piece" for name, axis in zip(reads, self.inputs, strict=False) if axis is None]
+        so_far = [name for name, axis in zip(gives, self.outputs, strict=False) if axis is None]
+        return [*notes, *(f"{name} is what the model gives for the stream so far" for name in so_far)]
 
 
 def streamed(description: Description, weights: LayerWeights) -> StreamedDescription:
@@ -61,8 +63,9 @@ def streamed(description: Description, weights: LayerWeights) -> StreamedDescrip
     Raises RefusedError for a layer that cannot, by its name, and for a model that keeps nothing from one step to the next.
     """
     top = description.scope
-    best: RefusedError | None = None
-    most = -1
+    reason = "it keeps nothing from one step to the next"
+    best = RefusedError("a model without recurrent layers over its input", STREAM, reason)
+    furthest = (False, -1) if any(node.kind == "recurrent" for node in top.every_node()) else (True, len([*top.every_node()]))
     candidates = itertools.product(*(_candidates(value) for value in top.inputs))
     for places in itertools.islice(candidates, _MOST_TRIED):
         steps = StreamSteps(top, places)
@@ -72,12 +75,11 @@ def streamed(description: Description, weights: LayerWeights) -> StreamedDescrip
                 continue
             _check_lengths(description, places)
         except RefusedError as error:
-            if steps.seen > most:
-                best, most = error, steps.seen
+            reached = (not steps.misplaced, steps.seen)
+            best, furthest = (error, reached) if reached > furthest else (best, furthest)
             continue
         outputs = tuple(None if (place := steps(value)) == SO_FAR else place for value in top.outputs)
         return _with_states(description, weights, steps, places, outputs)
-    best = best or RefusedError("a model without recurrent layers over its input", STREAM, "it keeps nothing from one step to the next")
     remedy = " ".join(filter(None, [best.remedy, f"It is written for whole sequences without {Flag('stateful')}."]))
     raise RefusedError(best.feature, best.target, best.reason, remedy, best.layer)
 
@@ -91,13 +93,17 @@ def _candidates(value: Value) -> list[int | None]:
 
 
 def _check_lengths(description: Description, places: Sequence[Place]) -> None:
-    """Raise RefusedError for a model that computes otherwise for other numbers of steps."""
+    """Raise RefusedError for a model that computes otherwise for other numbers of steps, of those that it takes."""
     names = [value.name for value in description.scope.inputs]
     for check in description.checks:
-        if any(axis != RANK and places[number] == axis for number, axis in check.axes) and not check.always:
+        if _of_time(check, places) and not check.always and fixed(check) is None:
             raise RefusedError(
                 "a condition on the number of steps", STREAM, f"the model asks for {check.spelled(names)[1]}, and a piece has any number"
             )
+
+
+def _of_time(check: Check, places: Sequence[Place]) -> bool:
+    return any(axis != RANK and places[number] == axis for number, axis in check.axes)
 
 
 def _with_states(
@@ -114,7 +120,8 @@ def _with_states(
     scope, starts, ends = work.scope(description.scope)
     scope.inputs += tuple(starts)
     scope.outputs += tuple(ends)
-    every = replace(description, scope=scope, states=len(starts))
+    checks = tuple(check for check in description.checks if not _of_time(check, inputs))
+    every = replace(description, scope=scope, states=len(starts), checks=checks)
     return StreamedDescription(every, description, tuple(inputs), outputs, keep == {True})
 
 

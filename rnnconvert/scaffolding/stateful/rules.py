@@ -46,6 +46,7 @@ def _recurrent(s: StreamSteps, node: Node) -> Place:
     if node.named.get("mask"):
         raise s.refused(node, "a mask", "a stream has no steps that do not count", "Build the layer without a mask.")
     if place != 1:
+        s.misplaced = True
         raise s.refused(node, "time and batch exchanged", "it reads as its time another axis than the layers before it")
     if node.named.get("states"):
         raise s.refused(

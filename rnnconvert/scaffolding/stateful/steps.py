@@ -32,12 +32,14 @@ class StreamSteps:
     scope    the model whose nodes are being followed
     carried  the recurrent nodes, by what they give first, whose states last from one piece to the next
     seen     how many nodes were followed
+    misplaced  whether a recurrent layer has another axis for its time
     """
 
     def __init__(self, scope: DescribedModel, inputs: Sequence[Place]) -> None:
         self.scope = scope
         self.carried: set[int] = set()
         self.seen = 0
+        self.misplaced = False
         self._called: dict[int, list[Place]] = {}
         self._places: dict[int, Place] = dict(zip(map(id, scope.inputs), inputs, strict=True))
 
