@@ -22,6 +22,7 @@ Examples:
   rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
   rnnconvert export model.keras model.param
+  rnnconvert export model.keras model.zip
   rnnconvert export model.keras model.h --set storage=int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json

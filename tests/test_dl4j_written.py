@@ -107,3 +107,85 @@ def test_what_deeplearning4j_lacks_is_refused(layer: Any, text: str, tmp_path: P
     with pytest.raises(rc.RefusedError, match=text):
         rc.convert(tmp_path / "m.keras", tmp_path / "m.zip")
     assert not (tmp_path / "m.zip").exists()
+
+
+# Whole models -------------------------------------------------------------------------------------------------
+
+
+def network_of(k: Any) -> Any:
+    a = k.layers
+    parts = [a.Dense(4, activation="relu", name="before"), a.Bidirectional(a.LSTM(5, return_sequences=True), name="both"), a.Dropout(0.5)]
+    parts += [a.SimpleRNN(4, return_sequences=True, name="rnn"), a.Dense(3, name="middle"), a.LSTM(3, name="last")]
+    return k.Sequential([k.Input((None, 3), name="x"), *parts, a.Dense(2, activation="softmax", name="out")])
+
+
+def test_a_chain_is_written_layer_by_layer(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    model = network_of(k)
+    model.save(tmp_path / "m.keras")
+    done = rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip")
+    config, numbers = opened(tmp_path / "m.zip")
+    vertices = config["vertices"]
+    classes = {name: vertex["layerConf"]["layer"]["@class"].rpartition(".")[2] for name, vertex in vertices.items()}
+    assert classes == {
+        "before": "DenseLayer", "both": "Bidirectional", "rnn": "SimpleRnn", "middle": "DenseLayer", "last": "LastTimeStep",
+        "out": "OutputLayer",
+    }  # fmt: skip
+    before = {name: (vertex["preProcessor"] or {}).get("@class", "").rpartition(".")[2] for name, vertex in vertices.items()}
+    rows, steps = "RnnToFeedForwardPreProcessor", "FeedForwardToRnnPreProcessor"
+    assert before == {"before": rows, "both": steps, "rnn": "", "middle": rows, "last": steps, "out": ""}
+    assert config["networkOutputs"] == ["out"] and done.inputs == ("input (batch, 3, time)",)
+    again = rc.load(tmp_path / "m.zip")
+    assert list(again.layers) == ["both", "rnn", "last"] and not again.warnings
+    for name in ("before", "middle", "out"):
+        weight, bias = (k.ops.convert_to_numpy(array) for array in model.get_layer(name).weights)
+        share = np.asarray(again.tensors[name])
+        np.testing.assert_array_equal(share[: weight.size].reshape(weight.shape, order="F"), weight)
+        np.testing.assert_array_equal(share[weight.size :], bias)
+    assert numbers.size == sum(int(np.prod(weight.shape)) for weight in model.weights)
+
+
+def test_the_output_layer_has_the_keys_of_deeplearning4j(tmp_path: Path) -> None:
+    need("corpus", corpus.absent())
+    k = needed("keras", "keras")
+    network_of(k).save(tmp_path / "m.keras")
+    rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip")
+    ours, theirs = (
+        opened(path)[0]["vertices"]["out"] for path in (tmp_path / "m.zip", REGRESSION / "SyntheticBidirectionalRNNGraph_100b4.bin")
+    )
+    sizes = differences(ours, theirs)
+    assert sorted(sizes) == ["/layerConf/layer/nin: 3, not 64", "/layerConf/layer/nout: 2, not 3"]
+
+
+def test_steps_are_given_by_an_output_layer_of_steps(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    for between, before in (([], ""), ([a.Dense(3)], "FeedForwardToRnnPreProcessor")):
+        k.Sequential([k.Input((None, 3)), a.LSTM(4, return_sequences=True), *between, a.Dense(2, name="out")]).save(tmp_path / "m.keras")
+        rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip", force=True)
+        out = opened(tmp_path / "m.zip")[0]["vertices"]["out"]
+        assert out["layerConf"]["layer"]["@class"].endswith(".RnnOutputLayer")
+        assert (out["preProcessor"] or {}).get("@class", "").endswith(before)
+
+
+def test_models_that_are_no_chain_of_its_layers_are_refused(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    x = k.Input((None, 3))
+    y = a.LSTM(3, return_sequences=True, name="memory")(x)
+    every = {
+        "gru.*GRU": k.Model(x, a.GRU(3, name="gru")(x)), "mask": k.Model(x, a.LSTM(3)(a.Masking()(x))),
+        "sum.*kind 'arithmetic'": k.Model(x, a.Add(name="sum")([x, y])),
+        "both.*backwards": k.Model(x, a.Bidirectional(a.LSTM(2), name="both")(x)),
+        "pool": k.Model(x, a.GlobalMaxPooling1D(name="pool")(y)), "output": k.Model(x, [y, a.Dense(2)(y)]),
+    }  # fmt: skip
+    for text, model in every.items():
+        model.save(tmp_path / "m.keras")
+        with pytest.raises(rc.RefusedError, match=text) as refused:
+            rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip")
+        assert "onnx" in str(refused.value)
+    k.Sequential([k.Input((None, 3)), a.LSTM(3), a.Dense(2)]).save(tmp_path / "m.keras")
+    for options, text in (({"stateful": True}, "rnnTimeStep"), ({"verify": True}, "no executor runs dl4j files")):
+        with pytest.raises(rc.UsageError, match=text):
+            rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip", **options)
+    assert not (tmp_path / "m.zip").exists()

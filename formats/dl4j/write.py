@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +41,7 @@ class GraphVertex:
     layer      its configuration
     variables  the names of its parameters, in their order
     arrays     its share of the network's parameters
+    before     the class of what gives its input other axes; "" for none
     """
 
     name: str
@@ -48,6 +49,7 @@ class GraphVertex:
     layer: Mapping[str, Any]
     variables: Sequence[str]
     arrays: Sequence[Array | Pieced]
+    before: str = ""
 
 
 def recurrent(name: str, reads: str, layout: str, single: Recurrent, share: Array | Pieced) -> GraphVertex:
@@ -105,12 +107,60 @@ _RUN: Mapping[str, Any] = {
 
 def function(layer: str, activation: Activation) -> dict[str, Any]:
     """Return a function as a configuration has it. Raises RefusedError for one that ND4J lacks."""
+    if activation.name == "softmax":
+        return {"@class": f"{_ACTIVATIONS}Softmax"}
     word = next((word for word, listed in FUNCTIONS.items() if listed == activation), None)
     if word is not None:
         return {"@class": f"{_ACTIVATIONS}{_SPELLED[word]}"}
     if activation.name == "elu" and activation.alpha is not None:
         return {"@class": f"{_ACTIVATIONS}ELU", "alpha": activation.alpha}
     raise RefusedError(f"the function {activation}", TITLE, f"it has {', '.join(map(str, FUNCTIONS.values()))} and elu", "", layer)
+
+
+def dense(name: str, reads: str, parts: Mapping[str, Array], before: str = "") -> GraphVertex:
+    """Return a dense layer without a function, of its canonical arrays."""
+    units, width = parts["weight"].shape
+    layer = {
+        "@class": f"{_LAYERS}DenseLayer", "activationFn": function(name, Activation("linear")), **_TRAINED, "hasBias": "bias" in parts,
+        "hasLayerNorm": False, "layerName": name, "nin": width, "nout": units,
+    }  # fmt: skip
+    arrays = [parts[part] for part in ("weight", "bias") if part in parts]
+    return GraphVertex(name, reads, layer, ["W", "b"][: len(arrays)], arrays, before)
+
+
+def output(vertex: GraphVertex, by_step: bool) -> GraphVertex:
+    """Return a dense layer as the output layer of a network, with the loss that goes with its function."""
+    settings = {key: value for key, value in vertex.layer.items() if key != "hasLayerNorm"}
+    softmax = vertex.layer["activationFn"]["@class"].endswith("Softmax")
+    loss = {"@class": f"{_LOSSES}LossMCXENT", "softmaxClipEps": 1e-10} if softmax else {"@class": f"{_LOSSES}LossMSE"}
+    layer = {**settings, "@class": f"{_LAYERS}{'RnnOutputLayer' if by_step else 'OutputLayer'}", "lossFn": loss}
+    return replace(vertex, layer=layer)
+
+
+_LOSSES = "org.nd4j.linalg.lossfunctions.impl."
+
+
+def applied(vertex: GraphVertex, activation: Activation) -> GraphVertex:
+    """Return a dense layer with a function."""
+    return replace(vertex, layer={**vertex.layer, "activationFn": function(vertex.name, activation)})
+
+
+def last_step(vertex: GraphVertex) -> GraphVertex:
+    """Return a recurrent layer that gives its last step alone."""
+    layer = {**_PLAIN, "@class": f"{_LAYERS}recurrent.LastTimeStep", "layerName": vertex.name, "underlying": vertex.layer}
+    return replace(vertex, layer=layer)
+
+
+_PLAIN: Mapping[str, Any] = {
+    "constraints": None, "gradientNormalization": "None", "gradientNormalizationThreshold": 0.0, "idropout": None,
+}  # fmt: skip
+"""What a layer without parameters states for training."""
+
+
+def by_itself(name: str, reads: str, activation: Activation) -> GraphVertex:
+    """Return a function as a layer of its own."""
+    layer = {**_PLAIN, "@class": f"{_LAYERS}ActivationLayer", "activationFn": function(name, activation), "layerName": name}
+    return GraphVertex(name, reads, layer, [], [])
 
 
 def configuration(inputs: Sequence[str], vertices: Sequence[GraphVertex]) -> dict[str, Any]:
@@ -130,8 +180,9 @@ def configuration(inputs: Sequence[str], vertices: Sequence[GraphVertex]) -> dic
 
 def _vertex(vertex: GraphVertex) -> dict[str, Any]:
     layer = {**_RUN, "layer": vertex.layer, "variables": list(vertex.variables)}
+    before = {"@class": f"org.deeplearning4j.nn.conf.preprocessor.{vertex.before}"} if vertex.before else None
     return {
-        "@class": "org.deeplearning4j.nn.conf.graph.LayerVertex", "layerConf": layer, "outputVertex": False, "preProcessor": None,
+        "@class": "org.deeplearning4j.nn.conf.graph.LayerVertex", "layerConf": layer, "outputVertex": False, "preProcessor": before,
     }  # fmt: skip
 
 
