@@ -18,9 +18,11 @@ Examples:
   rnnconvert export weights.h5 model.onnx --config model.json
   rnnconvert export model.keras model.tflite --verify
   rnnconvert export model.keras model.tflite --dtype int8 --verify
+  rnnconvert export model.keras model.xml --stateful --verify
   rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
   rnnconvert export model.keras model.param
+  rnnconvert export model.keras model.zip
   rnnconvert export model.keras model.h --set storage=int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
@@ -45,6 +47,7 @@ class ExportOptions(NamedTuple):
     chain: str | None
     verify: bool | str
     dtype: str | None
+    stateful: bool
     settings: tuple[str, ...]
     force: bool
     dry_run: bool
@@ -63,6 +66,7 @@ class ExportOptions(NamedTuple):
 @click.option(
     "--dtype", type=click.Choice(["float16", "float32", "float64", "int8"]), help="Element type to write, where TARGET has a choice."
 )
+@click.option("--stateful", is_flag=True, help="Write a stream that comes in pieces: its states are inputs and outputs.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of TARGET's format. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
@@ -91,6 +95,7 @@ def run(asked: ExportOptions) -> None:
             dry_run=asked.dry_run,
             verify=asked.verify,
             dtype=asked.dtype,
+            stateful=asked.stateful,
             settings=asked.settings,
         )
     if asked.as_json:

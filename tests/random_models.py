@@ -156,6 +156,56 @@ def random_model(seed: int) -> Any:
     return model
 
 
+def _forwards(d: _Drawn, x: Any) -> Any:
+    kind, settings = d.cell()
+    return kind(d.size(), return_sequences=True, **settings)(x)
+
+
+def _inside(d: _Drawn, x: Any) -> Any:
+    """A model in the model, called once or twice."""
+    inside = d.keras.Input((None, x.shape[-1]))
+    y = _forwards(d, d.layers.Dense(d.size())(inside))
+    inner = d.keras.Model(inside, [y, d.layers.LSTM(2)(y)][: 1 + d.flip(0.5)])
+    outputs = [inner(x), *([inner(d.layers.Dense(x.shape[-1])(x))] if d.flip(0.5) else [])]
+    sequences = [each[0] if isinstance(each, list) else each for each in outputs]
+    return d.layers.Concatenate()(sequences) if len(sequences) > 1 else sequences[0]
+
+
+_BY_STEP: tuple[Callable[[_Drawn, Any], Any], ...] = (
+    *[_forwards] * 6, _merged, _twice, _dense, _function, _inside,
+    lambda d, x: d.layers.TimeDistributed(d.layers.Dense(d.size(), activation=d.random.choice([None, "relu"])))(x),
+    lambda d, x: d.layers.LayerNormalization()(x), lambda d, x: d.layers.BatchNormalization()(x), lambda d, x: d.layers.Dropout(0.3)(x),
+    lambda d, x: d.layers.Conv1D(d.size(), 1, activation="relu")(x), lambda d, x: d.layers.Reshape((-1, x.shape[-1]))(x),
+)  # fmt: skip
+
+
+def random_stream(seed: int) -> Any:
+    """A Keras model whose layers may be cut between any two steps: of any number of steps, or of 12."""
+    d = _Drawn(seed)
+    time = d.random.choice([None, None, None, 12])
+    if d.flip(0.3):
+        start = d.keras.Input((time,), dtype="int32", name="tokens")
+        x = d.layers.Embedding(11, d.size())(start)
+    else:
+        start = x = d.keras.Input((time, d.size()), name=d.random.choice(["x", "in put"]))
+    starts = [start]
+    if d.flip(0.25):  # what all steps have in common
+        starts.append(d.keras.Input((d.size(),), name="about"))
+        wide = d.layers.Reshape((1, x.shape[-1]))(d.layers.Dense(x.shape[-1])(starts[-1]))
+        x = d.layers.Add()([x, wide])
+    x = _forwards(d, x)
+    for _ in range(d.random.randint(0, 4)):
+        x = d.random.choice(_BY_STEP)(d, x)
+    outputs = [d.layers.Dense(d.size())(x)]
+    if d.flip(0.4):
+        x, *states = d.layers.LSTM(3, return_state=True)(x)
+        outputs.append(d.random.choice([x, states[1], d.layers.GRU(3)(d.layers.RepeatVector(4)(x), initial_state=states[0])]))
+    outputs = outputs[-1:] if d.flip(0.3) else outputs
+    model = d.keras.Model(starts, outputs if len(outputs) > 1 else outputs[0])
+    fill(model, seed)
+    return model
+
+
 def fill(model: Any, seed: int, size: float = 0.5) -> None:
     """Give a model's weights random values of a standard deviation, and its variances positive ones."""
     generator = np.random.default_rng(seed)

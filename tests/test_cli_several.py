@@ -53,7 +53,7 @@ def test_a_folder_is_a_target(files: list[Path], tmp_path: Path) -> None:
         (("{a}",), "TARGET is missing"),
         (("{a}", "--out-dir", "{new}"), "--out-dir needs --to"),
         (("{a}", "{a}", "--to", "keras", "--out-dir", "{new}"), "would both be written"),
-        (("{a}", "--to", "dl4j", "--out-dir", "{new}"), "only read"),
+        (("{a}", "--to", "brainjs", "--out-dir", "{new}"), "only read"),
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{new}", "--verify"), "one file at a time"),
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{a}"), "cannot make this folder"),
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{here}", "--force"), "Choose another folder"),

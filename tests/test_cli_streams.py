@@ -95,7 +95,7 @@ def test_what_is_proved_goes_to_stdout_too(tmp_path: Path) -> None:
     [
         (("convert", "{a}", "-"), 2, "Choose one with --to"),
         (("convert", "{a}", "-", "--to", "cudnn"), 2, "several files would be written (stdout.bin, stdout.bin.json)"),
-        (("convert", "{a}", "-", "--to", "dl4j"), 2, "only read"),
+        (("convert", "{a}", "-", "--to", "brainjs"), 2, "only read"),
         (("convert", "{a}", "-", "--to", "pytorch.onnx"), 2, "Choose one of: .pt, "),
         (("convert", "{a}", "-", "--to", "caffe"), 2, "Unknown format 'caffe'"),
         (("convert", "{a}", "-", "--to", "onnx", "--json"), 2, "--json prints on stdout"),
@@ -210,8 +210,8 @@ def test_targets_alone_means_all(words: Sequence[str], tmp_path: Path) -> None:
 
 def test_a_target_that_is_only_read_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pt", stack())
-    result = call("inspect", path, "--targets", "dl4j")
-    assert result.exit_code == 2 and "dl4j files are only read" in result.stderr
+    result = call("inspect", path, "--targets", "brainjs")
+    assert result.exit_code == 2 and "brainjs files are only read" in result.stderr
     result = call("inspect", path, "--targets=caffe")
     assert result.exit_code == 2 and "Unknown format 'caffe'" in result.stderr
 

@@ -92,7 +92,7 @@ def test_a_wrong_scale_is_not_explained(tmp_path: Path, monkeypatch: pytest.Monk
             path.write_bytes(bytes(content))
         return FileModel(path, ["litert-cpu"])
 
-    monkeypatch.setattr("rnnconvert.scaffolding.export.open_file", spoilt)
+    monkeypatch.setattr("rnnconvert.scaffolding.exported.open_file", spoilt)
     with pytest.raises(rc.NotEqualError, match="beside float32: not equal"):
         rc.export_model(source, tmp_path / "m.tflite", dtype="int8", verify=True)
     assert not (tmp_path / "m.tflite").exists() and len(opened) > 2

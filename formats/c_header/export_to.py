@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "c_header"
 TITLE = "a C header"
 SUFFIXES = (".h",)
+BY_STEPS = "the functions NAME_step and NAME_run of a C header go on from the state that they are handed"
 OPTIONS = ("name", "dtype", "storage")
 
 

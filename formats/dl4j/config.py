@@ -20,7 +20,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Call
 from rnnconvert.formats.dl4j.flow import Vertex, calls
 
-_FUNCTIONS: dict[str, Activation] = {
+FUNCTIONS: dict[str, Activation] = {
     "tanh": TANH,
     "sigmoid": SIGMOID,
     "relu": Activation("relu"),
@@ -35,7 +35,8 @@ _RECURRENT = {"lstm": "lstm", "graveslstm": "graves_lstm", "gravesbidirectionall
 _DENSE = ("dense", "output", "rnnoutput", "embedding")
 _EMPTY = ("activation", "dropout", "globalpooling", "loss", "rnnloss", "subsampling")
 _WRAPPERS = {"frozen": "layer", "lasttimestep": "underlying", "maskzero": "underlying"}
-_MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {"CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave"}
+MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {"CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave"}
+"""How a Bidirectional joins its directions, by our words for it."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ def _part(path: object, name: str, layer: Any) -> ConfiguredLayer:
         forward, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
         if forward != other or not forward.layout:
             raise UnreadableError(path, f"the two directions of {name!r} differ, or are not recurrent layers")
-        merge = _MERGES.get(str(content["mode"]))
+        merge = MERGES.get(str(content["mode"]))
         if merge is None:
             raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
         unlike = {f"{key} of bwd": value for key, value in other.stated.items() if forward.stated.get(key) != value}
@@ -286,8 +287,8 @@ def _function(content: Mapping[str, Any], key: str, default: Activation) -> Acti
     kind, details = (function, {}) if isinstance(function, str) else _content(function)
     name = kind.lower().removeprefix("activation")
     constants = {word: value for word, value in details.items() if word != "@class" and value not in (None, 0, 0.0)}
-    if name in _FUNCTIONS and not constants:
-        return _FUNCTIONS[name]
+    if name in FUNCTIONS and not constants:
+        return FUNCTIONS[name]
     alpha = constants.get("alpha", 0.0)
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise ValueError(f"{key} has the alpha {alpha!r}")

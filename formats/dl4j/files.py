@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag
@@ -25,9 +25,11 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
 from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
+from rnnconvert.formats.dl4j.write import TITLE, GraphVertex, recurrent, save
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
-from rnnconvert.language.packing import assemble, unpack
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
 
 NAME = "dl4j"
 SUFFIXES = registry.endings(NAME)
@@ -42,12 +44,33 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
 
 
-layouts = written_layouts(NAME)  # none: what nobody could run here is not written
+layouts = written_layouts(NAME)
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Raise UsageError: these models are only read, not written."""
-    raise UsageError(f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}")
+    """Write a ComputationGraph with an input for each stack.
+
+    Raises RefusedError for functions that Deeplearning4j lacks, and for other numbers than float32.
+    """
+    inputs = ["input"] if len(job.parts) == 1 else [f"input_{number}" for number in range(len(job.parts))]
+    names, vertices, notes = {*inputs}, list[GraphVertex](), []
+    for start, part in zip(inputs, job.parts, strict=True):
+        below = start
+        dtype = np.dtype(job.dtype or part.stack.dtype)
+        if dtype != np.float32:
+            remedy = f"Convert with {Flag('dtype', 'float32')}."
+            raise RefusedError(f"numbers of type {dtype}", TITLE, "its networks are written in float32", remedy, part.stack.name)
+        for single in split_stack(part.stack):
+            name = unique(single.name or single.cell.kind, names)
+            names.add(name)
+            (share,) = pack(part.layout, single, dtype, job.watch).values()
+            vertices.append(recurrent(name, below, part.layout.name.partition(".")[2], single, share))
+            below = name
+        notes.append(f"{part.stack.name or 'the layer'}: the input {start} (batch, {part.stack.input_size}, time), the output {below}")
+    notes.append("load it with ModelSerializer.restoreComputationGraph, of Deeplearning4j 1.0.0-beta4 or later; nobody has run it here")
+    if not job.dry_run:
+        save(path, inputs, vertices)
+    return WriteResult(notes, dropped=[*job.carried])
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -13,12 +13,15 @@ SYSTEM = System(
     "Deeplearning4j",
     "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
     "corpus: a network of 1.0.0-beta4 with its outputs, LSTM and SimpleRnn both ways",
-    ("it is only read, not written", "a network with layers whose parameters are unknown is refused"),
+    (
+        "what is written is a ComputationGraph in the form of 1.0.0-beta4: no Deeplearning4j has run it here",
+        "a network with layers whose parameters are unknown is refused",
+    ),
     asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
 )
 
 _AXES = "(direction section part gate hidden in)"
-_FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu", "silu", "hard_sigmoid")
+_FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "silu", "hard_sigmoid")
 _MERGES = ("concat", "sum", "mul", "ave")
 _SOURCE = "org/deeplearning4j/nn/params/"
 _LAYER = "org.deeplearning4j.nn.conf.layers."
@@ -31,7 +34,6 @@ LSTM = Layout(
     _SOURCE + "LSTMParamInitializer.java",
     _LAYER + "LSTM",
     holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES),
-    writable=False,
 )
 GRAVES_LSTM = Layout(
     "dl4j.graves_lstm",
@@ -41,7 +43,6 @@ GRAVES_LSTM = Layout(
     _SOURCE + "GravesLSTMParamInitializer.java, GravesBidirectionalLSTMParamInitializer.java",
     _LAYER + "GravesLSTM",
     holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES),
-    writable=False,
     proof="source: LSTMHelpers.java; nobody here has run the peepholes",
 )
 RNN = Layout(
@@ -52,5 +53,4 @@ RNN = Layout(
     _SOURCE + "SimpleRnnParamInitializer.java",
     _LAYER + "recurrent.SimpleRnn",
     holds=Holds(("input",), _FUNCTIONS, layers=False, merges=_MERGES),
-    writable=False,
 )

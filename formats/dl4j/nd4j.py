@@ -8,12 +8,15 @@ modes LONG_SHAPE and MIXED_DATA_TYPES of 1.0.0-beta and later, else of 4), the n
 from __future__ import annotations
 
 import math
-from typing import Any
+import struct
+from collections.abc import Sequence
+from typing import IO, Any
 
 import numpy as np
 
+from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import view
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import AXES
 
@@ -77,3 +80,40 @@ def _text(data: Array, at: int, path: object, name: str) -> tuple[str, int]:
     if length > _LONGEST_NAME or end > data.size or length == 0:
         raise UnreadableError(path, f"{name!r} ends or is damaged at byte {at}", "Fetch the file again.")
     return bytes(data[at + 2 : end]).decode("latin1"), end
+
+
+_MODE, _FLOAT_FLAG = "MIXED_DATA_TYPES", 1 << 13
+"""How a row of float32 is stored, and what its description says of that: a file of 1.0.0-beta4 has them."""
+
+
+def write(out: IO[bytes], check: Crc32, arrays: Sequence[Array | Pieced]) -> None:
+    """Write arrays of float32, one behind the other, as one row; add its bytes to a checksum."""
+
+    def put(data: bytes) -> None:
+        out.write(data)
+        check.append(check.part(memoryview(data)), len(data))
+
+    put(_head(arrays))
+    for array in arrays:
+        for piece in pieces(array):
+            put(piece.astype(">f4").tobytes())
+
+
+def size(arrays: Sequence[Array | Pieced]) -> int:
+    """Return how many bytes `write` writes."""
+    return len(_head(arrays)) + 4 * sum(math.prod(array.shape) for array in arrays)
+
+
+def _head(arrays: Sequence[Array | Pieced]) -> bytes:
+    """Return what stands before the numbers: the description of the row, and the head of its buffer."""
+    count = sum(math.prod(array.shape) for array in arrays)
+    about = struct.pack(">8q", 2, 1, count, 1, 1, _FLOAT_FLAG, 1, ord("c"))
+    return b"".join((_buffer_head(8, "LONG"), about, _buffer_head(count, "FLOAT")))
+
+
+def _buffer_head(count: int, kind: str) -> bytes:
+    return b"".join((_text_of(_MODE), struct.pack(">q", count), _text_of(kind)))
+
+
+def _text_of(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode("ascii")

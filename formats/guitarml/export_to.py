@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "guitarml"
 TITLE = "GuitarML (CoreAudioML)"
 SUFFIXES = registry.endings(NAME)
+BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 
 
 def graph(description: Description, weights: LayerWeights) -> ExportedGraph:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.ncnn.export_net import NetExport
 from rnnconvert.formats.ncnn.export_space import SPACE
@@ -36,7 +37,8 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
     Which axis of its inputs is the batch is tried, the first one first. Raises RefusedError for a layer or a setting without an equivalent.
     """
     first: RefusedError | None = None
-    ranks = [range(min(len(value.shape), 2)) for value in description.scope.inputs]
+    inputs, count = description.scope.inputs, len(description.scope.inputs) - description.states
+    ranks = [range(min(len(value.shape), 2)) for value in inputs[:count]] + [range(1)] * description.states
     for batches in itertools.islice(itertools.product(*ranks), _MOST_TRIED):
         try:
             writer = NetWriter(description, weights, RULES, batches)
@@ -61,7 +63,8 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
 
 def _recurrent(w: NetWriter, node: Node) -> None:
     if node["stateful"]:
-        raise w.refused(node, "stateful = True", "its layers begin each call anew")
+        remedy = f"Write its states as inputs and outputs ({Flag('stateful')}), or build it without."
+        raise w.refused(node, "stateful = True", "its layers begin each call anew", remedy)
     if node.named.get("mask"):
         raise w.refused(node, "a mask", "its layers run over all steps")
     w.batch_first(node, 3)

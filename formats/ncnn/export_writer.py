@@ -79,11 +79,11 @@ class NetWriter:
             self.inputs.append(NetPort(tensor.blob, axes, batch, "int32" if integral else "float32"))
         self.run(top, "")
         self.outputs = []
-        for number, value in enumerate(top.outputs):
+        for value, wanted in zip(top.outputs, description.output_names, strict=True):
             tensor = self(value)
             if tensor.batch is None or not value.sized:
                 raise RefusedError(f"the output {value.name!r}", TITLE, "it is not one of each sequence", "", value.name)
-            (blob,) = self.net.add("Noop", [tensor.blob], "output" if len(top.outputs) == 1 else f"output_{number}")
+            (blob,) = self.net.add("Noop", [tensor.blob], wanted)
             axes = tuple("time" if size is None else size for size in value.shape)
             self.outputs.append(NetPort(blob, axes, tensor.batch, value.dtype))
 
@@ -155,10 +155,10 @@ class NetWriter:
         """Return the canonical weights of a node's layer, by part."""
         return self.weights.parts(self.path(node), kind)
 
-    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
-        return RefusedError(feature, TITLE, reason, "", layer)
+        return RefusedError(feature, TITLE, reason, remedy, layer)
 
     def batch_first(self, node: Node, rank: int | None = None) -> None:
         """Raise RefusedError where a layer's first input does not begin with the batch, or has another number of axes."""

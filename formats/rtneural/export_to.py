@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "rtneural"
 TITLE = "RTNeural (AIDA-X)"
 SUFFIXES = registry.endings(NAME)
+BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 
 _AIDA_UNITS = (8, 12, 16, 20, 24, 32, 40, 64, 80)
 

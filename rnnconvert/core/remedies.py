@@ -104,6 +104,7 @@ _SWITCHES = {
     "strict": "strict=True",
     "verify": "verify=True",
     "gradients": "gradients=True",
+    "stateful": "stateful=True",
     "partial": "strict=False",
     "trust-order": "trust_order=True",
     "assume-defaults": "assume_defaults=True",

@@ -309,6 +309,8 @@ class Description:
     roles    likewise what they are, where that is known: "batch" or "time"
     partial  whether what cannot be written is left out, and named in the file
     checks   what the written code checks of its inputs
+    states   how many of its inputs are states that it goes on from, and of its outputs the same ones as it leaves them: the last of both,
+             in one order
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     """
 
@@ -320,7 +322,15 @@ class Description:
     roles: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
     checks: tuple[Check, ...] = ()
+    states: int = 0
     open_ranks: tuple[Value, ...] = ()
+
+    @property
+    def output_names(self) -> list[str]:
+        """What a graph calls its outputs: "output", or "output_0" and so on; states have names of their own."""
+        count = len(self.scope.outputs) - self.states
+        plain = ["output"] if count == 1 else [f"output_{number}" for number in range(count)]
+        return [*plain, *(value.name for value in self.scope.outputs[count:])]
 
     @property
     def notes_of_code(self) -> tuple[str, ...]:

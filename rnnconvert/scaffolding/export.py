@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from rnnconvert.containers.files import only_replace
-from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError, show_as
+from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.core.verdict import Limit
 from rnnconvert.files import detect
 from rnnconvert.files.settings import Settings
-from rnnconvert.judging.whole import SHAKES
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
-from rnnconvert.models.runners import FileModel, ModelApart, open_file
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.exported import ExportedModel
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
-from rnnconvert.scaffolding.proof import proof_in_lines, proofs
-from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proof
+from rnnconvert.scaffolding.proof import proof_in_lines
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
+from rnnconvert.scaffolding.stateful.carried import streamed
 from rnnconvert.scaffolding.weights import LayerWeights
 
 PathLike = str | os.PathLike[str]
@@ -73,15 +69,6 @@ class ExportedGraph(Protocol):
         ...
 
 
-@runtime_checkable
-class InOtherAxes(Protocol):
-    """A model in the form of a target that has other axes than its source."""
-
-    def opened(self, written: FileModel) -> ModelApart:
-        """Return the written file as a model that reads and gives what its source does."""
-        ...
-
-
 class ExportTarget(Protocol):
     """A room's module `export_to`: descriptions with their weights as files.
 
@@ -89,6 +76,7 @@ class ExportTarget(Protocol):
 
         companions(path)  the files that a written one needs with it
         limits(path)      what runs on drawn inputs do not show of a written file
+        BY_STEPS          why its files need no states as inputs and outputs: what runs them goes on from one call to the next
     """
 
     NAME: str
@@ -103,11 +91,6 @@ class ExportTarget(Protocol):
 def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
     companions: Callable[[Path], Sequence[Path]] | None = getattr(writer, "companions", None)
     return companions(path) if companions else ()
-
-
-def _limits(writer: ExportTarget, path: Path) -> tuple[Limit, ...]:
-    limits: Callable[[Path], Sequence[Limit]] | None = getattr(writer, "limits", None)
-    return tuple(limits(path)) if limits else ()
 
 
 @dataclass(frozen=True)
@@ -191,6 +174,7 @@ def export_model(
     dry_run: bool = False,
     verify: bool | PathLike = False,
     dtype: str | None = None,
+    stateful: bool = False,
     settings: Sequence[str] = (),
 ) -> Exported:
     """Write a whole model, not only its recurrent layers, as one file of another framework.
@@ -209,6 +193,8 @@ def export_model(
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
              or .npz file of inputs, by their names or in the model's order: on these, too
     dtype    the element type to write, where the target has a choice
+    stateful  write the model for a stream that comes in pieces: the states of its recurrent layers are inputs and outputs, and each call
+             goes on from those that the call before it gave. The proof cuts the sequences into pieces of several lengths
     settings  options of the target, "KEY=VALUE"
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
@@ -217,6 +203,9 @@ def export_model(
     out = Path(target)
     writer = _target(out, format)
     options = _options(writer, out, dtype, settings)
+    by_steps = getattr(writer, "BY_STEPS", "")
+    if stateful and by_steps:
+        raise UsageError(f"{Flag('stateful')} decides nothing: {by_steps}. Leave it out")
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
@@ -229,10 +218,12 @@ def export_model(
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     weights = LayerWeights(model.model, model.description.names)
+    stream = streamed(model.description, weights) if stateful else None
+    description = stream.description if stream else model.description
     try:
-        graph = writer.graph(model.description, weights, **options)
+        graph = writer.graph(description, weights, **options)
     except RefusedError as error:
-        remedy = " ".join(filter(None, [error.remedy, _others(writer, model)]))
+        remedy = " ".join(filter(None, [error.remedy, _others(writer, model, description)]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
     done = Exported(
         model.title,
@@ -242,14 +233,20 @@ def export_model(
         graph.nodes,
         tuple(graph.recurrent),
         graph.size,
-        notes=(*model.description.notes, *graph.notes, *_assumed(model.description), *_left_out(weights)),
+        notes=(
+            *description.notes,
+            *graph.notes,
+            *(stream.notes(graph.inputs, graph.outputs) if stream else ()),
+            *_assumed(description),
+            *_left_out(weights),
+        ),
     )
     if dry_run:
         return done
     if not verify:
         graph.write(out)
         return done
-    return replace(done, proof=_proved(out, _Export(writer, graph, model, options), verify, force))
+    return replace(done, proof=_proved(out, ExportedModel(writer, graph, model, options, stream), verify, force))
 
 
 def check_exportable(source: PathLike, target: PathLike, format: str) -> None:
@@ -259,13 +256,13 @@ def check_exportable(source: PathLike, target: PathLike, format: str) -> None:
     writer.graph(model.description, LayerWeights(model.model, model.description.names))
 
 
-def _others(refusing: ExportTarget, model: DescribedSource) -> str:
+def _others(refusing: ExportTarget, model: DescribedSource, description: Description) -> str:
     """Return a sentence on the formats that hold a model which one refuses; "" where none does, as far as they can be asked here."""
     holding = []
     for name, target in registry.named("export_to").items():
         with contextlib.suppress(RefusedError, MissingPackageError):
-            if target is not refusing:
-                target.graph(model.description, LayerWeights(model.model, model.description.names))
+            if target is not refusing and not (description.states and hasattr(target, "BY_STEPS")):
+                target.graph(description, LayerWeights(model.model, model.description.names))
                 holding.append(name)
     return f"This model can be written for {either(holding)}." if holding else ""
 
@@ -295,72 +292,7 @@ def _left_out(weights: LayerWeights) -> list[str]:
     return [f"not in the graph, as no output of the model depends on them: {listing(unread)}"] if unread else []
 
 
-@dataclass(frozen=True)
-class _Export:
-    """A model on its way into a file.
-
-    writer   what writes it
-    graph    what is written
-    model    its source
-    options  what the target was asked for
-    """
-
-    writer: ExportTarget
-    graph: ExportedGraph
-    model: DescribedSource
-    options: Mapping[str, str]
-
-    @property
-    def rounded(self) -> str:
-        """What makes the numbers of the file others than those of the source, in words; "" where nothing does."""
-        rounded: str = getattr(self.graph, "rounded", "")
-        return rounded
-
-    def proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
-        """Yield what the runs show of a file that was written."""
-        if self.rounded:
-            yield from self._rounded_proofs(written, user_inputs)
-            return
-        limits = _limits(self.writer, written)
-        opened: Any = open_file(self.writer.NAME, written)
-        if isinstance(self.graph, InOtherAxes):
-            opened = self.graph.opened(opened)
-        for proof in proofs(self.model.description, opened, self.model.open(), [], user_inputs):
-            yield replace(proof, limits=limits)
-
-    def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
-        """Yield what the runs show of the same model with the numbers of its source, and then of the file next to it."""
-        options = {key: value for key, value in self.options.items() if key not in _ROUNDING}
-        rounding: Rounding = "int8" if "int8" in self.options.values() else "float16"
-        model = self.model
-        with new_folder() as folder:
-
-            def exact(word: str, weights: LayerWeights) -> tuple[_Export, Path]:
-                graph = self.writer.graph(model.description, weights, **options)
-                path = Path(folder) / word / written.name
-                path.parent.mkdir()
-                show_as(path, written)
-                graph.write(path)
-                return _Export(self.writer, graph, model, options), path
-
-            export, plain = exact("exact", LayerWeights(model.model, model.description.names))
-            yield from export.proofs(plain, user_inputs)
-
-            def files() -> Iterator[FileModel]:
-                yield open_file(self.writer.NAME, plain)
-                yield open_file(self.writer.NAME, written)
-                for seed in range(SHAKES):
-                    weights = MovedWeights(model.model, model.description.names, rounding=rounding, seed=seed)
-                    yield open_file(self.writer.NAME, exact(f"moved {seed}", weights)[1])
-
-            yield rounded_proof(model.description, files(), self.rounded, user_inputs)
-
-
-_ROUNDING = ("dtype", "storage")
-"""The options of targets that change how exactly weights are held."""
-
-
-def _proved(out: Path, export: _Export, verify: bool | PathLike, force: bool) -> tuple[WholeModels, ...]:
+def _proved(out: Path, export: ExportedModel, verify: bool | PathLike, force: bool) -> tuple[WholeModels, ...]:
     """Write a file, and keep it only if it gives what its source gives."""
     user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
     comparisons: list[WholeModels] = []

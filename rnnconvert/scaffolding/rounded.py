@@ -16,7 +16,7 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.judging.judging import Output
 from rnnconvert.judging.whole import WholeJudge
-from rnnconvert.models.runners import FileModel
+from rnnconvert.models.runners import FileModel, ModelApart
 from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, opened
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.inputs import drawn
@@ -64,7 +64,7 @@ class MovedWeights(LayerWeights):
 
 
 def rounded_proof(
-    description: Description, files: Iterator[FileModel], rounded: str, user_inputs: Mapping[str, Array] | None
+    description: Description, files: Iterator[ModelApart], rounded: str, user_inputs: Mapping[str, Array] | None
 ) -> WholeModels:
     """Return what a written model gives beside the same one in the numbers of its source, on random inputs and on a user's own.
 
@@ -72,10 +72,11 @@ def rounded_proof(
     rounded  what makes the second one's numbers others, in words
     """
     exact = next(files)
-    every = [ModelCalls(inputs, label="drawn inputs") for inputs in drawn(description, shapes=exact.shapes)]
+    shapes = exact.shapes if isinstance(exact, FileModel) else ()
+    every = [ModelCalls(inputs, label="drawn inputs") for inputs in drawn(description, shapes=shapes)]
     every += [ModelCalls(user_inputs, label=YOURS)] if user_inputs is not None else []
 
-    def gave(file: FileModel) -> list[tuple[Array, ...]]:
+    def gave(file: ModelApart) -> list[tuple[Array, ...]]:
         return [calls.run(opened(file)[0])[0].outputs for calls in every]
 
     truths, values, *moved = gave(exact), *map(gave, files)

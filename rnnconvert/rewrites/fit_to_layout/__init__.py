@@ -107,7 +107,10 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
         others = registry.holding(lambda layout: layout.kind == stack.cell.kind and layout.coupled in ("", stack.cell.coupled))
         raise RefusedError(named, layouts[0].framework, "it does not have this cell", f"Convert to {others}, which has it.", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
-    return (same or of_kind)[0]
+    same = same or of_kind
+    if any(direction.has_peepholes for _, _, direction in stack.directions()):
+        return next((layout for layout in same if "peephole" in layout.part_names), same[0])
+    return same[0]
 
 
 _OF_STACKS = (joins.read_out, joins.unconvertible, weights.projection, joins.directions, joins.joins, joins.alike)

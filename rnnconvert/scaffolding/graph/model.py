@@ -167,8 +167,8 @@ def operation_graph(description: Description, weights: LayerWeights, title: str,
     guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
     graph.run(top, RULES)
     outputs = []
-    for number, value in enumerate(top.outputs):
-        name = graph.name("output" if len(top.outputs) == 1 else f"output_{number}")
+    for value, wanted in zip(top.outputs, description.output_names, strict=True):
+        name = graph.name(wanted)
         if guard and value.shape:
             graph.node("Expand", [graph(value), guard], [name], name)
         else:

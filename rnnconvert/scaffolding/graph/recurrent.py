@@ -49,7 +49,7 @@ def recurrent(g: GraphWriter, node: Node) -> None:
             node,
             "stateful = True",
             "its states last from one call to the next, and the graph keeps none",
-            f"Convert the layer alone, with its states as inputs and outputs ({Flag('stateful')}), or build it without.",
+            f"Write its states as inputs and outputs ({Flag('stateful')}), or build it without.",
         )
     directions = g.weights.stack(g.path(node)).layers[0].directions
     ways, mask = len(directions), node.named.get("mask", ())

@@ -1,0 +1,191 @@
+"""A described model as layers of Deeplearning4j, one behind the other.
+
+Deeplearning4j's sequences are (batch, features, time); those of sources are (batch, time, features). A dense layer reads steps as a
+batch, which a preprocessor makes of them.
+Source: deeplearning4j-nn, org/deeplearning4j/nn/conf/preprocessor and nn/conf/layers/recurrent/LastTimeStep.java.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Layer
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.dl4j.write import TITLE, GraphVertex, applied, by_itself, dense, last_step, output, recurrent, save
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding.description import Description, Node, Value
+from rnnconvert.scaffolding.weights import LayerWeights
+
+_TO_ROWS, _TO_STEPS = "RnnToFeedForwardPreProcessor", "FeedForwardToRnnPreProcessor"
+_INPUT = "input"
+
+
+@dataclass(frozen=True)
+class NetworkExport:
+    """A network, before it is written.
+
+    vertices   its layers
+    inputs     what it reads, with its axes; outputs likewise
+    recurrent  its recurrent layers, in words
+    notes      what a reader of it should know
+    """
+
+    vertices: Sequence[GraphVertex]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    recurrent: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def nodes(self) -> int:
+        """How many layers it has."""
+        return len(self.vertices)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its numbers have."""
+        return sum(4 * math.prod(array.shape) for vertex in self.vertices for array in vertex.arrays)
+
+    def write(self, path: Path) -> None:
+        """Write a new file."""
+        save(path, [_INPUT], self.vertices)
+
+
+class _NetworkChain:
+    """A network under construction.
+
+    end    the tensor that its last layer gives
+    rows   whether that layer gives the steps as a batch, as a dense layer does
+    words  its recurrent layers, in words
+    """
+
+    def __init__(self, weights: LayerWeights, x: Value) -> None:
+        self.weights, self.end, self.rows = weights, x, False
+        self.vertices: list[GraphVertex] = []
+        self.words: list[str] = []
+
+    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+        """Return the refusal of a layer."""
+        return RefusedError(feature, TITLE, reason, "", node.layer or node.y.name)
+
+    def add(self, node: Node, make: Callable[[str, str], GraphVertex]) -> None:
+        """Add a layer behind the last one, which a function makes of its name and of what it reads."""
+        names = {_INPUT, *(vertex.name for vertex in self.vertices)}
+        self.vertices.append(make(unique(node.layer or node.y.name, names), self.vertices[-1].name if self.vertices else _INPUT))
+
+
+def exported(description: Description, weights: LayerWeights) -> NetworkExport:
+    """Return a described model as a network. Raises RefusedError for one that branches, and for a layer without an equivalent."""
+    scope = description.scope
+    if len(scope.inputs) != 1 or len(scope.outputs) != 1 or len(scope.inputs[0].shape) != 3 or scope.inputs[0].dtype != "float32":
+        raise RefusedError("this model", TITLE, "what is written is a chain of layers from one input (batch, time, features) to one output")
+    chain = _NetworkChain(weights, scope.inputs[0])
+    for node in scope.nodes:
+        if node.kind == "left out":
+            raise node["error"]
+        rule = _RULES.get(node.kind)
+        if rule is None:
+            raise chain.refused(node, f"a layer of kind {node.kind!r}", f"what is written are layers of the kinds {', '.join(_RULES)}")
+        if node.x is not chain.end:
+            raise chain.refused(node, "a branch", "what is written is a chain of layers, each of which reads the one before it")
+        rule(chain, node)
+        chain.end = node.y
+    if scope.outputs[0] is not chain.end or not chain.vertices:
+        raise RefusedError("the output", TITLE, "it is not what the last layer gives")
+    by_step = len(chain.end.shape) == 3
+    if _is_dense(chain.vertices[-1]):
+        chain.vertices[-1] = _output(chain.vertices[-1], by_step)
+    elif chain.rows:
+        raise RefusedError(
+            "a function of its own at the end", TITLE, "it would give the steps of all sequences as a batch", "", chain.vertices[-1].name
+        )
+    features, width = scope.inputs[0].shape[2], chain.end.shape[-1]
+    notes = ["load it with ModelSerializer.restoreComputationGraph, of Deeplearning4j 1.0.0-beta4 or later; nobody has run it here"]
+    notes += [f"its sequences are (batch, features, time), and those of its source {scope.inputs[0].name} (batch, time, features)"]
+    gives = f"{chain.vertices[-1].name} (batch, {width}{', time' if by_step else ''})"
+    return NetworkExport(chain.vertices, [f"{_INPUT} (batch, {features}, time)"], [gives], chain.words, notes)
+
+
+def _output(last: GraphVertex, by_step: bool) -> GraphVertex:
+    """Return the last dense layer as an output layer; one that gives steps reads them, too."""
+    reads_steps = last.before == _TO_ROWS
+    return replace(output(last, by_step), before="" if not by_step or reads_steps else _TO_STEPS)
+
+
+def _is_dense(vertex: GraphVertex) -> bool:
+    return str(vertex.layer["@class"]).endswith(".DenseLayer")
+
+
+def _recurrent(chain: _NetworkChain, node: Node) -> None:
+    stated = {"a mask": node.named.get("mask"), "initial states": node.named.get("states"), "stateful = True": node["stateful"]}
+    for feature, value in stated.items():
+        if value:
+            raise chain.refused(node, feature, "it is not written for its recurrent layers")
+    stack = chain.weights.stack(node.settings.get("of", node.layer))
+    if node["backwards"] or (len(stack.layers[0].directions) > 1 and (not node["sequences"] or node["merge"] is None)):
+        raise chain.refused(node, "a layer that gives the end of what it reads backwards", "its LastTimeStep gives the last step in time")
+    merged = stack.replace(layers=(Layer(stack.layers[0].directions, node["merge"] or "concat"),))
+    try:
+        fitted = fit_to_layout(merged, registry.layouts_of("dl4j"), retyped=True)
+    except RefusedError as error:  # its remedies are settings of a conversion
+        raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or node.layer) from None
+    (share,) = pack(fitted.layout, fitted.stack, np.dtype(np.float32)).values()
+    chain.add(node, lambda name, reads: recurrent(name, reads, fitted.layout.name.partition(".")[2], fitted.stack, share))
+    vertex = chain.vertices[-1]
+    chain.vertices[-1] = replace(vertex, before=_TO_STEPS if chain.rows else "")
+    chain.rows = False
+    if not node["sequences"]:
+        chain.vertices[-1] = last_step(chain.vertices[-1])
+    chain.words.append(f"{vertex.name} ({stack.cell.kind.upper()} {stack.input_size} -> {stack.layers[-1].output_size})")
+
+
+def _dense(chain: _NetworkChain, node: Node) -> None:
+    before = _TO_ROWS if len(node.x.shape) == 3 and not chain.rows else ""
+    parts = {
+        part: np.asarray(array, np.float32) for part, array in chain.weights.parts(node.settings.get("of", node.layer), "dense").items()
+    }
+    chain.add(node, lambda name, reads: dense(name, reads, parts, before))
+    chain.rows = len(node.x.shape) == 3
+
+
+def _activation(chain: _NetworkChain, node: Node) -> None:
+    """Add a function: to the dense layer before it, or as a layer of its own."""
+    softmax = node["name"] == "softmax"
+    if softmax and node["axis"] % len(node.x.shape) != len(node.x.shape) - 1:
+        raise chain.refused(node, "a softmax over another axis than the features", "its softmax is over these")
+    # A description's hard_sigmoid is that of Keras 3 and PyTorch.
+    alpha = 1 / 6 if node["name"] == "hard_sigmoid" and node["alpha"] is None else node["alpha"]
+    activation = Activation(node["name"], alpha)
+    before = chain.vertices[-1] if chain.vertices else None
+    if before is not None and _is_dense(before) and str(before.layer["activationFn"]["@class"]).endswith("Identity"):
+        chain.vertices[-1] = applied(before, activation)
+        return
+    if softmax and not chain.rows and len(node.x.shape) == 3:
+        raise chain.refused(node, "a softmax over the features of a sequence", "it is written behind a dense layer")
+    chain.add(node, lambda name, reads: by_itself(name, reads, activation))
+
+
+def _select(chain: _NetworkChain, node: Node) -> None:
+    """Take the last step of the recurrent layer before."""
+    before = chain.vertices[-1] if chain.vertices else None
+    plain = before is not None and str(before.layer["@class"]).endswith(("LSTM", "SimpleRnn"))
+    if before is None or not plain or node["axis"] != 1 or node["index"] != -1:
+        raise chain.refused(
+            node, f"the place {node['index']} of axis {node['axis']}", "of a recurrent layer of one direction it takes the last step"
+        )
+    chain.vertices[-1] = last_step(before)
+
+
+_RULES: Mapping[str, Callable[[_NetworkChain, Node], None]] = {
+    "recurrent": _recurrent, "dense": _dense, "activation": _activation, "dropout": lambda chain, node: None, "select": _select,
+}  # fmt: skip
+"""The kinds that are written."""

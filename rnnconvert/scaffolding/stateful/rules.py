@@ -1,0 +1,343 @@
+"""What may be cut between any two steps of a stream: for each kind of node where the time is in what it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rnnconvert.scaffolding.description import Length, Node, Value
+from rnnconvert.scaffolding.operators import axis_of
+
+if TYPE_CHECKING:
+    from rnnconvert.scaffolding.stateful.steps import StreamSteps
+
+Place = int | None
+"""The time among a tensor's axes; None for a tensor that no step of the stream changes, SO_FAR for what its last step decides."""
+SO_FAR = -1
+OTHERS = "what it gives for a step depends on other steps, or nothing here knows that it does not"
+_ENDLESS = "a stream is read as it comes, without its end"
+Rule = Callable[["StreamSteps", Node], Place]
+"""Returns where the time is in what a node gives, of which at least one input has it."""
+
+
+def _time(s: StreamSteps, node: Node) -> int:
+    """Return where the time is in a node's first input. Raises RefusedError where another input alone has it."""
+    place = s(node.x)
+    if place is None:
+        raise s.refused(node, f"a layer of kind {node.kind!r}", OTHERS)
+    return place
+
+
+def _apart_from(s: StreamSteps, node: Node, axes: Sequence[int], word: str) -> int:
+    """Return where the time is in a node's first input. Raises RefusedError where it is among axes that the node computes along."""
+    place, rank = _time(s, node), len(node.x.shape)
+    if place in [axis % rank for axis in axes]:
+        raise s.refused(node, word, "each step would depend on all steps, also on those that are still to come")
+    return place
+
+
+def _recurrent(s: StreamSteps, node: Node) -> Place:
+    place = _time(s, node)
+    if len(node["cells"]) > 1:
+        raise s.refused(node, "two directions", _ENDLESS)
+    if node["backwards"]:
+        raise s.refused(node, "a layer that reads from the end", _ENDLESS)
+    if node.named.get("mask"):
+        raise s.refused(node, "a mask", "a stream has no steps that do not count", "Build the layer without a mask.")
+    if place != 1:
+        s.misplaced = True
+        raise s.refused(node, "time and batch exchanged", "it reads as its time another axis than the layers before it")
+    if node.named.get("states"):
+        raise s.refused(
+            node,
+            "initial states that the model states itself",
+            "each piece begins with those that the piece before it gave, and the first one with zeros",
+            "If they are inputs of the model, export it as it is: it can be called piece by piece.",
+        )
+    s.carried.add(id(node.y))
+    return 1 if node["sequences"] else SO_FAR
+
+
+def _same(s: StreamSteps, node: Node) -> Place:
+    return _time(s, node)
+
+
+def _spread(s: StreamSteps, node: Node) -> Place:
+    """Return the time of what numbers at the same place give: tensors spread over one another from the last axis on.
+
+    A tensor of fewer axes in `arithmetic` gets new ones behind the batch.
+    """
+    rank, values = len(node.y.shape), node.reads()
+
+    def axis_of_output(value: Value, axis: int) -> int:
+        if node.kind in ("where", "zero masked"):  # a mask has no features
+            return axis
+        return axis if node.kind == "arithmetic" and not axis else axis + rank - len(value.shape)
+
+    at = {axis_of_output(value, place): value for value in values if (place := s(value)) is not None}
+    if len(at) > 1:
+        names = " and ".join(value.name for value in at.values())
+        raise s.refused(node, f"{names} together", "their times are different axes")
+    (time,) = at
+    for value in values:
+        same = next((axis for axis in range(len(value.shape)) if axis_of_output(value, axis) == time), None)
+        if s(value) is None and same is not None and value.shape[same] != 1:
+            raise s.refused(node, f"{value.name}, which has numbers of its own for each step", "a stream has any number of steps")
+    return time
+
+
+def _activation(s: StreamSteps, node: Node) -> Place:
+    axes = [node["axis"]] if "softmax" in node["name"] else []
+    return _apart_from(s, node, axes, f"{node['name']} over the time")
+
+
+def _along(key: str, word: str) -> Rule:
+    """Return a rule for a layer that computes along the axis or the axes of a setting."""
+
+    def rule(s: StreamSteps, node: Node) -> Place:
+        axes = node[key]
+        return _apart_from(s, node, [axes] if isinstance(axes, int) else axes, word)
+
+    return rule
+
+
+def _last_axes(s: StreamSteps, node: Node) -> Place:
+    return _apart_from(s, node, range(-len(node["sizes"]), 0), "a norm over the time")
+
+
+def _per_sequence(s: StreamSteps, node: Node) -> Place:
+    return _apart_from(s, node, range(1, len(node.x.shape)), "a norm over the time")
+
+
+def _slopes(s: StreamSteps, node: Node) -> Place:
+    time = _time(s, node)
+    several = time == node["axis"] if node.kind == "prelu first" else time > 0 and node["slopes"][time - 1] != 1
+    if several:
+        raise s.refused(node, "slopes of its own for each step", "a stream has any number of steps", "Share them: shared_axes=[1].")
+    return time
+
+
+def _window(s: StreamSteps, node: Node) -> Place:
+    """Return the time behind a convolution or a pool, whose windows have to be one step long."""
+    time = _time(s, node)
+    axis = time - (2 if node.kind.endswith("first") else 1)
+    if time == 0 or (axis >= 0 and axis < node["rank"] and node["kernel"][axis] == node["strides"][axis] == 1):
+        return time
+    if node.kind.endswith("first") and axis < 0:
+        raise s.refused(node, "channels that are the time", OTHERS)
+    what = "a pool" if node.kind.startswith("pool") else "a convolution"
+    raise s.refused(node, f"{what} over the time", "its windows reach over several steps, of which a piece may hold a part")
+
+
+def _reduced(s: StreamSteps, node: Node) -> Place:
+    rank = len(node.x.shape)
+    axes = [axis % rank for axis in ([node["axis"]] if node.kind == "arg" else node["axes"])]
+    time = _apart_from(s, node, axes, f"the {node['operation']} over the time")
+    if node.named.get("mask"):
+        raise s.refused(node, "a mask", "a stream has no steps that do not count")
+    return time if node["keep"] else time - sum(int(axis < time) for axis in axes)
+
+
+# Axes
+
+
+def _permuted(s: StreamSteps, node: Node) -> Place:
+    return list(node["order"]).index(_time(s, node))
+
+
+def _shaped(s: StreamSteps, node: Node) -> Place:
+    """Return the time in another shape: the axis with as many numbers before it, and behind it, as before."""
+    time, shape = _time(s, node), node.x.shape
+    if any(isinstance(length, Length) and axis_of(length) is None for length in node.settings.get("lengths", ())):
+        raise s.refused(node, "a shape of lengths that are computed", OTHERS)
+    ends = [_count(shape[:time]), _count(shape[time + 1 :])]
+    for axis, length in enumerate(node.y.shape):
+        if length == shape[time] and [_count(node.y.shape[:axis]), _count(node.y.shape[axis + 1 :])] == ends:
+            return axis
+    raise s.refused(node, "another shape", "the time does not stay an axis of its own")
+
+
+def _count(lengths: Sequence[int | None]) -> tuple[int, int]:
+    """Return how many open axes there are, and the product of the others."""
+    stated = [length for length in lengths if length is not None]
+    return len(lengths) - len(stated), math.prod(stated)
+
+
+def _squeezed(s: StreamSteps, node: Node) -> Place:
+    rank, axis = len(node.x.shape), node["axis"]
+    axes = [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
+    time = _apart_from(s, node, axes, "an axis that is taken away")
+    return time - sum(int(each < time) for each in axes)
+
+
+def _unsqueezed(s: StreamSteps, node: Node) -> Place:
+    time, axis = _time(s, node), node["axis"] % len(node.y.shape)
+    return time + int(axis <= time)
+
+
+def _selected(s: StreamSteps, node: Node) -> Place:
+    time, axis = _time(s, node), node["axis"] % len(node.x.shape)
+    if s.reads_time(node, node["index"]):
+        raise s.refused(node, "a place that is the number of steps", OTHERS)
+    if axis != time:
+        return time - int(axis < time)
+    if node.kind == "select" and node["index"] in (-1, (node.x.shape[axis] or 0) - 1):
+        return SO_FAR
+    raise s.refused(node, "a step that is picked out", "of a stream the last step alone can be read")
+
+
+def _sliced(s: StreamSteps, node: Node) -> Place:
+    time, axis = _time(s, node), node["axis"] % len(node.x.shape)
+    start, end = node["start"], node["end"]
+    if axis != time:
+        if any(s.reads_time(node, bound) for bound in (start, end) if isinstance(bound, Length)):
+            raise s.refused(node, "a slice whose bounds are the number of steps", OTHERS)
+        return time
+    to_the_end = end is None or axis_of(end) == (0, axis) or (node.x.shape[axis] is not None and end == node.x.shape[axis])
+    if to_the_end and node["step"] == 1 and start in (None, 0):
+        return time
+    if to_the_end and node["step"] == 1 and start == -1:
+        return SO_FAR
+    raise s.refused(node, "a slice of the time", "of a stream all steps can be read, or the last one")
+
+
+def _expanded(s: StreamSteps, node: Node) -> Place:
+    """Return the time in a tensor that is spread over the lengths of others."""
+    values, place_of_x = node["lengths"], s(node.x)
+    lead = len(values) - len(node.x.shape)
+    timed = [axis for axis, value in enumerate(values) if s.reads_time(node, value)]
+    plain = [axis for axis in timed if (place := axis_of(values[axis])) is not None and s(node.inputs[place[0]]) == place[1]]
+    if timed != plain or len({*timed, *([place_of_x + lead] if place_of_x is not None else [])}) != 1:
+        raise s.refused(node, "a tensor that is spread over the time", OTHERS)
+    return timed[0] if place_of_x is None else place_of_x + lead
+
+
+def _filled(s: StreamSteps, node: Node) -> Place:
+    """Return the time in a tensor that is one number everywhere, in lengths of others."""
+    timed = [axis for axis, value in enumerate(node["lengths"]) if s.reads_time(node, value)]
+    if len(timed) > 1 or any(axis_of(node["lengths"][axis]) is None for axis in timed):
+        raise s.refused(node, "a tensor whose size is the number of steps", OTHERS)
+    return timed[0]
+
+
+def _stacked(s: StreamSteps, node: Node) -> Place:
+    (time,) = _together(s, node)
+    return time + int(node["axis"] % len(node.y.shape) <= time)
+
+
+def _concatenated(s: StreamSteps, node: Node) -> Place:
+    (time,) = _together(s, node)
+    return _apart_from(s, node, [node["axis"]], "sequences one behind the other") if time == s(node.x) else time
+
+
+def _together(s: StreamSteps, node: Node) -> set[int]:
+    """Return where the time is in tensors that all have it. Raises RefusedError where that is not one axis of all of them."""
+    places = {s(value) for value in node.inputs}
+    if len(places) > 1 or None in places:
+        raise s.refused(node, "sequences beside tensors without steps", "they are joined, and a piece has any number of steps")
+    return {place for place in places if place is not None}
+
+
+def _split(s: StreamSteps, node: Node) -> Place:
+    return _apart_from(s, node, [node["axis"]], "a sequence that is split")
+
+
+def _tiled(s: StreamSteps, node: Node) -> Place:
+    return _apart_from(s, node, [axis for axis, by in enumerate(node["by"]) if by != 1], "a sequence that is repeated")
+
+
+def _padded(s: StreamSteps, node: Node) -> Place:
+    pairs = [*node["pairs"]]
+    if node.kind == "crop" or len(pairs) != len(node.x.shape):
+        pairs = [(0, 0), *pairs, *[(0, 0)] * (len(node.x.shape) - 1 - len(pairs))]
+    return _apart_from(s, node, [axis for axis, pair in enumerate(pairs) if tuple(pair) != (0, 0)], "steps that are added or left out")
+
+
+def _upsampled(s: StreamSteps, node: Node) -> Place:
+    return _apart_from(s, node, [axis for axis, by in enumerate(node["by"], 1) if by != 1], "steps that are repeated")
+
+
+def _steps_in_batch(s: StreamSteps, node: Node) -> Place:
+    if _time(s, node) != 1:
+        raise s.refused(node, "steps as a batch", "they are not the time of the stream")
+    return 0
+
+
+def _steps_again(s: StreamSteps, node: Node) -> Place:
+    if s(node.x) != 0 or s(node.inputs[1]) != 1:
+        raise s.refused(node, "a batch as steps", "they are not the time of the stream")
+    return 1
+
+
+# Products and places
+
+
+def _product(s: StreamSteps, node: Node) -> Place:
+    """Return the time in a product with a matrix that no step changes."""
+    first, second = node.inputs
+    time, rank = s(first), len(first.shape)
+    if time is None or s(second) is not None or len(second.shape) != 2 or time == rank - 1:
+        raise s.refused(node, "a product over the time", "each step would depend on others")
+    return time
+
+
+def _contracted(s: StreamSteps, node: Node) -> Place:
+    operands, _, result = node["equation"].replace(" ", "").partition("->")
+    words = operands.split(",")
+    if "." in node["equation"]:
+        raise s.refused(node, "a product with axes that have no letter", OTHERS)
+    timed = {word[place] for word, value in zip(words, node.inputs, strict=True) if (place := s(value)) is not None}
+    (letter,) = timed if len(timed) == 1 else ("",)
+    untimed = [word for word, value in zip(words, node.inputs, strict=True) if s(value) is None]
+    if not letter or letter not in result or any(letter in word for word in untimed) or any(word.count(letter) > 1 for word in words):
+        raise s.refused(node, "a product over the time", "each step would depend on others")
+    return int(result.index(letter))
+
+
+def _looked_up(s: StreamSteps, node: Node) -> Place:
+    table, index = node.inputs
+    axis = node["axis"] % len(table.shape)
+    if s(table) is None:
+        place = s(index)
+        assert place is not None
+        return int(axis + place)
+    time = s(table)
+    assert time is not None
+    if s(index) is not None or time == axis:
+        raise s.refused(node, "elements picked out by the time", OTHERS)
+    return time + (len(index.shape) - 1) * int(time > axis)
+
+
+def _masked(s: StreamSteps, node: Node) -> Place:
+    """Return the time in a mask, which has the features of what it is made of no more."""
+    if node["operation"] == "lengths":
+        raise s.refused(node, "lengths of sequences", "a stream has any number of steps")
+    if node["operation"] in ("and", "or"):
+        return _spread(s, node)
+    time = _time(s, node)
+    if time >= len(node.y.shape):
+        raise s.refused(node, "a mask over the time", OTHERS)
+    return time
+
+
+RULES: Mapping[str, Rule] = {
+    "recurrent": _recurrent,
+    **dict.fromkeys(("dropout", "rescale", "cast", "clip", "embedding", "one hot"), _same),
+    **dict.fromkeys(("elementwise", "arithmetic", "where", "zero masked"), _spread), "mask": _masked, "activation": _activation,
+    "dense": lambda s, node: _apart_from(s, node, [-1], "a dense layer over the time"),
+    "batch_norm": _along("axis", "a norm over the time"), "unit_norm": _along("axes", "a norm over the time"),
+    **dict.fromkeys(("layer_norm", "rms_norm"), _last_axes),
+    **dict.fromkeys(("group_norm", "group_norm first", "instance_norm"), _per_sequence),
+    **dict.fromkeys(("prelu", "prelu first"), _slopes),
+    **dict.fromkeys(("conv", "conv first", "depthwise", "pool", "pool first"), _window),
+    **dict.fromkeys(("reduce", "arg"), _reduced), "cumulative": _along("axis", "a sum over the time"),
+    "top": _along("axis", "the largest over the time"), "flip": _along("axes", "a sequence that is turned around"),
+    "transpose": _permuted, **dict.fromkeys(("flatten", "reshape", "reshape all", "view", "merge axes", "split axis"), _shaped),
+    "squeeze": _squeezed, "unsqueeze": _unsqueezed, **dict.fromkeys(("select", "select between"), _selected),
+    **dict.fromkeys(("slice", "slice between"), _sliced), "expand": _expanded, "full": _filled, "stack": _stacked,
+    "concatenate": _concatenated, "split": _split, "tile": _tiled, **dict.fromkeys(("pad", "pad axes", "crop"), _padded),
+    "upsample": _upsampled, "steps to batch": _steps_in_batch, "batch to steps": _steps_again, "matmul": _product,
+    "einsum": _contracted, "gather": _looked_up,
+}  # fmt: skip
+"""The kinds that may be cut between any two steps."""
