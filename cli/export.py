@@ -21,6 +21,7 @@ Examples:
   rnnconvert export model.keras model.xml --stateful --verify
   rnnconvert export model.keras model.h --verify
   rnnconvert export model.keras model.xml
+  rnnconvert export model.keras model.mlpackage
   rnnconvert export model.keras model.param
   rnnconvert export model.keras model.zip
   rnnconvert export model.keras model.h --set storage=int8
@@ -29,10 +30,11 @@ Examples:
   rnnconvert export model.keras model.json --to tfjs
   rnnconvert export weights.pt amp.nam --chain "lstm fc"
 
-In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each for any batch and length; ncnn (.param and .bin) has no
+In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each for any batch and length; in Core ML's .mlpackage an LSTM
+is an operation and a GRU a loop, for up to 64 sequences of 4096 steps, which Apple's systems alone run; ncnn (.param and .bin) has no
 batch; a C header has functions for one step and for a sequence. A layer or setting without an equivalent is refused by name, and nothing
-is written. Where --dtype rounds weights, --verify shows that rounding explains the difference. The words of --chain are the layers'
-names, activations (relu, tanh ...), last for the last step of what stands before it, and skip for the sum with the input.
+is written. Where --dtype rounds weights, --verify shows that rounding explains the difference. The words of --chain are the layers' names,
+activations (relu, tanh ...), last for the last step of what stands before it, and skip for the sum with the input.
 """
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.formats.openvino.run import library
 from rnnconvert.formats.tfjs.run import NodeJs, decoded, encoded
+from tests.coreml_evaluate import Program
 from tests.frameworks import executor
 from tests.requirements import needed
 
@@ -84,5 +85,18 @@ def _tfjs(path: Path) -> Run:
     return run
 
 
-RUNS: dict[str, Callable[[Path], Run]] = {"onnx": _onnx, "xml": _openvino, "tflite": _tflite, "param": _ncnn, "json": _tfjs}
+def _coreml(path: Path) -> Run:
+    """coremltools' own values, operation by operation: Core ML itself runs on Apple's systems."""
+    program = Program(path)
+    return lambda inputs: program(*inputs)
+
+
+RUNS: dict[str, Callable[[Path], Run]] = {
+    "onnx": _onnx,
+    "xml": _openvino,
+    "tflite": _tflite,
+    "param": _ncnn,
+    "json": _tfjs,
+    "mlpackage": _coreml,
+}
 """What runs a file, by its ending."""

@@ -36,3 +36,21 @@ def test_a_turn_is_tried_in_bounded_memory(dims: tuple[int | None, ...], step: i
     tracemalloc.stop()
     assert result == (step < 0 and dims[0] != 1 << 20)
     assert peak < 1 << 30
+
+
+def test_a_part_of_a_shape_is_that_part() -> None:
+    """Shape with `start` and `end`, as files of operator set 15 and later have it: all axes were taken for it where one was open."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["part"], start=1, end=3),
+        helper.make_node("Gather", ["part", "first"], ["length"]),
+        helper.make_node("Concat", ["part", "first"], ["joined"], axis=0),
+        helper.make_node("Expand", ["x", "joined"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("x", (None, 5, None)), ("y", None)))
+    first = numpy_helper.from_array(np.zeros(1, np.int64), "first")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [first]), opset_imports=[helper.make_opsetid("", 17)])
+    graphs = program(OnnxFile(Path("m.onnx"), model, np.zeros(0, np.uint8)))
+    scope, shapes = next(walk(graphs)), Shapes(graphs)
+    length = shapes.number(scope, "length")
+    assert length is not None and length.tolist() == [5]
+    assert shapes.partly(scope, "part") == [5, None] and shapes.partly(scope, "joined") == [5, None, 0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rnnconvert.containers.wire import field, varint
 
-FLOAT16, FLOAT32, DOUBLE = 65552, 65568, 65600
+FLOAT16, FLOAT32, DOUBLE, INT32 = 65552, 65568, 65600, 131104
 """The element types of a model's inputs and outputs: ArrayFeatureType.ArrayDataType."""
 
 

@@ -21,6 +21,7 @@ SYSTEM = System(
         "an LSTM has two directions; a GRU or a plain RNN has one",
         "files are written for one sequence of 1 to 4096 steps: an input x (steps, 1, width), an output y, and the last states",
         "weights in float16, and those that constexpr operations make of integers and tables, are read, with a warning",
+        "whole models go into programs for iOS 16 by `rnnconvert export MODEL model.mlpackage`, PyTorch's GRU as a loop: docs/whole.md",
         "an existing .mlpackage is a folder and is never replaced: remove it first",
     ),
     speaking=True,

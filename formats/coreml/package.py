@@ -20,11 +20,11 @@ import numpy as np
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.files import map_file, view, write_pieces
+from rnnconvert.containers.files import map_file, never_replace, view, write_pieces
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Pieced, nbytes
-from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError, unwritable
+from rnnconvert.core.errors import MissingFileError, UnreadableError, unwritable
 
 MANIFEST = "Manifest.json"
 PLACE = "@model_path/weights/weight.bin"
@@ -121,8 +121,7 @@ def new_package(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
     Raises UsageError if there is something under that name, or nothing can be written there.
     """
-    if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} already exists, and a package is a folder, which is not replaced. Remove it first")
+    never_replace(path)
     try:
         with temporary.new_folder(path) as folder:
             package = folder / "package"

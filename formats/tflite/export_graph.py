@@ -27,7 +27,7 @@ from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
 
 LACKING = (
     "Celu", "Elu", "Selu", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Reciprocal", "ReduceL2",
-    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip",
+    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip", "Einsum",
 )  # fmt: skip
 """The operations that are composed of others: TFLite has none, or one of other constants."""
 
@@ -189,27 +189,6 @@ def _where(w: TfliteWriter, node: Operation) -> None:
     w.put(node, "SELECT_V2", kind=w.values.kinds[w[node.inputs[1]]])
 
 
-def _contracted(w: TfliteWriter, node: Operation) -> None:
-    """Add sums of products of two values whose axes have letters."""
-    operands, _, result = node.attributes["equation"].replace(" ", "").partition("->")
-    letters = operands.split(",")
-    if len(letters) != 2:
-        raise refused(node, f"a product {node.attributes['equation']!r}", "it is not of two values")
-    every = [*result, *sorted(set("".join(letters)) - set(result))]
-    places = []
-    for name, axes_read in zip(node.inputs, letters, strict=True):
-        place = w.transposed(node, w[name], [axes_read.index(letter) for letter in every if letter in axes_read], "turned")
-        for axis, letter in enumerate(every):
-            if letter not in axes_read:
-                place = w.add("EXPAND_DIMS", [place, w.values.integer(axis)], node, "wide")
-        places.append(place)
-    if len(every) == len(result):
-        w.put(node, "MUL", places)
-        return
-    product = w.add("MUL", places, node, "products")
-    w.put(node, "SUM", [product, w.values.integers(*range(len(result), len(every)))], keep_dims=0)
-
-
 # Recurrent layers
 
 
@@ -252,7 +231,7 @@ RULES: Mapping[str, Rule] = {
         "Max": "REDUCE_MAX", "Mean": "MEAN", "Min": "REDUCE_MIN", "Prod": "REDUCE_PROD", "Sum": "SUM",
     }.items()},
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent), **AXES, **SPACE,
-    "ArgMax": _best("ARG_MAX"), "ArgMin": _best("ARG_MIN"), "Concat": _concat, "CumSum": _plain("CUMSUM"), "Einsum": _contracted,
+    "ArgMax": _best("ARG_MAX"), "ArgMin": _best("ARG_MIN"), "Concat": _concat, "CumSum": _plain("CUMSUM"),
     "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite,
     "IsNaN": _is_no_number, "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot,
     "Range": _plain("RANGE"), "Round": _plain("ROUND"), "Sigmoid": _plain("LOGISTIC"), "Softmax": _along_last("SOFTMAX", beta=1.0),

@@ -7,46 +7,35 @@ and there are none for a GRU.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Deferred, Pieced
-from rnnconvert.core.cells import Activation
-from rnnconvert.core.equations import Equations
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.tflite.export_tables import BOOL, INT, OperatorGraph
 from rnnconvert.language import outline
 from rnnconvert.language.packing import pack
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepValue
+
+_OPERATORS: Mapping[str, str] = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sigmoid": "LOGISTIC"}
+"""The operators that are not called as the common operations are."""
 
 
-class StepTensor:
-    """A value in the graph of a step, with the operators that the equations of cells use."""
+class StepTensor(StepValue):
+    """A value in the graph of a step."""
 
     def __init__(self, graph: OperatorGraph, place: int) -> None:
         self.graph, self.place = graph, place
 
     def apply(self, operator: str, *others: StepTensor | float) -> StepTensor:
-        """Return what an operator gives of this value and others."""
+        name = _OPERATORS.get(operator, operator.upper())
         places = [other.place if isinstance(other, StepTensor) else self.graph.number(other) for other in others]
-        return StepTensor(self.graph, self.graph.add(operator, [self.place, *places], operator.lower()))
+        return StepTensor(self.graph, self.graph.add(name, [self.place, *places], name.lower()))
 
-    def __add__(self, other: StepTensor | float) -> StepTensor:
-        return self.apply("ADD", other)
-
-    def __sub__(self, other: StepTensor | float) -> StepTensor:
-        return self.apply("SUB", other)
-
-    def __rsub__(self, other: float) -> StepTensor:
-        return StepTensor(self.graph, self.graph.number(other)).apply("SUB", self)
-
-    def __mul__(self, other: StepTensor | float) -> StepTensor:
-        return self.apply("MUL", other)
-
-    def __truediv__(self, other: StepTensor | float) -> StepTensor:
-        return self.apply("DIV", other)
+    def number(self, value: float) -> StepTensor:
+        return StepTensor(self.graph, self.graph.number(value))
 
     def __matmul__(self, matrix: StepMatrix) -> StepTensor:
         return StepTensor(self.graph, self.graph.add("FULLY_CONNECTED", [self.place, matrix.place, -1], "product", keep_num_dims=0))
@@ -83,66 +72,13 @@ def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
     return graph.add("STRIDED_SLICE", [place, *bounds], "part", begin_mask=mask, end_mask=ends, shrink_axis_mask=0)
 
 
-def _elu(x: StepTensor, alpha: float) -> StepTensor:
-    return x.apply("RELU") + (x.apply("MINIMUM", 0.0).apply("EXP") - 1.0) * alpha
-
-
-_FUNCTIONS: Mapping[str, Callable[[StepTensor, Any, Any], StepTensor]] = {
-    "sigmoid": lambda x, a, b: x.apply("LOGISTIC"),
-    "tanh": lambda x, a, b: x.apply("TANH"),
-    "relu": lambda x, a, b: x.apply("RELU"),
-    "linear": lambda x, a, b: x,
-    "affine": lambda x, a, b: x * a + b,
-    "leaky_relu": lambda x, a, b: x.apply("RELU") + x.apply("MINIMUM", 0.0) * a,
-    "scaled_tanh": lambda x, a, b: (x * b).apply("TANH") * a,
-    "hard_sigmoid": lambda x, a, b: (x * a + b).apply("MAXIMUM", 0.0).apply("MINIMUM", 1.0),
-    "elu": lambda x, a, b: _elu(x, a),
-    "selu": lambda x, a, b: _elu(x, 1.6732632423543772) * 1.0507009873554805,
-    "softsign": lambda x, a, b: x / (x.apply("ABS") + 1.0),
-    "softplus": lambda x, a, b: x.apply("RELU") + (x.apply("ABS").apply("NEG").apply("EXP") + 1.0).apply("LOG"),
-    "exponential": lambda x, a, b: x.apply("EXP"),
-    "silu": lambda x, a, b: x * x.apply("LOGISTIC"),
-}
-"""The functions of gates; the equations are those of rnnconvert.core.reference."""
-
-
-def _function(name: str, activation: Activation) -> Callable[[StepTensor], StepTensor]:
-    function, a, b = _FUNCTIONS.get(activation.name), activation.alpha, activation.beta
-    if function is None:
-        raise RefusedError(f"its activation {activation.name}", "TFLite", "no operator of TFLite's is known for it", "", name)
-    return lambda x: function(x, a, b)
-
-
-def _same(x: StepTensor) -> StepTensor:
-    return x
-
-
-def _clip(low: float, high: float) -> Callable[[StepTensor], StepTensor]:
-    return lambda x: x.apply("MAXIMUM", low).apply("MINIMUM", high)
-
-
-class _OperatorCell(Equations):
-    """The equations of a direction's cell, on values of a graph."""
-
-    def __init__(self, name: str, direction: Direction) -> None:
-        cell = direction.cell
-        self.configure(cell, direction.hidden_size)
-        self.candidate_function = _function(name, cell.activation)
-        self.gate_function = _function(name, cell.gate_activation)
-        self.output_function = _function(name, cell.output_activation)
-        clips = {clip.kind: _clip(clip.low, clip.high) for clip in cell.clips}
-        self.clip_gates, self.clip_cell, self.clip_state, self.clip_projection = (
-            clips.get(kind, _same) for kind in ("gates", "cell", "state", "projection")
-        )
-
-
 def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states: Sequence[int], lengths: int) -> list[int]:
     """Add a WHILE over the steps of x (time, batch, in): the outputs (time, batch, units), and the last states (batch, units).
 
     states   the initial ones (batch, units); of a direction without any zeros
     lengths  how many steps of each sequence count, (batch,); -1 where all do
     """
-    cell, kind = _OperatorCell(name, direction), direction.cell.kind
+    cell, kind = StepEquations(name, "TFLite", direction), direction.cell.kind
     widths = [direction.output_size, direction.hidden_size][: 2 if kind == "lstm" else 1]
     shape = graph.add("SHAPE", [x], f"{name}/shape", INT, out_type=INT)
     sizes = [_cut(graph, shape, 1, slice(place, place + 1)) for place in range(2)]

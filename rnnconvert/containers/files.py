@@ -76,6 +76,12 @@ def only_replace(path: Path, force: bool) -> None:
         raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
 
 
+def never_replace(path: Path) -> None:
+    """Raise UsageError if there is something where a package is to be written, which is a folder."""
+    if os.path.lexists(path):
+        raise UsageError(f"{path} already exists, and a package is a folder, which is not replaced. Remove it first")
+
+
 def check_target(path: Path, force: bool) -> None:
     """Raise UsageError unless a file can be written there: not a folder, in a folder that exists, and new or allowed to be replaced."""
     if path.is_dir():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.files import never_replace, only_replace
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
@@ -72,7 +72,8 @@ class ExportedGraph(Protocol):
 class ExportTarget(Protocol):
     """A room's module `export_to`: descriptions with their weights as files.
 
-    With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. It may have
+    With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. With FOLDER = True it writes a
+    folder. It may have
 
         companions(path)  the files that a written one needs with it
         limits(path)      what runs on drawn inputs do not show of a written file
@@ -206,9 +207,12 @@ def export_model(
     by_steps = getattr(writer, "BY_STEPS", "")
     if stateful and by_steps:
         raise UsageError(f"{Flag('stateful')} decides nothing: {by_steps}. Leave it out")
-    if out.is_dir() or not out.parent.is_dir():
+    folder = bool(getattr(writer, "FOLDER", False))
+    if (out.is_dir() and not folder) or not out.parent.is_dir():
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
-    if not dry_run:
+    if not dry_run and folder:
+        never_replace(out)
+    elif not dry_run:
         for path in (out, *_companions(writer, out)):
             only_replace(path, force)
     try:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import Entries
 from rnnconvert.graphs.program.kinds import ALIKE, SPREAD
 from rnnconvert.graphs.program.operations import Operation
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 Dims = Sequence["int | None"]
 
 
-def part(scope: Scope, node: Operation, shape: Array) -> Array:
-    """Return what a Shape gives, which may be a part of the shape."""
+def part(scope: Scope, node: Operation, dims: Dims) -> Dims:
+    """Return what a Shape gives of the axes of what it reads, which may be a part of them."""
     attributes = scope.attributes(node)
     start, end = (attributes.get(key, None) for key in ("start", "end"))
-    return shape[slice(start, end)]
+    return dims[slice(start, end)]
 
 
 class ShapeRule:
@@ -200,7 +199,7 @@ class ShapeRule:
 
     def shape(self) -> Dims | None:
         dims = self.input_dims(0)
-        return [None if dims is None else len(part(self.scope, self.node, np.zeros(len(dims))))]
+        return [None if dims is None else len(part(self.scope, self.node, dims))]
 
     def loop(self) -> Dims | None:
         body = next(inner for name, inner in self.node.bodies if name == "body")

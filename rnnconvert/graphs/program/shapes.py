@@ -209,13 +209,13 @@ class Shapes:
             return None
         node = producer[0]
         if node.kind == "Shape":
-            dims = self.dims(scope, node.inputs[0], deep)
-            return part(scope, node, np.array(dims, np.int64)) if dims is not None and None not in dims else None
+            dims = self.measured(scope, node, deep)
+            return np.array(dims, np.int64) if dims is not None and None not in dims else None
         if node.kind == "Gather":
             shape = scope.producer(node.inputs[0])
             which = self.number(scope, node.inputs[1], deep + 1)
             if shape is not None and shape[0].kind == "Shape" and which is not None and which.size == 1:
-                dims = self.dims(scope, shape[0].inputs[0], deep)
+                dims = self.measured(scope, shape[0], deep)
                 at = int(which.reshape(()))
                 if dims is not None and -len(dims) <= at < len(dims) and dims[at] is not None:
                     return np.full(which.shape, dims[at], np.int64)
@@ -235,6 +235,11 @@ class Shapes:
         folded = fold(FoldedCall(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
         return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
+    def measured(self, scope: Scope, node: Operation, deep: int) -> Dims | None:
+        """Return what a Shape gives, None for a length that is not known; None alone where not even their number is known."""
+        dims = self.dims(scope, node.inputs[0], deep)
+        return None if dims is None else part(scope, node, dims)
+
     def partly(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
         """Return whole numbers of which some are known: a shape that is put together from parts."""
         array = self.number(scope, name, deep)
@@ -246,7 +251,7 @@ class Shapes:
             return None
         node = producer[0]
         if node.kind == "Shape":
-            return self.dims(scope, node.inputs[0], deep)
+            return self.measured(scope, node, deep)
         if node.kind == "Concat":
             parts = [self.partly(scope, operand, deep + 1) for operand in node.inputs]
             return None if None in parts else [size for part in parts for size in (part or ())]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnconvert.core.errors import RefusedError
+
 if TYPE_CHECKING:
     from rnnconvert.scaffolding.graph.writer import GraphWriter
 
@@ -156,10 +158,36 @@ def _triangle(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Map
     return g.add("Where", [inside, x, g.number(0, dtype)], label)
 
 
+def _log_softmax(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
+    """Add logarithms of a softmax, of numbers less their largest, which no number makes infinite."""
+    (x,), axis = inputs, attributes["axis"]
+    less = g.add("Sub", [x, g.add("ReduceMax", [x], f"{label}/most", axes=[axis], keepdims=1)], f"{label}/less")
+    total = g.add("ReduceSum", [g.add("Exp", [less], f"{label}/exp"), g.integers(axis)], f"{label}/sum", keepdims=1)
+    return g.add("Sub", [less, g.add("Log", [total], f"{label}/log")], label)
+
+
+def _einsum(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
+    """Add sums of products of two values whose axes have letters."""
+    operands, _, result = attributes["equation"].replace(" ", "").partition("->")
+    words = operands.split(",")
+    if len(words) != 2 or any(len(set(word)) < len(word) for word in (*words, result)):
+        raise RefusedError(f"a product {attributes['equation']!r}", g.title, "it is not of two values of axes apart", "", label)
+    every = [*result, *sorted(set("".join(words)) - set(result))]
+    factors = []
+    for name, word in zip(inputs, words, strict=True):
+        factor = g.transposed(name, [word.index(letter) for letter in every if letter in word], f"{label}/turned")
+        new = [axis for axis, letter in enumerate(every) if letter not in word]
+        factors.append(g.add("Unsqueeze", [factor, g.integers(*new)], f"{label}/wide") if new else factor)
+    if len(every) == len(result):
+        return g.add("Mul", factors, label)
+    summed = g.integers(*range(len(result), len(every)))
+    return g.add("ReduceSum", [g.add("Mul", factors, f"{label}/products"), summed], label, keepdims=0)
+
+
 COMPOSED: Mapping[str, Composition] = {
     "Gelu": _gelu, "Celu": _celu, "Elu": _elu, "Selu": _selu, "LeakyRelu": _leaky_relu, "PRelu": _prelu, "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish, "Softplus": _softplus, "Softsign": _softsign, "Reciprocal": _reciprocal, "ReduceL2": _reduce_l2,
     "LayerNormalization": _layer_norm, "InstanceNormalization": _instance_norm, "ScatterElements": _placed, "Trilu": _triangle,
-    "Clip": _clip,
+    "Clip": _clip, "LogSoftmax": _log_softmax, "Einsum": _einsum,
 }  # fmt: skip
 """The operations that are not needed."""

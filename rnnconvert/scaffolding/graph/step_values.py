@@ -1,0 +1,101 @@
+"""One step of a recurrent layer in basic operations: what the equations of cells ask of values, for a room that adds operations."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.equations import Equations
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction
+
+Step = TypeVar("Step", bound="StepValue")
+
+
+class StepValue(ABC):
+    """A value in the graph of a step: the arithmetic of rnnconvert.core.equations."""
+
+    @abstractmethod
+    def apply(self: Step, operator: str, *others: Step | float) -> Step:
+        """Return what a common operation gives of this value and others."""
+
+    @abstractmethod
+    def number(self: Step, value: float) -> Step:
+        """Return a stored number of the same graph."""
+
+    def __add__(self: Step, other: Step | float) -> Step:
+        return self.apply("Add", other)
+
+    def __sub__(self: Step, other: Step | float) -> Step:
+        return self.apply("Sub", other)
+
+    def __rsub__(self: Step, other: float) -> Step:
+        return self.number(other).apply("Sub", self)
+
+    def __mul__(self: Step, other: Step | float) -> Step:
+        return self.apply("Mul", other)
+
+    def __truediv__(self: Step, other: Step | float) -> Step:
+        return self.apply("Div", other)
+
+
+def _elu(x: StepValue, alpha: float) -> StepValue:
+    return x.apply("Relu") + (x.apply("Min", 0.0).apply("Exp") - 1.0) * alpha
+
+
+_FUNCTIONS: Mapping[str, Callable[[Any, Any, Any], StepValue]] = {
+    "sigmoid": lambda x, a, b: x.apply("Sigmoid"),
+    "tanh": lambda x, a, b: x.apply("Tanh"),
+    "relu": lambda x, a, b: x.apply("Relu"),
+    "linear": lambda x, a, b: x,
+    "affine": lambda x, a, b: x * a + b,
+    "leaky_relu": lambda x, a, b: x.apply("Relu") + x.apply("Min", 0.0) * a,
+    "scaled_tanh": lambda x, a, b: (x * b).apply("Tanh") * a,
+    "hard_sigmoid": lambda x, a, b: (x * a + b).apply("Max", 0.0).apply("Min", 1.0),
+    "elu": lambda x, a, b: _elu(x, a),
+    "selu": lambda x, a, b: _elu(x, 1.6732632423543772) * 1.0507009873554805,
+    "softsign": lambda x, a, b: x / (x.apply("Abs") + 1.0),
+    "softplus": lambda x, a, b: x.apply("Relu") + (x.apply("Abs").apply("Neg").apply("Exp") + 1.0).apply("Log"),
+    "exponential": lambda x, a, b: x.apply("Exp"),
+    "silu": lambda x, a, b: x * x.apply("Sigmoid"),
+}
+"""The functions of gates; the equations are those of rnnconvert.core.reference."""
+
+
+def _function(name: str, title: str, activation: Activation) -> Callable[[StepValue], StepValue]:
+    function, a, b = _FUNCTIONS.get(activation.name), activation.alpha, activation.beta
+    if function is None:
+        raise RefusedError(f"its activation {activation.name}", title, f"no operator of {title}'s is known for it", "", name)
+    return lambda x: function(x, a, b)
+
+
+def _same(x: StepValue) -> StepValue:
+    return x
+
+
+def _clip(low: float, high: float) -> Callable[[StepValue], StepValue]:
+    return lambda x: x.apply("Max", low).apply("Min", high)
+
+
+class StepEquations(Equations):
+    """The equations of a direction's cell, on values of a graph."""
+
+    def __init__(self, name: str, title: str, direction: Direction) -> None:
+        """Take its functions and clips.
+
+        name   the layer's, as a refusal has it
+        title  the framework's, likewise
+
+        Raises RefusedError for a function that is unknown here.
+        """
+        cell = direction.cell
+        self.configure(cell, direction.hidden_size)
+        self.candidate_function = _function(name, title, cell.activation)
+        self.gate_function = _function(name, title, cell.gate_activation)
+        self.output_function = _function(name, title, cell.output_activation)
+        clips = {clip.kind: _clip(clip.low, clip.high) for clip in cell.clips}
+        self.clip_gates, self.clip_cell, self.clip_state, self.clip_projection = (
+            clips.get(kind, _same) for kind in ("gates", "cell", "state", "projection")
+        )
