@@ -213,6 +213,8 @@ class Shapes:
             return part(scope, node, np.array(dims, np.int64)) if dims is not None and None not in dims else None
         if node.kind == "Gather":
             shape = scope.producer(node.inputs[0])
+            if shape is not None and shape[0].kind == "Cast":  # TensorFlow's shapes are of 32 bits
+                shape = scope.producer(shape[0].inputs[0])
             which = self.number(scope, node.inputs[1], deep + 1)
             if shape is not None and shape[0].kind == "Shape" and which is not None and which.size == 1:
                 dims = self.dims(scope, shape[0].inputs[0], deep)
