@@ -51,7 +51,7 @@ MISTAKES = {
     "inspect final.mdl": (3, "a model of Kaldi's", "nnet3-am-copy --binary=false"),
     "inspect parser.model": (3, "DyNet's parameters as text", "as_array()"),
     "inspect script.clstm": (3, "a network of CLSTM's", "Save its arrays apart"),
-    "inspect fdeep.json": (3, "frugally-deep made of a Keras model", "convert that model"),
+    "inspect fdeep.json": (3, "that frugally-deep made", "convert that model"),
     "inspect trained.jsn": (3, "a network of CURRENNT's", "--layout"),
     "inspect text.txt": (3, "text of no known format", "`rnnconvert formats`"),
     "convert cnn.npz out.onnx": (3, "without a known model", "rnnconvert identify"),

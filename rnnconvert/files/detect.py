@@ -33,7 +33,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
         (
             0,
             magic,
-            "DyNet's parameters as text. Load them there, and save as_array() of each; VanillaLSTMBuilder stacks i f o g, and adds 1 to f",
+            "DyNet's parameters as text. Load them there, and save as_array() of each: VanillaLSTMBuilder stacks i f o g, adds 1 to f",
         )
         for magic in (b"#Parameter# ", b"#LookupParameter# ")
     ),
@@ -208,7 +208,7 @@ def _document(file: Opened) -> str | None:
     """Return whose document a file of JSON is, among those that name themselves and hold no arrays as JSON; None for any other file."""
     document = file.json or {}
     if {"architecture", "trainable_params", "image_data_format"} <= document.keys():
-        return "JSON that frugally-deep made of a Keras model: convert that model"
+        return "JSON that frugally-deep made of a model of another framework: convert that model"
     layers = document.get("layers")
     kinds = {layer.get("type") for layer in layers if isinstance(layer, dict)} if isinstance(layers, list) else set()
     if kinds & {"lstm", "blstm"} and isinstance(document.get("weights"), dict):
