@@ -50,8 +50,8 @@ def graph_model(source: Path, folder: Path) -> Path:
             array = array.astype(np.int32) if array.dtype == np.int64 else array
             weights.append({"name": node.name, "shape": list(array.shape), "dtype": array.dtype.name})
             numbers += array.tobytes()
-            kept = type(tensor)(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
-            tensor.CopyFrom(kept)
+            bare = type(tensor)(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
+            tensor.CopyFrom(bare)
     topology = json.loads(needed("tensorflow", "google.protobuf.json_format").MessageToJson(graph))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "group1-shard1of1.bin").write_bytes(numbers)
@@ -138,9 +138,9 @@ def test_dumped_variables_are_the_layers_of_their_checkpoint(tmp_path: Path) -> 
 def test_a_file_of_another_size_than_its_variable_is_unreadable(tmp_path: Path) -> None:
     path = dumped(CELLS, tmp_path / "web")
     file = next(file for file in path.parent.iterdir() if file.name.endswith("kernel"))
-    whole = file.read_bytes()
-    for content in (whole + b"\0\0\0\0", whole[:-4]):
-        file.write_bytes(content)
+    content = file.read_bytes()
+    for other in (content + b"\0\0\0\0", content[:-4]):
+        file.write_bytes(other)
         with pytest.raises(UnreadableError, match=re.escape(file.name)):
             rc.load(path)
     file.unlink()

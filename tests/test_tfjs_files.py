@@ -323,7 +323,7 @@ def test_the_folder_of_a_model_is_read_as_its_topology(tmp_path: Path) -> None:
 
 def test_a_graph_model_has_no_layers(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps({"modelTopology": {"node": []}, "weightsManifest": []}))
-    with pytest.raises(UnreadableError, match=r"a graph model, which has no layers.*--from tensorflow1"):
+    with pytest.raises(UnreadableError, match=r"a graph model, which has no layers"):
         rc.load(tmp_path / "model.json", "tfjs")
 
 
@@ -333,7 +333,7 @@ def test_keras_3_leaves_out_the_name_of_a_bidirectional_layer(tmp_path: Path) ->
     document = json.loads(path.read_text())
     for weight in document["weightsManifest"][0]["weights"]:
         weight["name"] = weight["name"].replace("rnn/", "", 1)
-    (layer,) = [found for found in document["modelTopology"]["model_config"]["config"]["layers"] if found["class_name"] == "Bidirectional"]
+    (layer,) = [entry for entry in document["modelTopology"]["model_config"]["config"]["layers"] if entry["class_name"] == "Bidirectional"]
     layer["config"]["layer"]["config"] |= {"name": "forward_rnn", "zero_output_for_mask": True, "seed": None}
     backward = {"class_name": "LSTM", "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True}}
     layer["config"]["backward_layer"] = backward

@@ -64,8 +64,9 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "a graph of TensorFlow's, as TensorFlow.js keeps it")
     listed = manifest.manifest(file)
     if listed is not None:
-        known = _has_known(wrappers(manifest.names(listed)))
-        return Seen(STATED, "a manifest of a checkpoint's variables, as deeplearn.js and ml5.js load them") if known else None
+        if not _has_known(wrappers(manifest.names(listed))):
+            return None
+        return Seen(STATED, "a manifest of a checkpoint's variables, as deeplearn.js and ml5.js load them")
     index = tensor_bundle.index_of(file.path)
     if index is not None:
         kind = "a TensorFlow checkpoint" if has_cells(index) else ""
@@ -124,7 +125,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
-    stored, stated, beside = _stored(path)
+    stored, stated, companion_files = _stored(path)
     graph = tensorflow1_inlined.inlined(stated) if stated is not None else None
     reader = _CellReader(stored.arrays, graph, options)
     if stated is not None and tensor_bundle.index_of(path) is None:
@@ -170,7 +171,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         CellPlaces(reader.cells),
         tuple(reader.unread),
         batch_first=reader.batch_first,
-        beside=tuple(map(str, beside)),
+        beside=tuple(map(str, companion_files)),
     )
 
 
@@ -194,11 +195,11 @@ def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
             "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
         )
     model = graph_model.topology(file)
-    graph, beside = (graph_def.read(path), ()) if model is None else graph_model.read(model)
+    graph, companion_files = (graph_def.read(path), ()) if model is None else graph_model.read(model)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
-    return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph, beside
+    return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph, companion_files
 
 
 def _by_variable(stored: Stored) -> Stored:
@@ -226,7 +227,7 @@ class _CellReader:
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
-        self.taken: set[str] = set()  # operations of layers that are read by what they compute
+        self.computing: set[str] = set()  # operations of layers that are read by what they compute
         self.looked = tensorflow1_loops.RecognisedLayers()
         self.followed = False  # whether layers whose cells functions compute are those that operations compute
         self.evidence: list[str] = []
@@ -248,7 +249,7 @@ class _CellReader:
             self.layers[name] = renamed.stack
             self.warnings += renamed.warnings
             self.inside |= constants & self.arrays.keys()
-            self.taken |= tensorflow1_loops.names(layer)
+            self.computing |= tensorflow1_loops.names(layer)
             self.evidence.append(renamed.evidence)
 
     def follow(self, path: Path) -> None:
@@ -273,7 +274,7 @@ class _CellReader:
         """Name the recurrent layers that are loops and are not read."""
         read = self._read() | self.inside
         for loop in self.loops:
-            if loop.node in self.taken or (read | self.named) & loop.matrices.keys():
+            if loop.node in self.computing or (read | self.named) & loop.matrices.keys():
                 continue
             why = self.looked.reasons.get(loop.node, "") or self.looked.reasons.get("", "")
             self._leave(

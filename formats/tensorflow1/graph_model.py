@@ -1,4 +1,4 @@
-"""Graph models of TensorFlow.js: a graph of TensorFlow's as JSON, whose constants lie in groups of weights beside it.
+"""Graph models of TensorFlow.js: a graph of TensorFlow's as JSON, whose constants lie in groups of weights next to it.
 
 Source: tfjs-converter/python/tensorflowjs/converters/tf_saved_model_conversion_v2.py, write_artifacts.
 """
@@ -11,8 +11,8 @@ import numpy as np
 
 from rnnconvert.containers import graph_def_json, json_file
 from rnnconvert.containers.graph_def import GraphDef
+from rnnconvert.files import weight_groups
 from rnnconvert.files.opened import Opened
-from rnnconvert.formats.tfjs import groups
 
 
 def topology(file: Opened) -> Path | None:
@@ -29,6 +29,6 @@ def topology(file: Opened) -> Path | None:
 def read(path: Path) -> tuple[GraphDef, tuple[Path, ...]]:
     """Return the graph of a model, and the files of its numbers. Raises UnreadableError for a damaged one."""
     document = Opened(path).cached(json_file.read)
-    arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
+    arrays, narrow, files = weight_groups.read(path, document.get("weightsManifest"))
     numbers = {name: array.astype(np.float32) if narrow.get(name) == "float16" else array for name, array in arrays.items()}
     return graph_def_json.read(document.get("modelTopology"), numbers, path), tuple(files)

@@ -41,7 +41,7 @@ def names(path: Path) -> list[str]:
 def read(path: Path) -> tuple[Stored, tuple[Path, ...]]:
     """Return the variables that a manifest lists, and their files.
 
-    Raises UnreadableError for a file that does not fit its shape, and MissingFileError for one that is not there.
+    Raises UnreadableError for a file that does not fit its shape, and MissingFileError for one that is missing.
     """
     document = Opened(path).cached(json_file.read)
     if len(document) > SHARD_FILES:

@@ -16,6 +16,7 @@ from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files import weight_groups
 from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -23,7 +24,6 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras.model.entries import Entry, entry
 from rnnconvert.formats.keras.model.layered import MODELS, Layered
 from rnnconvert.formats.keras.model.layered_calls import received
-from rnnconvert.formats.tfjs import groups
 from rnnconvert.formats.tfjs.config import EVERY_STEP, described
 from rnnconvert.formats.tfjs.written import write_model
 from rnnconvert.language import registry
@@ -87,14 +87,14 @@ def read(path: Path, options: Options) -> Checkpoint:
     """
     named, path = path, _topology(path)
     document = Opened(path).cached(json_file.read)
-    arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
+    arrays, narrow, files = weight_groups.read(path, document.get("weightsManifest"))
     topology = document.get("modelTopology")
     layers: dict[str, Recurrent] = {}
     unread: list[LayerNote] = []
     warnings: list[str] = []
     used: set[str] = set()
     if graph_def_json.is_graph(topology):
-        raise UnreadableError(path, "it is a graph model, which has no layers", "Read its graph: --from tensorflow1.")
+        raise UnreadableError(path, "it is a graph model, which has no layers", f"Read its graph: {Flag('from', 'tensorflow1')}.")
     if not isinstance(topology, dict):
         topology = {}
         warnings.append("the model has no topology: without layers, no recurrent one is found")

@@ -273,7 +273,7 @@ def _operator_of(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
 
 
 def _check_bound(content: bytes, name: str, sequences: Sequences) -> None:
-    """Raise NotImplementedError where a clip may act that the steps of the file do not reach from zeros: it is no part of the layer."""
+    """Raise NotImplementedError where a clip may act that the steps of the file do not reach from zeros: its layer is read without it."""
     model = _parsed(content)
     operator, _ = _operator_of(model, name)
     options, shape = operator.builtinOptions, model.subgraphs[0].tensors[operator.inputs[0]].shape

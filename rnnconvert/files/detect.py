@@ -26,7 +26,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     *((0, b"MATLAB " + release, "a file of MATLAB's. Export the network there, or save its arrays apart") for release in (b"5.0", b"7.3")),
     *(
-        (0, magic, "a model of Kaldi's, whose cells are spread over its components. nnet3-am-copy --binary=false prints their matrices")
+        (0, magic, "a model of Kaldi's, whose cells are spread over its components. nnet3-am-copy writes it as text, with their matrices")
         for magic in (b"\0B<Nnet3>", b"\0B<TransitionModel>", b"\0B<Nnet>", b"<Nnet3>", b"<TransitionModel>", b"<Nnet>")
     ),
     *(
