@@ -9,7 +9,6 @@ op_def,types}.proto; tfjs-converter/python/tensorflowjs/converters/tf_saved_mode
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -115,36 +114,44 @@ def _scalar(number: int, kind: str, value: Any, path: Path) -> list[bytes]:
     """Return a field of text, bytes or one number."""
     try:
         return [_SCALARS[kind](number, value)]
-    except (TypeError, ValueError, KeyError, OverflowError, AttributeError, struct.error, binascii.Error):
+    except (ValueError, OverflowError, struct.error):
         raise UnreadableError(path, f"its graph has {_short(value)} where a {kind} belongs") from None
 
 
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
 def _text(number: int, value: Any) -> bytes:
-    return wire.field(number, value.encode())
+    return wire.field(number, _word(value).encode())
 
 
 def _bytes(number: int, value: Any) -> bytes:
-    return wire.field(number, base64.b64decode(value, validate=True))
+    return wire.field(number, base64.b64decode(_word(value), validate=True))
 
 
 def _number(number: int, value: Any) -> bytes:
-    if isinstance(value, bool | float) or not -(1 << 63) <= int(value) < 1 << 63:
+    if not isinstance(value, int | str) or isinstance(value, bool) or not -(1 << 63) <= int(value) < 1 << 63:
         raise ValueError
     return wire.varint(number << 3) + wire.varint(int(value) % (1 << 64))
 
 
 def _float(number: int, value: Any) -> bytes:
+    if not isinstance(value, int | float | str):
+        raise ValueError
     return wire.varint(number << 3 | 5) + struct.pack("<f", float(value))
 
 
 def _truth(number: int, value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise TypeError
+        raise ValueError
     return wire.varint(number << 3) + wire.varint(value)
 
 
 def _type(number: int, value: Any) -> bytes:
-    return _number(number, value if isinstance(value, int) else _TYPES.get(value, 0))
+    return _number(number, value if isinstance(value, int) else _TYPES.get(_word(value), 0))
 
 
 _SCALARS: Mapping[str, Callable[[int, Any], bytes]] = {
