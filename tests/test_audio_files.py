@@ -487,6 +487,19 @@ def test_guitarmls_model_data_is_compared_with_its_arrays(tmp_path: Path) -> Non
     refused(edited(path, {"model_data": {**about, "model": "RecNet"}, "state_dict": state}, "other.json"), "RecNet")
 
 
+def test_tensors_with_their_shapes_run(tmp_path: Path) -> None:
+    rc.save(memory(of("lstm").replace(name="rnn")), tmp_path / "a.json", "guitarml", prefix="rnn")
+    state = json.loads((tmp_path / "a.json").read_text())
+    tree: dict[str, Any] = {"rnn": {}}
+    for name, values in state.items():
+        array = np.array(values)
+        tree["rnn"][name.removeprefix("rnn.")] = {"shape": list(array.shape), "values": array.reshape(-1).tolist()}
+    path = edited(tmp_path / "a.json", {"config": {"model_type": "ResLSTM"}, "state_dict": tree}, "nanoflare.json")
+    rc.convert(path, tmp_path / "a.onnx")
+    report = rc.verify(path, tmp_path / "a.onnx", on=["guitarml-numpy"])
+    assert report.verdict == "equal", str(report)
+
+
 def _shaped(value: Any) -> Any:
     """Return lists of numbers as Nanoflare's `state_dict` has them: a shape, and the values in order."""
     return {"shape": [*np.shape(value)], "values": np.ravel(value).tolist()}

@@ -23,6 +23,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
+from rnnconvert.verification.running import identical
 from tests import corpus
 from tests.damage import endings
 from tests.drawn import drawn, each
@@ -166,6 +167,43 @@ def test_rnnoise_gives_what_its_own_c_gives() -> None:
             y = reference.run(stack, recorded[f"{name}__x"][:, None]).y[:, 0]
             assert np.abs(y - recorded[f"{name}__y"]).max() < 5e-6 and np.abs(y).max() > 0.5
             assert stack.cell == Cell("gru", False, activation=RELU)
+
+
+def rnnoise_text(path: Path, source: Path) -> Path:
+    """Write tables of rnn_data.c as rnnoise-nu's dump_rnn.py does: numbers with spaces between them, layer after layer."""
+    tables = c_text.read(source)
+    lines = ["rnnoise-nu model file version 1"]
+    for name in ("input_dense", "vad_gru", "noise_gru", "denoise_gru", "denoise_output", "vad_output"):
+        _, words = tables.words[name]
+        *arrays, width, units, function = words
+        lines.append(f"{width} {units} {('TANH', 'SIGMOID', 'RELU').index(function.removeprefix('ACTIVATION_'))}")
+        bias, *matrices = arrays
+        lines += [" ".join(str(int(number)) for number in tables.arrays[table]) for table in (*matrices, bias)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_rnnoise_as_text_is_what_it_is_in_c(tmp_path: Path) -> None:
+    source = real("rnnoise-2018/rnn_data.c")
+    text = rc.load(rnnoise_text(tmp_path / "std.rnnn", source))
+    for name, stack in rc.load(source).layers.items():
+        assert identical(text.layers[name], stack)
+    assert "input_dense_weights" in text.tensors
+
+
+def test_damaged_text_of_rnnoise_is_unreadable_or_read(tmp_path: Path) -> None:
+    path = rnnoise_text(tmp_path / "a.rnnn", real("rnnoise-2018/rnn_data.c"))
+    assert endings(path, count=40, letters=b"0123456789 -.x\n") == {"read", "unreadable"}
+    path.write_text("rnnoise-nu model file version 1\n42 24 0\n1 2 3\n")
+    with pytest.raises(UnreadableError, match="ends inside the weights of 'input_dense'"):
+        rc.load(path)
+
+
+def test_tables_without_code_are_verified_layer_by_layer(tmp_path: Path) -> None:
+    source = real("rnnoise-2018/rnn_data.c")
+    rc.convert(source, tmp_path / "a.keras")
+    report = rc.verify(source, tmp_path / "a.keras", on=["c-cc"])
+    assert "IsADirectoryError" not in str(report) and "holds layers and no whole model" not in str(report)
 
 
 @pytest.mark.parametrize("name", ["lstm_1", "lstm_2", "lstm_one_time_step"])

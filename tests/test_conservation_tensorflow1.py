@@ -306,7 +306,7 @@ def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
     with pytest.raises(rc.UnreadableError, match="it has no variables"):
         rc.load(tmp_path / "alone" / "saved_model.pb")
     (tmp_path / "alone" / "saved_model.pb").rename(tmp_path / "alone" / "model.onnx.pb")
-    with pytest.raises(rc.UnreadableError, match="of no known format"):
+    with pytest.raises(rc.UnreadableError, match="the graph of a SavedModel"):
         rc.load(tmp_path / "alone" / "model.onnx.pb")
 
 

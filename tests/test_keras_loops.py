@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from rnnconvert.formats.onnx.proto.file import OnnxFile
 from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.walk import walk
+from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
@@ -110,3 +112,38 @@ def test_what_a_loop_transposes_at_each_step_stands_before_it() -> None:
         assert before.input[0] == f"x{number}" and before.output[0] == f"loop{number}/turned"
         assert [node.op_type for node in inner] == ["Transpose", "Gather", "Add"]
         assert inner[1].input[0] == f"loop{number}/turned"
+
+
+def test_a_loop_without_a_function_of_its_own_for_the_candidate_is_read(tmp_path: Path) -> None:
+    """As Keras 2.0 writes GRU(5, activation='linear', dropout=0.2): gates by Maximum and Minimum, ones that drop nothing."""
+    tf = needed("tensorflow", "tensorflow").compat.v1
+    draw = np.random.default_rng(4)
+    weights = {name: draw.normal(size=shape).astype(np.float32) for name, shape in (("w", (3, 15)), ("u", (5, 15)), ("b", (15,)))}
+    x = draw.uniform(-1, 1, (2, 6, 3)).astype(np.float32)
+    in_frames = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            inputs = tf.placeholder(tf.float32, [None, 6, 3], "x")
+            w, u, b = (tf.constant(weights[name], name=f"net/{name}") for name in "wub")
+            steps = tf.transpose(inputs, [1, 0, 2])
+            ones = tf.ones(tf.stack([tf.shape(steps[0])[0], tf.shape(steps[0])[-1]]))
+
+            def hard(values: Any) -> Any:
+                return tf.maximum(tf.minimum(values * 0.2 + 0.5, 1.0), 0.0)
+
+            def step(h: Any, row: Any) -> Any:
+                z, r, n = (tf.nn.bias_add(tf.matmul(row * ones, w[:, k : k + 5]), b[k : k + 5]) for k in (0, 5, 10))
+                z = hard(z + tf.matmul(h, u[:, :5]))
+                r = hard(r + tf.matmul(h, u[:, 5:10]))
+                return z * h + (1 - z) * (n + tf.matmul(r * h, u[:, 10:]))
+
+            last = tf.identity(tf.scan(step, steps, tf.zeros([tf.shape(inputs)[0], 5]))[-1], "y")
+            (y,) = session.run([last], {inputs: x})
+            (tmp_path / "net.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    finally:
+        if in_frames:
+            tf.enable_control_flow_v2()
+    (stack,) = rc.load(tmp_path / "net.pb").layers.values()
+    np.testing.assert_allclose(reference.run(stack, x.swapaxes(0, 1)).y[-1], y, rtol=0, atol=1e-5)
+    assert stack.cell.activation.name == "linear" and stack.cell.gate_activation.name == "hard_sigmoid"

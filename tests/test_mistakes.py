@@ -48,6 +48,13 @@ MISTAKES = {
     "inspect cut.keras": (3, "cut off or damaged", "fetch it again"),
     "inspect unlabelled.npz": (3, "without arrays named as those of a recurrent layer", "rnnconvert identify unlabelled.npz"),
     "inspect net.mat": (3, "a file of MATLAB's", "Export the network there"),
+    "inspect final.mdl": (3, "a model of Kaldi's", "nnet3-am-copy writes it as text"),
+    "inspect parser.model": (3, "DyNet's parameters as text", "as_array()"),
+    "inspect script.clstm": (3, "a network of CLSTM's", "Save its arrays apart"),
+    "inspect fdeep.json": (3, "that frugally-deep made", "convert that model"),
+    "inspect trained.jsn": (3, "a network of CURRENNT's", "--layout"),
+    "inspect graph.pb": (3, "the graph of a SavedModel", "give the folder that has both"),
+    "layout mxnet --cell lstm --variant flat": (2, "no layout 'flat' for lstm", "mxnet.lstm_flat"),
     "inspect text.txt": (3, "text of no known format", "`rnnconvert formats`"),
     "convert cnn.npz out.onnx": (3, "without a known model", "rnnconvert identify"),
     "view": (2, "Missing argument 'FILE'", "rnnconvert view --help"),
@@ -70,6 +77,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "net.mat").write_bytes(
         b"MATLAB 5.0 MAT-file, Platform: PCWIN64, Created on: Sun Nov 22 20:44:23 2020".ljust(128) + bytes(64)
     )
+    (tmp_path / "graph.pb").write_bytes(b"\x08\x01\x12\xe8\x9e\xed\x01\n" + bytes(40))
+    (tmp_path / "final.mdl").write_bytes(b"\0B<TransitionModel> <Topology> " + bytes(40))
+    (tmp_path / "parser.model").write_text("#Parameter# /vanilla-lstm-builder/_0 {40,10} 3200 FULL_GRAD\n0.5 0.5\n")
+    (tmp_path / "script.clstm").write_bytes(b"\n\x07Stacked" + bytes(40))
+    (tmp_path / "fdeep.json").write_text('{"architecture": {}, "image_data_format": "channels_last", "trainable_params": {}}')
+    (tmp_path / "trained.jsn").write_text('{"layers": [{"name": "a", "type": "blstm", "size": 10}], "weights": {"a": {"input": [0.5]}}}')
     (tmp_path / "text.txt").write_text("hello\n")
     (tmp_path / "nothing").mkdir()
     (tmp_path / "raw.bin").write_bytes(bytes(range(3, 255)))

@@ -323,8 +323,33 @@ def test_the_folder_of_a_model_is_read_as_its_topology(tmp_path: Path) -> None:
 
 def test_a_graph_model_has_no_layers(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps({"modelTopology": {"node": []}, "weightsManifest": []}))
-    checkpoint = rc.load(tmp_path / "model.json", "tfjs")
-    assert not checkpoint.layers and "graph model" in checkpoint.warnings[0]
+    with pytest.raises(UnreadableError, match=r"a graph model, which has no layers"):
+        rc.load(tmp_path / "model.json", "tfjs")
+
+
+def test_keras_3_leaves_out_the_name_of_a_bidirectional_layer(tmp_path: Path) -> None:
+    source = of(LSTM, ways=2)
+    path = file_of(tmp_path / "model.json", source)
+    document = json.loads(path.read_text())
+    for weight in document["weightsManifest"][0]["weights"]:
+        weight["name"] = weight["name"].replace("rnn/", "", 1)
+    (layer,) = [entry for entry in document["modelTopology"]["model_config"]["config"]["layers"] if entry["class_name"] == "Bidirectional"]
+    layer["config"]["layer"]["config"] |= {"name": "forward_rnn", "zero_output_for_mask": True, "seed": None}
+    backward = {"class_name": "LSTM", "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True}}
+    layer["config"]["backward_layer"] = backward
+    path.write_text(json.dumps(document))
+    assert identical(rc.load(path).layers["rnn"], rc.load(file_of(tmp_path / "again.json", source)).layers["rnn"])
+    rc.convert(path, tmp_path / "a.onnx")
+    backward["config"]["activation"] = "relu"
+    path.write_text(json.dumps(document))
+    with pytest.raises(RefusedError, match="backward_layer"):
+        rc.convert(path, tmp_path / "b.onnx")
+
+
+def test_two_layers_are_refused_with_the_command_for_whole_models(tmp_path: Path) -> None:
+    two = Checkpoint("memory", "", {name: of(LSTM).replace(name=name) for name in ("a", "b")})
+    with pytest.raises(UsageError, match="rnnconvert export"):
+        rc.save(two, tmp_path / "model.json", "tfjs")
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import run as litert
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language.layout import Sizes
+from rnnconvert.reports.findings import headline
 from tests import corpus
 from tests.drawn import drawn, each
 from tests.frameworks import judge, outputs
@@ -88,6 +89,24 @@ def test_what_an_integer_kernel_gives_is_not_called_equal_and_its_rounding_is_na
     assert run["verdict"] == "not equal" and run["own_file"]
     (diagnosed,) = layer["diagnoses"]
     assert "the kernel that ran them rounds more than the weights" in diagnosed["sentences"][0]
+    assert "with integers, which no layer of floats gives" in headline(document) and "fault" not in headline(document)
+
+
+def test_a_clip_that_the_stated_steps_do_not_reach_is_no_difference(tmp_path: Path) -> None:
+    judge("tflite")
+    path = tmp_path / "a.tflite"
+    file_of(path, of("lstm"))
+    model = litert._parsed(path.read_bytes())
+    (operator,) = model.subgraphs[0].operators
+    operator.builtinOptions.cellClip = 10.0
+    read = model.subgraphs[0].tensors[operator.inputs[0]]
+    read.shape, read.shapeSignature = np.array([1, 1, 3], np.int32), None
+    path.write_bytes(litert._packed(model))
+    (layer,) = rc.load(path).layers.values()
+    assert not layer.cell.clips
+    report = rc.verify(path, on=["litert-cpu"])
+    (run,) = [run for run in report.document["layers"][0]["runs"] if run["executor"] == "litert-cpu"]
+    assert run["verdict"] == "equal" and "saturating" not in {comparison["case"] for comparison in run["comparisons"]}
 
 
 @pytest.mark.parametrize("name", ["tflite-micro-mnist-lstm/trained_lstm_int8", "tflite-micro-speech/micro_speech_lstm"])

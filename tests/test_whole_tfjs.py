@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.formats.tfjs import export_graph, groups
+from rnnconvert.files import weight_groups
+from rnnconvert.formats.tfjs import export_graph
 from rnnconvert.formats.tfjs.export_tables import FUNCTIONS
 from tests.drawn import each
 from tests.exported import RUNS
@@ -170,7 +171,7 @@ def test_numbers_in_double_precision_are_rounded_and_a_note_says_so(tmp_path: Pa
     done = rc.export_model(tmp_path / "weights.pt", tmp_path / "model.json", format="tfjs", chain="lstm fc")
     manifest = json.loads((tmp_path / "model.json").read_bytes())["weightsManifest"]
     np.testing.assert_array_equal(
-        groups.read(tmp_path / "model.json", manifest)[0]["fc/kernel"], layers["fc"].weight.detach().numpy().T.astype(np.float32)
+        weight_groups.read(tmp_path / "model.json", manifest)[0]["fc/kernel"], layers["fc"].weight.detach().numpy().T.astype(np.float32)
     )
     assert any("rounded to float32" in note for note in done.notes)
 

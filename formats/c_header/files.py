@@ -23,6 +23,7 @@ from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.c_header import rnnoise_text
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
 from rnnconvert.formats.c_header.model_read import HeaderModel, whole_model
@@ -48,7 +49,9 @@ _STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "
 
 
 def recognise(file: Opened) -> Seen | None:
-    """Recognize our own comment, RNNoise's types and CMSIS-NN's names."""
+    """Recognize our own comment, RNNoise's types and tables as text, and CMSIS-NN's names."""
+    if file.head.startswith(rnnoise_text.MAGIC):
+        return Seen(STATED, "RNNoise's tables as text, as ffmpeg's arnndn loads them")
     if lowered(file.path).suffix not in SUFFIXES:
         return None
     if TAG.encode() in file.head:
@@ -68,7 +71,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file.
     """
-    source = c_text.read(path)
+    source = rnnoise_text.read(path) if Opened(path).head.startswith(rnnoise_text.MAGIC) else c_text.read(path)
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []

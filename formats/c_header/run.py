@@ -100,7 +100,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def witness(request: Mapping[str, Any]) -> None:
     """Run a header's model whole, sequence by sequence; see rnnconvert.running. What its layers read and give is not seen."""
     seen, file = request["witness"], Path(request["file"])
-    model = described(file.read_text(encoding="utf-8"))
+    model = described(file.read_text(encoding="utf-8")) if request["file"] else None  # "" for tables without code
     if model is None:
         raise WeightsAloneError("the header holds layers and no whole model")
     for name in seen.layers:

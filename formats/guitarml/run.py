@@ -97,9 +97,12 @@ def _document(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _flat(tree: Mapping[str, Any], above: str) -> list[tuple[str, Any]]:
-    pairs = []
+    pairs: list[tuple[str, Any]] = []
     for key, value in tree.items():
-        pairs += _flat(value, f"{above}{key}.") if isinstance(value, dict) else [(above + key, value)]
+        if isinstance(value, dict) and value.keys() == {"shape", "values"}:  # nanoflare's tensors
+            pairs.append((above + key, np.array(value["values"], np.float64).reshape(value["shape"])))
+        else:
+            pairs += _flat(value, f"{above}{key}.") if isinstance(value, dict) else [(above + key, value)]
     return pairs
 
 

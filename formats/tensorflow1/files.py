@@ -33,6 +33,7 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
+from rnnconvert.formats.tensorflow1 import graph_model, manifest
 from rnnconvert.formats.tensorflow1 import inlined as tensorflow1_inlined
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
@@ -59,6 +60,13 @@ _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
+    if graph_model.topology(file) is not None:
+        return Seen(STATED, "a graph of TensorFlow's, as TensorFlow.js keeps it")
+    listed = manifest.manifest(file)
+    if listed is not None:
+        if not _has_known(wrappers(manifest.names(listed))):
+            return None
+        return Seen(STATED, "a manifest of a checkpoint's variables, as deeplearn.js and ml5.js load them")
     index = tensor_bundle.index_of(file.path)
     if index is not None:
         kind = "a TensorFlow checkpoint" if has_cells(index) else ""
@@ -117,10 +125,10 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
-    stored, stated = _stored(path)
+    stored, stated, companion_files = _stored(path)
     graph = tensorflow1_inlined.inlined(stated) if stated is not None else None
     reader = _CellReader(stored.arrays, graph, options)
-    if stated is not None and lowered(path).suffix == _GRAPH:
+    if stated is not None and tensor_bundle.index_of(path) is None:
         reader.looked, reader.followed = tensorflow1_loops.read(path, stated), graph is not stated
     state_variables = tensorflow1_states.state_variables(graph) if graph else set()
     for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.settings.layers()):
@@ -163,28 +171,35 @@ def read(path: Path, options: Options) -> Checkpoint:
         CellPlaces(reader.cells),
         tuple(reader.unread),
         batch_first=reader.batch_first,
+        beside=tuple(map(str, companion_files)),
     )
 
 
-def _stored(path: Path) -> tuple[Stored, GraphDef | None]:
+def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
+    """Return the arrays of a file, the graph that computes with them, and other files that belong to a graph."""
     index = tensor_bundle.index_of(path)
     if index is not None:
         meta_graph = companion(index, index.with_suffix(".meta").name)
-        return tensor_bundle.read(index), graph_def.read(meta_graph) if meta_graph.is_file() else None
+        return tensor_bundle.read(index), graph_def.read(meta_graph) if meta_graph.is_file() else None, ()
     file = Opened(path)
+    listed = manifest.manifest(file)
+    if listed is not None:
+        variables, files = manifest.read(listed)
+        return variables, None, files
     if file.kinds & {"npz", "hdf5", "pickle"}:
-        return _by_variable(file.cached(archives.reader(path, file.head))), None
+        return _by_variable(file.cached(archives.reader(path, file.head))), None, ()
     if sorted_table.ends(path):
         raise UnreadableError(
             path,
             "a TensorFlow checkpoint of version 1, whose table is compressed",
             "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
         )
-    graph = graph_def.read(path)
+    model = graph_model.topology(file)
+    graph, companion_files = (graph_def.read(path), ()) if model is None else graph_model.read(model)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
-    return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph
+    return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph, companion_files
 
 
 def _by_variable(stored: Stored) -> Stored:
@@ -212,6 +227,7 @@ class _CellReader:
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
+        self.computing: set[str] = set()  # operations of layers that are read by what they compute
         self.looked = tensorflow1_loops.RecognisedLayers()
         self.followed = False  # whether layers whose cells functions compute are those that operations compute
         self.evidence: list[str] = []
@@ -233,6 +249,7 @@ class _CellReader:
             self.layers[name] = renamed.stack
             self.warnings += renamed.warnings
             self.inside |= constants & self.arrays.keys()
+            self.computing |= tensorflow1_loops.names(layer)
             self.evidence.append(renamed.evidence)
 
     def follow(self, path: Path) -> None:
@@ -257,7 +274,7 @@ class _CellReader:
         """Name the recurrent layers that are loops and are not read."""
         read = self._read() | self.inside
         for loop in self.loops:
-            if (read | self.named) & loop.matrices.keys():
+            if loop.node in self.computing or (read | self.named) & loop.matrices.keys():
                 continue
             why = self.looked.reasons.get(loop.node, "") or self.looked.reasons.get("", "")
             self._leave(

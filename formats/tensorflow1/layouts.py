@@ -32,6 +32,7 @@ SYSTEM = System(
     unstated=("activation", "forget_bias", "cell_clip", "proj_clip"),
     heads=(
         (4, b"TFL3", "a TensorFlow Lite model"),
+        (0, b"\x08\x01\x12", "the graph of a SavedModel, whose numbers are in the folder `variables`: give the folder that has both"),
         (0, b'model_checkpoint_path: "', "TensorFlow's list of the checkpoints next to it; give the path of one of them"),
     ),
 )

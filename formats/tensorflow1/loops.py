@@ -13,7 +13,7 @@ from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 from rnnconvert.recognition.lowered import recognise_in
 
-__all__ = ["RecognisedLayers", "constants", "read"]
+__all__ = ["RecognisedLayers", "constants", "names", "read"]
 
 _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+)?(/while_context|/while|/MatMul)?$")
 
@@ -24,5 +24,12 @@ def read(path: Path, graph: GraphDef) -> RecognisedLayers:
 
 
 def constants(layer: Computed) -> set[str]:
-    """Return the operations whose stored numbers a layer's operators read."""
-    return {value.removesuffix(":0") for node in layer.nodes for value in node.reads}
+    """Return the operations whose stored numbers a layer's operators read, in a loop or around it."""
+    read = {value for node in layer.nodes for value in node.reads}
+    inside = {name.removeprefix(f"{node.name}/body/") for node in layer.nodes for _, body in node.bodies for name in body.stored}
+    return {value.removesuffix(":0") for value in read | inside}
+
+
+def names(layer: Computed) -> set[str]:
+    """Return what the graph calls the operations that compute a layer, a loop by its frame."""
+    return {node.name for node in layer.nodes}

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from rnnconvert.containers import json_file
+from rnnconvert.containers import graph_def_json, json_file
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -16,6 +16,7 @@ from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files import weight_groups
 from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -23,7 +24,6 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras.model.entries import Entry, entry
 from rnnconvert.formats.keras.model.layered import MODELS, Layered
 from rnnconvert.formats.keras.model.layered_calls import received
-from rnnconvert.formats.tfjs import groups
 from rnnconvert.formats.tfjs.config import EVERY_STEP, described
 from rnnconvert.formats.tfjs.written import write_model
 from rnnconvert.language import registry
@@ -43,7 +43,10 @@ _HARMLESS = frozenset((
     "implementation", "dropout", "recurrent_dropout", "unit_forget_bias", "kernel_initializer", "recurrent_initializer",
     "bias_initializer", "kernel_regularizer", "recurrent_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint",
     "recurrent_constraint", "bias_constraint", "input_dim", "input_length", "time_major", "input_shape",
+    "zero_output_for_mask", "seed",  # of Keras 3, which TensorFlow.js does not look at
 ))  # fmt: skip
+_COMPUTED = ("units", "activation", "recurrent_activation", "use_bias", "reset_after", "return_sequences", "unit_forget_bias")
+"""What the configuration of a layer says of its numbers."""
 
 
 class TfjsMetadata(TypedDict, total=False):
@@ -58,7 +61,7 @@ def recognise(file: Opened) -> Seen | None:
         inside = _topology(file.path)
         return recognise(Opened(inside)) if inside.is_file() else None
     document = file.json
-    if document is None or not isinstance(document.get("weightsManifest"), list):
+    if document is None or not isinstance(document.get("weightsManifest"), list) or graph_def_json.is_graph(document.get("modelTopology")):
         return None
     return Seen(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
 
@@ -80,19 +83,21 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a layers model.
 
-    Raises UnreadableError for a damaged file.
+    Raises UnreadableError for a damaged file, and for a graph model.
     """
     named, path = path, _topology(path)
     document = Opened(path).cached(json_file.read)
-    arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
+    arrays, narrow, files = weight_groups.read(path, document.get("weightsManifest"))
     topology = document.get("modelTopology")
     layers: dict[str, Recurrent] = {}
     unread: list[LayerNote] = []
     warnings: list[str] = []
     used: set[str] = set()
-    if not isinstance(topology, dict) or "node" in topology:
+    if graph_def_json.is_graph(topology):
+        raise UnreadableError(path, "it is a graph model, which has no layers", f"Read its graph: {Flag('from', 'tensorflow1')}.")
+    if not isinstance(topology, dict):
         topology = {}
-        warnings.append("the model is a graph model or has no topology: without layers, no recurrent one is found")
+        warnings.append("the model has no topology: without layers, no recurrent one is found")
     model = topology.get("model_config", topology)
     configs: dict[str, Entry] = {}
     for kind, config in _layers(path, model, 0):
@@ -170,6 +175,9 @@ def _layer(
     local_names = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
     # A layer of a model in a model may have that model's name before its own.
     local_names = local_names or {full: full.partition(f"/{name}/")[2] for full in arrays if f"/{name}/" in full}
+    # Keras 3 leaves out the wrapper's name, and both layers inside have one that says from where they read.
+    inside = tuple(f"{way}_{str(config.get('name')).removeprefix('forward_')}/" for way in ways) if len(ways) == 2 else ()
+    local_names = local_names or {full: full for full in arrays if full.startswith(inside)}
     for full, rest in local_names.items():
         scopes = rest.split("/")
         begun = [way for way in ways if scopes[0].startswith(f"{way}_")] if len(ways) == 2 else []
@@ -188,7 +196,8 @@ def _layer(
     )
     facts.take("activation", "recurrent_activation", "use_bias", "go_backwards")
     if outer is not config:
-        options.facts(name, "its wrapper", outer, harmless=_HARMLESS | {"merge_mode", "layer"})
+        alike = {"backward_layer"} if _alike(config, outer.get("backward_layer")) else set()
+        options.facts(name, "its wrapper", outer, harmless=_HARMLESS | alike | {"merge_mode", "layer"})
     if config.get("units", sizes.hidden_size) != sizes.hidden_size:
         raise UnreadableError(path, f"{name!r} states {config.get('units')} units, but its weights are for {sizes.hidden_size}")
     stored = tensors
@@ -208,6 +217,12 @@ def _layer(
     if merge not in ("concat", "sum", "mul", "ave", "none"):
         raise UnreadableError(path, f"{name!r} has the merge_mode {merge!r}")
     return Recurrent(name, (Layer(directions, merge),), output_order="processing" if backwards else "time"), names
+
+
+def _alike(forward: dict[str, Any], backward: Any) -> bool:
+    """Return whether the layer that reads from the end is stated to compute what the other one does: TensorFlow.js makes it from that."""
+    stated = backward.get("config") if isinstance(backward, dict) else None
+    return isinstance(stated, dict) and all(stated.get(key) == forward.get(key) for key in _COMPUTED)
 
 
 def _function(path: Path, name: str, function: Any) -> Activation:
@@ -231,7 +246,7 @@ def write(path: Path, job: Job) -> WriteResult:
         raise UsageError(
             f"{path}: the layers of a model read one another, and {named} may not. Choose one with {Flag('layer')}, or "
             "join those that do with "
-            f"{Setting('stack', 'join')}"
+            f"{Setting('stack', 'join')}. Whole models, with what stands between and behind these layers, are written by rnnconvert export"
         )
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")

@@ -18,7 +18,7 @@ SYSTEM = System(
         "a GRU with reset_after is refused: tfjs-layers throws where it is true",
         "`export` writes whole models of this format, from embeddings to dense layers: docs/whole.md",
         "hard_sigmoid means 0.2 x + 0.5 here, as in Keras 2, and recurrent_activation is hard_sigmoid where a file does not state it",
-        "graph models (converted for inference without layers) hold no recurrent layer, and are not read",
+        "graph models (converted for inference, without layers) are graphs of TensorFlow's: tensorflow1 reads their loops",
         "numbers are float32: others are refused until you ask for float32",
     ),
     separator="/",

@@ -45,6 +45,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return sequences.through([content], _run)
 
     def run(name: str, left: Sequences) -> dict[str, Any]:
+        _check_bound(content, name, left)
         alone, (before, behind) = _alone(content, name)
         answer = _run(alone, left._replace(x=left.x[::-1]) if before else left)
         return {**answer, "y": answer["y"][::-1]} if behind else answer
@@ -269,6 +270,20 @@ def _operator_of(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
     before = any(chosen.inputs[0] == turning_operator.outputs[0] for turning_operator in turning)
     behind = bool(readers) and all(reader in turning for reader in readers)
     return chosen, (before, before and behind)
+
+
+def _check_bound(content: bytes, name: str, sequences: Sequences) -> None:
+    """Raise NotImplementedError where a clip may act that the steps of the file do not reach from zeros: its layer is read without it."""
+    model = _parsed(content)
+    operator, _ = _operator_of(model, name)
+    options, shape = operator.builtinOptions, model.subgraphs[0].tensors[operator.inputs[0]].shape
+    bound = float(getattr(options, "cellClip", 0.0) or 0.0)
+    steps = int(shape[0 if getattr(options, "timeMajor", False) else 1]) if shape is not None and len(shape) == 3 else 0
+    largest = max((float(np.abs(state).max(initial=0)) for state in sequences.cell or ()), default=0.0)
+    if 0 < steps <= bound < largest + len(sequences.x):
+        raise NotImplementedError(
+            f"its kernel clips the cell state at {bound:g}, which {steps} steps from zeros do not reach, and these sequences may"
+        )
 
 
 def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:

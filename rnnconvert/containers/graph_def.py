@@ -91,13 +91,13 @@ def read(path: Path) -> GraphDef:
         if not graphs or not isinstance(graphs[0], memoryview):
             raise UnreadableError(path, "it holds no graph")
         data = graphs[0]
-    return _graph(data, path)
+    return parsed(data, path)
 
 
 def read_saved(path: Path) -> list[GraphDef]:
     """Return the graphs of a SavedModel's saved_model.pb. Raises UnreadableError."""
     return [
-        _graph(graph, path)
+        parsed(graph, path)
         for number, meta in wire.values(map_file(path).data, path)
         if number == 2 and isinstance(meta, memoryview)
         for which, graph in wire.values(meta, path)
@@ -105,7 +105,8 @@ def read_saved(path: Path) -> list[GraphDef]:
     ]
 
 
-def _graph(data: memoryview, path: Path) -> GraphDef:
+def parsed(data: memoryview, path: Path) -> GraphDef:
+    """Return the graph that bytes of a file hold. Raises UnreadableError."""
     nodes = named(((node.name, node) for node in _nodes(data, path)), path)
     if not nodes:
         raise UnreadableError(path, "its graph has no nodes")

@@ -24,13 +24,17 @@ _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 
 @dataclass(frozen=True)
 class GraphDefNode:
-    """A node: its operation, the nodes that it reads ("name" or "name:1"; "^name" waits for one), its attributes."""
+    """A node: its operation, the nodes that it reads ("name" or "name:1"; "^name" waits for one), its attributes.
+
+    stored  the numbers of a constant that are kept apart from the graph; None where the graph has them
+    """
 
     path: Path
     name: str
     op: str
     inputs: tuple[str, ...]
     attributes: dict[str, memoryview] = field(repr=False)
+    stored: Array | None = field(default=None, repr=False)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -93,6 +97,8 @@ class GraphDefNode:
     @cached_property
     def tensor(self) -> Array | None:
         """The numbers of a constant, as a view where it has them as bytes; None if it has none that are understood."""
+        if self.stored is not None:
+            return self.stored
         for which, value in wire.values(self.attributes.get("value", memoryview(b"")), self.path):
             if which == 8 and isinstance(value, memoryview):
                 return _tensor(value, self)

@@ -65,6 +65,9 @@ executors that ran one model."""
 ROUNDED, OTHER_NUMBERS = "rounded to", "other numbers"
 """How the names of causes begin where no layout is wrong: each number stands in its place."""
 
+OF_INTEGERS = "integers"
+"""The name of the difference that a kernel of integers makes: it rounds more than the weights."""
+
 
 @dataclass(frozen=True)
 class Limit:

@@ -25,6 +25,19 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     *((0, b"MATLAB " + release, "a file of MATLAB's. Export the network there, or save its arrays apart") for release in (b"5.0", b"7.3")),
+    *(
+        (0, magic, "a model of Kaldi's, whose cells are spread over its components. nnet3-am-copy writes it as text, with their matrices")
+        for magic in (b"\0B<Nnet3>", b"\0B<TransitionModel>", b"\0B<Nnet>", b"<Nnet3>", b"<TransitionModel>", b"<Nnet>")
+    ),
+    *(
+        (
+            0,
+            magic,
+            "DyNet's parameters as text. Load them there, and save as_array() of each: VanillaLSTMBuilder stacks i f o g, adds 1 to f",
+        )
+        for magic in (b"#Parameter# ", b"#LookupParameter# ")
+    ),
+    (0, b"\n\x07Stacked", "a network of CLSTM's (ocropus). Save its arrays apart there"),
     *PACKED,
     (0, b"\x93NUMPY", "a bare array of numpy's"),
     (0, b"PK\x03\x04", "a zip archive without a known model, and without arrays named as those of a recurrent layer"),
@@ -77,7 +90,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
     if head.startswith(_FOREIGN[-1][1]) and file.entries is None:
         raise UnreadableError(path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again.")
     heads = [*(magic for system in registry.systems().values() for magic in system.heads), *_FOREIGN]
-    what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
+    what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _document(file) or _text(path, head)
     _check_parts(path, what)
     _check_folder(path)
     raise UnreadableError(
@@ -189,6 +202,18 @@ def _check_folder(path: Path) -> None:
 
 
 _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")
+
+
+def _document(file: Opened) -> str | None:
+    """Return whose document a file of JSON is, among those that name themselves and hold no arrays as JSON; None for any other file."""
+    document = file.json or {}
+    if {"architecture", "trainable_params", "image_data_format"} <= document.keys():
+        return "JSON that frugally-deep made of a model of another framework: convert that model"
+    layers = document.get("layers")
+    kinds = {layer.get("type") for layer in layers if isinstance(layer, dict)} if isinstance(layers, list) else set()
+    if kinds & {"lstm", "blstm"} and isinstance(document.get("weights"), dict):
+        return "a network of CURRENNT's, whose LSTMs have peepholes"
+    return None
 
 
 def _text(path: Path, head: bytes) -> str | None:

@@ -56,7 +56,7 @@ def doubt_about_extra(group: FoundLayer, extra: Sequence[str], arrays: Mapping[s
     wide = len(gates_of(group.layout.kind, "input")) * group.sizes.hidden_size
     bias = next((full for full in extra if arrays[full].size == max(arrays[full].shape, default=0) == wide), None)
     named = bias or extra[0]
-    what = f"it has the arrays of {called} plus {named!r}, which {called} does not have"
+    what = f"it has the arrays of {called} plus {named!r}, which the layer of {called} does not read"
     if bias is not None:
         reason = f"{what} and which is as long as its biases: describe the layer with {Flag('layout')}"
     else:

@@ -328,4 +328,5 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
         if candidate.kind == kind and candidate.reset_after == reset_after and (variant or candidate.writable):
             return candidate
     cell = kind if reset_after is None else f"{kind} with reset_after={reset_after}"
-    raise UsageError(f"{framework} has no layout for {cell}. It has {', '.join(entry.name for entry in listed)}")
+    what = f"no layout {variant!r} for {cell}" if variant else f"no layout for {cell}"
+    raise UsageError(f"{framework} has {what}. It has {', '.join(entry.name for entry in listed)}")

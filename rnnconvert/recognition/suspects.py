@@ -13,7 +13,7 @@ _PRODUCTS = {"MatMul", "Gemm", "Conv", "MatMulInteger", "QLinearMatMul", "FusedM
 
 _GATES = {"Sigmoid", "HardSigmoid"}
 
-_FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "Affine", "ScaledTanh"}
+_FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "Max", "Min", "Affine", "ScaledTanh"}
 
 
 def carried(node: Operation) -> bool | None:

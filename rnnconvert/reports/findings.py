@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rnnconvert.core.printable import listed
 from rnnconvert.core.remedies import Command, Flag
-from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED, Verdict
+from rnnconvert.core.verdict import OF_INTEGERS, OTHER_NUMBERS, ROUNDED, Verdict
 from rnnconvert.reports.words import (
     BUT_FOR,
     BY_LAYER,
@@ -153,6 +153,8 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     named = [cause for layer in wrong for cause in causes(layer)]
     if named and named[0]["kind"] == "run":
         return "The weights are right. Change how the model is run.", ""
+    if any(diagnosis.get("fault") == OF_INTEGERS for layer in wrong for diagnosis in layer["diagnoses"]):
+        return "Its kernel computes with integers, which no layer of floats gives. Take the model as it was before it was quantized.", ""
     if any(model.get("kept") is False for model in document["models"]):
         return "This is a fault of rnnconvert or of a framework. Please report it, with this report.", ""
     if named and str(named[0].get("fault", "")).startswith(ROUNDED):

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.verdict import NOT_EQUAL
+from rnnconvert.core.verdict import NOT_EQUAL, OF_INTEGERS
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.case_kinds import Case
@@ -145,7 +145,7 @@ def _diagnosed(
     results: LayerResults, run_: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
 ) -> dict[str, Any]:
     if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
-        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}
+        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": OF_INTEGERS, "cause": "", "kind": ""}
     answers = [(case, run_.outputs[case.name]) for case in results.cases if case.name in run_.outputs]
     basis = results.basis(run_.model)
     dtype, floors = FLOATS[run_.dtype], basis.floors.get(run_.rounding, {})

@@ -213,12 +213,16 @@ class Shapes:
             return np.array(dims, np.int64) if dims is not None and None not in dims else None
         if node.kind == "Gather":
             shape = scope.producer(node.inputs[0])
+            dtype = np.dtype(np.int64)
+            if shape is not None and shape[0].kind == "Cast":  # some graphs have shapes of 32 bits
+                dtype = np.dtype((scope.values(shape[0]) or {}).get("to", dtype))
+                shape = scope.producer(shape[0].inputs[0])
             which = self.number(scope, node.inputs[1], deep + 1)
             if shape is not None and shape[0].kind == "Shape" and which is not None and which.size == 1:
                 dims = self.measured(scope, shape[0], deep)
                 at = int(which.reshape(()))
                 if dims is not None and -len(dims) <= at < len(dims) and dims[at] is not None:
-                    return np.full(which.shape, dims[at], np.int64)
+                    return np.full(which.shape, dims[at], dtype)
         if node.kind in COMPARED:
             number, other = (self.number(scope, operand, deep + 1) for operand in node.inputs)
             return None if number is None or other is None else np.asarray(COMPARED[node.kind](number, other))

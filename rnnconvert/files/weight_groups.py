@@ -1,4 +1,4 @@
-"""The groups of weights of a TensorFlow.js model: names, shapes and types in model.json, numbers in files next to it.
+"""Groups of weights: names, shapes and types in a model.json, numbers in files next to it.
 
 Source: tfjs-core/src/io/io_utils.ts, decodeWeights and concatenateArrayBuffers.
 """
