@@ -46,6 +46,12 @@ def is_path(parameter: click.Parameter) -> bool:
 
 def prepare(folder: Path) -> None:
     """Write the files that the calls name."""
+    prepare_models(folder)
+    rc.verify(folder / "m.onnx", on=[EXECUTOR], cases=["states"], explain=False).write(folder / "report.json")
+
+
+def prepare_models(folder: Path) -> None:
+    """Write the files that the calls name, but for those that executors give."""
     stack = sources.stack()
     for name in ("a.safetensors", "b.safetensors", "m.onnx"):
         sources.write(folder / name, stack)
@@ -59,7 +65,6 @@ def prepare(folder: Path) -> None:
     np.savez(folder / "weights.npz", *map(np.asarray, packed.values()))
     (folder / "rnnconvert.toml").write_text(f'[[equal]]\na = "a.safetensors"\nb = "m.onnx"\non = ["{EXECUTOR}"]\n')
     (folder / "own.py").write_text(OWN)
-    rc.verify(folder / "m.onnx", on=[EXECUTOR], cases=["states"], explain=False).write(folder / "report.json")
 
 
 OWN = """

@@ -40,6 +40,17 @@ def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
     return os.fdopen(open_handle(path), "rb")
 
 
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal digits. Raises as `open_handle` does."""
+    import hashlib  # of no use to most commands
+
+    digest = hashlib.sha256()
+    with open_bytes(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 _NO_FILE = "it is not a regular file"
 
 

@@ -307,6 +307,7 @@ class Description:
     roles    likewise what they are, where that is known: "batch" or "time"
     partial  whether what cannot be written is left out, and named in the file
     checks   what the written code checks of its inputs
+    weights  the name of the file of weights that is written with the code; "" for none
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     """
 
@@ -319,6 +320,7 @@ class Description:
     partial: bool = False
     checks: tuple[Check, ...] = ()
     open_ranks: tuple[Value, ...] = ()
+    weights: str = ""
 
     @property
     def notes_of_code(self) -> tuple[str, ...]:
