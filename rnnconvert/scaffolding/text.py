@@ -130,7 +130,7 @@ def is_written(path):
     with open(path, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     if digest != WEIGHTS[1]:
-        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put its digest into WEIGHTS: {{digest}}")
+        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digest}}")
     return True
 '''
 
