@@ -72,7 +72,8 @@ def named() -> set[str]:
 def variations() -> Iterator[tuple[str, list[str]]]:
     """Yield the calls of all commands, by what the page would call them: each by itself, and with each of its flags."""
     for words, command in commands().items():
-        yield words, called(words)
+        if words not in WHOLE:
+            yield words, called(words)
         for flag in flags(command):
             yield f"{words} {flag}", called(words, more=[flag])
     for name, values in WHOLE.items():
