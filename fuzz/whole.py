@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 WHOLE, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
 """How the entries of these kinds begin."""
 
+ATTRIBUTES = ("axis", "axes", "perm", "to", "body", "hidden_size")
 MODELS = ("examples/decoder.keras", "examples/encoder.keras", "examples/old_tagger.h5", "examples/exported.onnx")
 
 
@@ -43,9 +44,7 @@ def beside(content: bytes, rng: Random) -> bytes:
     outputs = [rng.choice(["z", "", "y2"]) for _ in range(rng.randrange(3))]
     node = helper.make_node(rng.choice(operators), inputs, outputs)
     if rng.random() < 0.3:
-        node.attribute.append(
-            helper.make_attribute(rng.choice(ATTRIBUTES), rng.randrange(-3, 9))
-        )
+        node.attribute.append(helper.make_attribute(rng.choice(ATTRIBUTES), rng.randrange(-3, 9)))
     model.graph.node.insert(rng.randrange(len(model.graph.node) + 1), node)
     if rng.random() < 0.3:
         model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = rng.choice([-1, 0, 1, 1 << 62])
