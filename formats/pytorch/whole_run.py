@@ -26,7 +26,7 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
 
     Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
     """
-    names = entry_names(path) or ()
+    names = [*(entry_names(path) or ())]
     scripted = any(re.fullmatch(r"[^/]+/code/.+\.py", name) for name in names)
     exported = is_program(names)
     if not scripted and not exported:
