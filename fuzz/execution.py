@@ -59,7 +59,7 @@ class Limits:
 def changed(seed: Seed, rng: Random) -> dict[str, bytes]:
     """Return the seed's files with one of them changed."""
     if seed.entry.startswith(whole.OPERATORS):
-        return {**seed.files, seed.entry: whole.beside(seed.files[seed.entry], rng)}
+        return {**seed.files, seed.entry: whole.with_operator(seed.files[seed.entry], rng)}
     names = list(seed.files)
     name = rng.choice(names)
     return {**seed.files, name: mutated(name, seed.files[name], rng)}
@@ -162,7 +162,7 @@ def read(path: Path, rng: Random, format: str | None, out: Path) -> str:
     Raises whatever else happens.
     """
     try:
-        if path.name.startswith((whole.WHOLE, whole.OPERATORS)):
+        if path.name.startswith((whole.MODEL, whole.OPERATORS)):
             return whole.read(path, rng, out)
         if path.name.startswith(whole.SPECIAL):
             return _special(path, rng, out)

@@ -56,7 +56,7 @@ def build(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[
     corpus  and take those of the folder of real files, if there is one
     """
     every_seed: list[Seed] = []
-    for number, make in enumerate((_written, _others, _golden, _whole, *([_real] if corpus else []))):
+    for number, make in enumerate((_written, _others, _golden, _whole_models, *([_real] if corpus else []))):
         inside = folder / str(number)
         inside.mkdir()
         every_seed += make(inside, kinds)
@@ -396,7 +396,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             yield Seed("fluid", path.name, {f"{path.name}/{file.name}": file.read_bytes() for file in path.iterdir() if file.is_file()})
 
 
-def _whole(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+def _whole_models(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     for kind, path in whole.seeds(folder, kinds):
         yield _seed(kind, path)
 

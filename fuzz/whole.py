@@ -16,7 +16,7 @@ from rnnconvert.core.errors import RnnConvertError
 from tests import sources
 
 ROOT = Path(__file__).parents[1]
-WHOLE, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
+MODEL, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
 """How the entries of these kinds begin."""
 
 ATTRIBUTES = ("axis", "axes", "perm", "to", "body", "hidden_size")
@@ -28,13 +28,13 @@ def seeds(folder: Path, kinds: Sequence[str]) -> Iterator[tuple[str, Path]]:
     for number, name in enumerate(MODELS):
         place = folder / f"whole{number}"
         place.mkdir()
-        yield "whole", Path(shutil.copy(ROOT / name, place / f"{WHOLE}{Path(name).name}"))
+        yield "whole", Path(shutil.copy(ROOT / name, place / f"{MODEL}{Path(name).name}"))
     for kind, prefix in (("operators", OPERATORS), ("special", SPECIAL)):
         (folder / kind).mkdir()
         yield kind, sources.write(folder / kind / f"{prefix}m.onnx")
 
 
-def beside(content: bytes, rng: Random) -> bytes:
+def with_operator(content: bytes, rng: Random) -> bytes:
     """Return a model with an operator of any name beside its layer, whose inputs have one of the forms that files give them."""
     model = onnx.load_from_string(content)
     operators = sorted({schema.name for schema in onnx.defs.get_all_schemas()})

@@ -64,10 +64,10 @@ def prepare_models(folder: Path) -> None:
     assert isinstance(packed, dict)
     np.savez(folder / "weights.npz", *map(np.asarray, packed.values()))
     (folder / "rnnconvert.toml").write_text(f'[[equal]]\na = "a.safetensors"\nb = "m.onnx"\non = ["{EXECUTOR}"]\n')
-    (folder / "own.py").write_text(OWN)
+    (folder / "own.py").write_text(EXECUTOR_MODULE)
 
 
-OWN = """
+EXECUTOR_MODULE = """
 NEEDS = ("numpy",)
 FORMAT = "onnx"
 SUFFIX = ".onnx"

@@ -183,14 +183,14 @@ def test_output_that_is_lost_is_said(stream: str, folder: Path) -> None:
     """Whatever prints on stdout ends with 74 where nothing can be printed; what prints nothing ends well."""
 
     def check(words: str) -> None:
-        told = call(*called(words)).stdout
+        printed = call(*called(words)).stdout
         _clean(folder)
         line = shlex.join([sys.executable, "-m", "rnnconvert", *called(words)])
         shell = ["sh", "-c", f"exec {line} {'>&-' if stream == 'closed' else '>/dev/full'}"]
         run = subprocess.run(shell, stderr=subprocess.PIPE, text=True, timeout=120)
         _clean(folder)
-        assert run.returncode == (74 if told else 0), run.stderr
-        assert not told or "stdout" in run.stderr or "cannot write the output" in run.stderr, run.stderr
+        assert run.returncode == (74 if printed else 0), run.stderr
+        assert not printed or "stdout" in run.stderr or "cannot write the output" in run.stderr, run.stderr
         assert "Traceback" not in run.stderr
 
     each(drawn(CALLS, 4, f"lost {stream}"), check, str)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.own_processes
 CHILD = "child.py"
 """What every process of an executor runs (rnnconvert.running.parent)."""
 
-WHOLE: dict[str, Values] = {
+WHOLE_MODEL_CALLS: dict[str, Values] = {
     "check": CALLS["check"],
     "diagnose": {"a": ["exported.onnx"], "b": ["again.onnx"]},
     "verify": {"a": ["exported.onnx"], "b": ["again.onnx"]},
@@ -72,11 +72,11 @@ def named() -> set[str]:
 def variations() -> Iterator[tuple[str, list[str]]]:
     """Yield the calls of all commands, by what the page would call them: each by itself, and with each of its flags."""
     for words, command in commands().items():
-        if words not in WHOLE:
+        if words not in WHOLE_MODEL_CALLS:
             yield words, called(words)
         for flag in flags(command):
             yield f"{words} {flag}", called(words, more=[flag])
-    for name, values in WHOLE.items():
+    for name, values in WHOLE_MODEL_CALLS.items():
         yield name, called(name.partition(" --")[0], values)
 
 

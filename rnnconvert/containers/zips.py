@@ -23,7 +23,7 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 
 
 def is_zip(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file ends as a zip archive does; False of what is no file."""
+    """Return whether a file ends as a zip archive does; False if it cannot be opened."""
     try:
         with open_regular(path) as file:
             return zipfile.is_zipfile(file)
@@ -32,7 +32,7 @@ def is_zip(path: str | os.PathLike[str]) -> bool:
 
 
 def entry_names(path: str | os.PathLike[str]) -> tuple[str, ...] | None:
-    """Return the names of an archive's entries; None of a file that is no zip archive, and of what is no file."""
+    """Return the names of an archive's entries; None if it cannot be opened, or not as a zip archive."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return tuple(archive.namelist())
