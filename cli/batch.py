@@ -73,9 +73,9 @@ class BatchOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("sources", metavar="MANIFEST|PATTERN|FILE...", nargs=-1, required=True)
+@click.argument("sources", metavar="MANIFEST|PATTERN|FILE...", nargs=-1, required=True, type=FilePath())
 @format_option("--to", "target_format", "Format of the targets, or FORMAT.ENDING, as in pytorch.safetensors.")
-@click.option("--out", "folder", required=True, metavar="FOLDER", help="Folder or URL for the converted files.")
+@click.option("--out", "folder", required=True, type=FilePath(), metavar="FOLDER", help="Folder or URL for the converted files.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; by default, one per core.")
 @click.option("--on", default="", metavar="URL", help="Run on a cluster: dask://HOST:PORT, ray://... or spark://...")
 @click.option("--journal", type=FilePath(path_type=Path), help="File that records progress; by default, in FOLDER.")
@@ -123,6 +123,8 @@ def batch(asked: BatchOptions) -> None:
     Options(settings=asked.settings)  # a word that no option has is one error, not one of each file
     items = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
     apart([name for item in items for name in (item.source, item.target) if not is_url(name)], asked.reports)
+    if not is_url(asked.folder) and Path(asked.folder).exists() and not Path(asked.folder).is_dir():
+        raise UsageError(f"{asked.folder} is not a folder. Name one with --out")
     if journal is None:
         if is_url(asked.folder):
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")

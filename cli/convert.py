@@ -103,6 +103,7 @@ class ConvertOptions(NamedTuple):
     "--report",
     "reports",
     multiple=True,
+    type=FilePath(),
     metavar="FILE",
     help="With --verify: write a report (.html, .md, .json, or .xml for JUnit). Repeatable.",
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import emit, put, say
+from rnnconvert.cli.terminal import FilePath, emit, put, say
 
 _EPILOG = """\b
 Examples:
@@ -61,9 +61,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @executors.command()
 @click.argument("name")
-@click.option("--python", required=True, metavar="PATH", help="The Python (3.8 or newer) that has the framework and numpy.")
+@click.option(
+    "--python", required=True, type=FilePath(), metavar="PATH", help="The Python (3.8 or newer) that has the framework and numpy."
+)
 @click.option("--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default, NAME.")
-@click.option("--module", default="", metavar="FILE", help="Your own executor instead (docs/equivalence.md).")
+@click.option("--module", default="", type=FilePath(), metavar="FILE", help="Your own executor instead (docs/equivalence.md).")
 @_json
 def add(name: str, python: str, like: str, module: str, as_json: bool) -> None:
     """Add an executor under another Python, and remember it."""

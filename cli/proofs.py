@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import put
+from rnnconvert.cli.terminal import FilePath, put
 
 _OPTIONS = (
     click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core."),
     click.option("--no-explain", is_flag=True, help="Do not search for the cause of a difference."),
     click.option("--strict", is_flag=True, help="Also fail if something was left out (exit code 6) or not run whole (7)."),
-    click.option("--cache", metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here; run only what has changed."),
+    click.option(
+        "--cache", type=FilePath(), metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here; run only what has changed."
+    ),
 )
 
 

@@ -351,6 +351,7 @@ def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) ->
 own_layouts = click.option(
     "--layout",
     multiple=True,
+    type=FilePath(),
     metavar="FILE.toml",
     expose_value=False,
     callback=_add,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rnnconvert.cli.terminal import FilePath
 from rnnconvert.core.errors import UsageError
 
 Options = TypeVar("Options", bound=tuple[Any, ...])
@@ -57,7 +58,7 @@ def proving(text: str) -> dict[str, Any]:
     def chosen(_: click.Context, __: click.Parameter, value: str | None) -> bool | str:
         return value or value is not None
 
-    return {"metavar": "[INPUTS.npz]", "callback": chosen, "help": f"{text} With a file: on these inputs, too."}
+    return {"type": FilePath(), "metavar": "[INPUTS.npz]", "callback": chosen, "help": f"{text} With a file: on these inputs, too."}
 
 
 def counts(text: str | None, option: str) -> list[int] | None:

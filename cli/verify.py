@@ -52,11 +52,12 @@ _SHARED: list[Callable[[Command], Command]] = [
     ),
     click.option(
         "--inputs",
+        type=FilePath(),
         metavar="FILE.npz",
         help="Your own inputs: of the models, by name or in order; or of layers: x (time, batch, in), optionally h_0, c_0 and lengths.",
     ),
-    click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
-    click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
+    click.option("--load-inputs", type=FilePath(), metavar="FILE", help="Reuse the inputs of saved results."),
+    click.option("--save-inputs", type=FilePath(), metavar="FILE", help="Save the inputs, for another machine."),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."),
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."),
@@ -124,7 +125,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.argument("model", type=FilePath())
 @_shared
 @format_option("--from", "format_a", "Format of MODEL; by default, its content decides.")
-@click.option("--save", metavar="FILE.safetensors", help="Save inputs, outputs, gradients and versions.")
+@click.option("--save", type=FilePath(), metavar="FILE.safetensors", help="Save inputs, outputs, gradients and versions.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core.")
 @click.option("--json", "as_json", is_flag=True, help="Print what ran as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
@@ -218,10 +219,15 @@ class VerifyOptions(NamedTuple):
 @click.option("--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance; by default, what rounding explains.")
 @click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance.")
 @click.option(
-    "--report", "reports", multiple=True, metavar="FILE", help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable."
+    "--report",
+    "reports",
+    multiple=True,
+    type=FilePath(),
+    metavar="FILE",
+    help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
 )
-@click.option("--sarif", metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
-@click.option("--save-outputs", metavar="FILE", help="Save what ran, to judge it again.")
+@click.option("--sarif", type=FilePath(), metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
+@click.option("--save-outputs", type=FilePath(), metavar="FILE", help="Save what ran, to judge it again.")
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")

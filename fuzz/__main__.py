@@ -158,12 +158,17 @@ def _processor_time(child: int) -> float:
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
+def _special(folder: str, names: list[str]) -> list[str]:
+    """Return the names in a folder that are no files: copies of pipes and devices do not end."""
+    return [name for name in names if not (Path(folder) / name).is_dir() and not (Path(folder) / name).is_file()]
+
+
 def _copied(case: Path, cases: Path, kind: str, finding: Finding) -> None:
     where = "".join(letter if letter.isalnum() else "-" for letter in f"{kind}-{finding.what}-{finding.where}")[:100]
     for number in range(3):
         target = cases / f"{where}-{number}"
         if not target.exists():
-            shutil.copytree(case, target)
+            shutil.copytree(case, target, ignore=_special, symlinks=True)
             (target / "TRACE.txt").write_text(finding.trace)
             return
 

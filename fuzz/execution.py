@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import rnnconvert as rc
+from fuzz import whole
 from fuzz.mutators import mutated
 from fuzz.seeds import Seed
 from rnnconvert.containers import temporary
@@ -57,6 +58,8 @@ class Limits:
 
 def changed(seed: Seed, rng: Random) -> dict[str, bytes]:
     """Return the seed's files with one of them changed."""
+    if seed.entry.startswith(whole.OPERATORS):
+        return {**seed.files, seed.entry: whole.with_operator(seed.files[seed.entry], rng)}
     names = list(seed.files)
     name = rng.choice(names)
     return {**seed.files, name: mutated(name, seed.files[name], rng)}
@@ -159,6 +162,10 @@ def read(path: Path, rng: Random, format: str | None, out: Path) -> str:
     Raises whatever else happens.
     """
     try:
+        if path.name.startswith((whole.MODEL, whole.OPERATORS)):
+            return whole.read(path, rng, out)
+        if path.name.startswith(whole.SPECIAL):
+            return _special(path, rng, out)
         if path.name.startswith("fuse_"):
             return fused(path, rng, out)
         if rng.random() < CONTAINERS and (reader := container(path)):
@@ -176,6 +183,12 @@ def read(path: Path, rng: Random, format: str | None, out: Path) -> str:
         assert str(error)
         return error.kind
     return "read" if checkpoint.layers else "no layers"
+
+
+def _special(path: Path, rng: Random, out: Path) -> str:
+    """Read what stands in the place of a file, and remove it."""
+    _there.pop(path.parent, None)  # the next case is written into a new folder
+    return whole.read(whole.special(path, rng), rng, out)
 
 
 def execute(path: Path, rng: Random, format: str | None, out: Path, limits: Limits) -> tuple[str, Finding | None]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import rnnconvert as rc
+from fuzz import whole
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -55,7 +56,7 @@ def build(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[
     corpus  and take those of the folder of real files, if there is one
     """
     every_seed: list[Seed] = []
-    for number, make in enumerate((_written, _others, _golden, *([_real] if corpus else []))):
+    for number, make in enumerate((_written, _others, _golden, _whole_models, *([_real] if corpus else []))):
         inside = folder / str(number)
         inside.mkdir()
         every_seed += make(inside, kinds)
@@ -393,6 +394,11 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             yield Seed("mlpackage", path.name, files)
         elif path.is_dir() and any(file.name.endswith(("w_0", "__params__")) for file in path.iterdir()):
             yield Seed("fluid", path.name, {f"{path.name}/{file.name}": file.read_bytes() for file in path.iterdir() if file.is_file()})
+
+
+def _whole_models(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+    for kind, path in whole.seeds(folder, kinds):
+        yield _seed(kind, path)
 
 
 def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import multiprocessing
 import os
@@ -141,14 +140,14 @@ def test_a_setting_of_one_line_must_decide_something_there(models: Path, tmp_pat
 
 
 def test_a_source_that_may_not_be_read_is_unreadable(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    locked, opened = models / "m0.safetensors", io.open
+    locked, opened = models / "m0.safetensors", os.open
 
     def refuse(file: Any, *words: Any, **more: Any) -> Any:
         if str(file) == str(locked):
             raise PermissionError(13, "Permission denied", str(locked))
         return opened(file, *words, **more)
 
-    monkeypatch.setattr(io, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     code, output = call(locked, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 3 and f"error: {locked}: Permission denied" in output and "1  unreadable" in output
 

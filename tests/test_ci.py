@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,9 +119,22 @@ def test_the_action_installs_what_it_is_asked_for(tmp_path: Path) -> None:
     for extras, wanted in (("", "/here"), ("torch,onnxruntime", "/here[torch,onnxruntime]")):
         printed = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
         assert printed.split()[-1] == wanted and "--extra-index-url" not in printed
+        assert printed.split()[-3:-1] == ["--constraint", "/here/constraints.txt"]
+        newest = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here", VERSIONS="newest").stdout
+        assert newest.split()[-1] == wanted and "--constraint" not in newest
     wheels = action()["inputs"]["torch-index"]["default"]
     printed = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, TORCH_INDEX=wheels, HERE="/here").stdout
     assert printed.split()[-3:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "/here"]
+
+
+def test_the_action_names_other_actions_by_hash() -> None:
+    """A tag may be moved to other code; a hash may not."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text("utf-8"))
+    steps = [*action()["runs"]["steps"], *(step for job in workflow["jobs"].values() for step in job["steps"])]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert len(used) >= 4
+    for name in used:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", name), name
 
 
 INSTALLED = ("Install rnnconvert",)

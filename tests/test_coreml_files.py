@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -23,6 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
+from tests import sources
 from tests.coreml_tools import tools
 from tests.drawn import drawn, each
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -504,3 +506,22 @@ def test_other_layers_have_the_shapes_that_the_format_gives_them(tmp_path: Path)
     assert checkpoint.warnings == () and set(checkpoint.tensors) == set(expected)
     for name, array in expected.items():
         assert checkpoint.tensors[name].shape == array.shape and np.array_equal(checkpoint.tensors[name], array), name
+
+
+@pytest.mark.parametrize("form", ["link", "pipe", "loop"])
+def test_no_file_of_a_package_lies_elsewhere_or_is_waited_for(form: str, tmp_path: Path) -> None:
+    """Its list of items among them, which was read wherever a link led."""
+    sources.write(tmp_path / "m.mlpackage", sources.stack(), target_format="coreml")
+    files = [file.relative_to(tmp_path / "m.mlpackage") for file in (tmp_path / "m.mlpackage").rglob("*") if file.is_file()]
+    (tmp_path / "outside").write_text("{}")
+    for number, name in enumerate(files):
+        package = tmp_path / f"{number}.mlpackage"
+        shutil.copytree(tmp_path / "m.mlpackage", package)
+        (package / name).unlink()
+        if form == "pipe":
+            os.mkfifo(package / name)
+        else:
+            (package / name).symlink_to(tmp_path / "outside" if form == "link" else package / name)
+        words = {"link": "outside the folder", "pipe": "not a regular file", "loop": "symbolic links|outside the folder|No such file"}
+        with pytest.raises(rc.UnreadableError, match=words[form]):
+            rc.load(package)

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzz import doubling, seeds
+from fuzz import commands, doubling, seeds
 from fuzz.doubling import Case, Work
-from rnnconvert.containers import json_file, msgpack_file, pickled_arrays, safetensors
+from rnnconvert.containers import apart, json_file, msgpack_file, pickled_arrays, safetensors
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import first_twice
 from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.language import fitting, registry
 from rnnconvert.models.load import transplant_file
-from tests import drawn
+from tests import drawn, every_command
 from tests.drawn import each
 
 SECONDS = 0.3 if drawn.LONG else 0
@@ -49,6 +50,17 @@ def test_files_of_every_kind_are_read_in_proportion(tmp_path: Path) -> None:
     files = seeds.build(tmp_path, corpus=False, kinds=() if drawn.LONG else drawn.drawn(sorted(kinds), 1, "kinds"))
     cases = doubling.readers(files, 3, drawn.SEED)
     each(drawn.drawn(cases, 4, "files"), check, lambda case: case.name)
+
+
+def test_no_commands_work_grows_faster_than_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers, alike and of different sizes, names, operators, outputs and nesting, for every command that click lists."""
+    monkeypatch.setattr(apart, "is_possible", lambda: False)  # what reads HDF5 counts, too
+    each(drawn.drawn(commands.cases(), 2, "commands"), check, lambda case: case.name)
+
+
+def test_every_command_that_reads_a_model_is_doubled() -> None:
+    doubled = {case.name.partition(": ")[0] for case in commands.cases()}
+    assert doubled | {*commands.NO_MODEL} == {*every_command.commands()}
 
 
 def test_what_is_quadratic_is_found() -> None:
@@ -88,6 +100,17 @@ def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
     make, first, last = doubling.GROWING["a tensor's name of many dots"]
     growth = doubling.measure(Case("dots", doubling._READING(small, make), first, last), 0.1)
     assert growth is not None and not growth.quadratic, growth
+
+
+def test_arrays_that_no_layer_can_have_are_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone bias was tried as ten layouts, in every size that it may show: layers of other sizes took twenty times as long."""
+    tried: list[object] = []
+    monkeypatch.setattr(fitting, "candidates", lambda *words: tried.append(words) or iter(()))
+    for layout in registry.layouts().values():
+        for tensor in layout.tensors:
+            if not tensor.part_names >= {"input", "recurrent"} and "{" not in tensor.name:
+                fitting.fits(layout, {tensor.name: (777, 777)})
+    assert not tried
 
 
 def test_a_transplant_takes_as_long_as_its_models_have_layers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from tests import ready
 from tests.drawn import drawn
 from tests.random_models import fill, random_model
 from tests.requirements import needed
+from tests.test_floors import ROOT
 from tests.test_scaffold import CLOSE, SHAPES, inputs_for, module_at
 
 pytestmark = [
@@ -259,3 +261,24 @@ def test_a_layer_for_each_step_is_time_distributed(tmp_path: Path) -> None:
     model.save(tmp_path / "model.keras")
     assert "TimeDistributed(layers.Flatten()" in rc.scaffold(tmp_path / "model.keras", "keras", tmp_path / "model.py").text
     check_equal(model, tmp_path / "model.keras", tmp_path / "model.py", "keras")
+
+
+@pytest.mark.parametrize(
+    ("target", "ending"),
+    [("pytorch", ".pt"), ("keras", ".weights.h5"), ("keras", ".keras"), ("flax", ".msgpack"), ("flax", ".safetensors")],
+)
+def test_the_written_load_takes_its_weights_and_no_others_of_their_name(target: str, ending: str, tmp_path: Path) -> None:
+    """It named the source's layers, which the weights that were written with it do not have."""
+    for folder, model in (("a", "decoder"), ("b", "encoder")):
+        (tmp_path / folder).mkdir()
+        source = ROOT / "examples" / f"{model}.keras"
+        done = rc.scaffold(source, target, tmp_path / folder / "m.py", weights=tmp_path / folder / f"m{ending}")
+        assert done.text == (tmp_path / folder / "m.py").read_text()
+
+    def runs(code: str, weights: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, str(tmp_path / code / "m.py"), str(tmp_path / weights / f"m{ending}")]
+        return subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "KERAS_BACKEND": "torch"})
+
+    assert runs("a", "a").returncode == 0, runs("a", "a").stderr
+    other = runs("a", "b")
+    assert other.returncode and "was not written with this code" in other.stderr, other.stderr

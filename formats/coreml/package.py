@@ -24,7 +24,7 @@ from rnnconvert.containers.files import map_file, never_replace, view, write_pie
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Pieced, nbytes
-from rnnconvert.core.errors import MissingFileError, UnreadableError, unwritable
+from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError, unwritable
 
 MANIFEST = "Manifest.json"
 PLACE = "@model_path/weights/weight.bin"
@@ -45,9 +45,7 @@ def model_in(path: Path) -> Path:
     """
     if not path.is_dir():
         return path
-    manifest = path / MANIFEST
-    if not manifest.is_file():
-        raise MissingFileError(manifest)
+    manifest = companion(path, MANIFEST)
     document = read_json(manifest)
     items, root = document.get("itemInfoEntries"), document.get("rootModelIdentifier")
     item = items.get(root) if isinstance(items, dict) and isinstance(root, str) else None

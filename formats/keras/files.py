@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rnnconvert.containers import archives
+from rnnconvert.containers import archives, zips
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -98,7 +97,7 @@ def _stored_of(file: Opened) -> Stored:
         return pickled.read(path)
     if file.kinds & variables.KINDS and file.archive:
         return variables.grouped(path, file.cached(archives.reader(path, file.head)))
-    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(path, hdf5.read(path))
+    return keras_zip.read(path) if zips.is_zip(path) else groups.modern(path, hdf5.read(path))
 
 
 def read(path: Path, options: Options) -> Checkpoint:

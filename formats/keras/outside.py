@@ -21,6 +21,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES
 from rnnconvert.core.remedies import Flag
+from rnnconvert.core.text_file import open_bytes
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, cells, config
@@ -105,7 +106,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_ModelBeside]:
     for name in _names(path):
         try:
             file = companion(path, name)
-            with file.open("rb") as opened:
+            with open_bytes(file) as opened:
                 head = opened.read(_HEAD)
             if not file.is_file() or not _STATES_CLASS.search(head):
                 continue

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.zips import entry_names
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.pytorch.live import numbers
@@ -26,7 +26,7 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
 
     Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
     """
-    names = zipfile.ZipFile(path).namelist() if path.is_file() and zipfile.is_zipfile(path) else []
+    names = [*(entry_names(path) or ())]
     scripted = any(re.fullmatch(r"[^/]+/code/.+\.py", name) for name in names)
     exported = is_program(names)
     if not scripted and not exported:

@@ -14,6 +14,7 @@ from typing import Any
 from rnnconvert.batch.manifest import Item
 from rnnconvert.core.errors import OutputError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
+from rnnconvert.core.text_file import open_bytes, open_handle
 
 VERSION = 1
 _LONGEST = 1 << 24
@@ -67,7 +68,7 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Without a buffer: what a full disk did not take would be written again when the file is closed.
-            self._file = path.open("a+b", buffering=0)
+            self._file = os.fdopen(open_handle(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b", buffering=0)
         except OSError as error:
             raise OutputError(f"{path}: the journal cannot be written: {error.strerror}") from None
         _alone(self._file, path)
@@ -83,7 +84,7 @@ class Journal:
     def _read(self) -> int:
         """Take every whole line, and return where the last one ends."""
         position = 0
-        with self.path.open("rb") as file:
+        with open_bytes(self.path) as file:
             while (line := file.readline(_LONGEST)).endswith(b"\n"):
                 self._take(line, position)
                 position += len(line)

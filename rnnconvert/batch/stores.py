@@ -18,6 +18,7 @@ from rnnconvert.containers.asking import OBJECTS, Store, is_url, named, protocol
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.errors import OutputError, UnreadableError
 from rnnconvert.core.limits import HEADER_BYTES
+from rnnconvert.core.text_file import open_bytes
 from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
@@ -100,8 +101,8 @@ def digest(*paths: Path) -> str:
     hasher = hashlib.sha256()
     for file, name in files:
         if len(files) > 1:
-            hasher.update(f"{name}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as content:
+            hasher.update(os.fsencode(f"{name}\0{file.stat().st_size}\0"))
+        with open_bytes(file) as content:
             while block := content.read(_CHUNK):
                 hasher.update(block)
     return hasher.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -11,10 +10,9 @@ from typing import IO
 from rnnconvert.containers import npy
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.stored_zip import StoredZip
-from rnnconvert.containers.zips import Archive
+from rnnconvert.containers.zips import Archive, entry_names
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.names import distinct
 
@@ -25,12 +23,7 @@ _MODELS = {"data.pkl", "config.json", "configuration.json", "constants.pkl"}
 
 def is_npz(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a zip archive of .npy files."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE):
-        return False
-    return holds_arrays(names)
+    return holds_arrays(entry_names(path))
 
 
 def holds_arrays(entries: Sequence[str] | None) -> bool:

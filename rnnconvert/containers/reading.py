@@ -15,7 +15,6 @@ import contextvars
 import mmap
 import os
 import signal
-import stat
 import sys
 import threading
 import weakref
@@ -25,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
 from rnnconvert.core.limits import MEMORY, MEMORY_PER_BYTE, STEPS, STEPS_PER_BYTE
+from rnnconvert.core.text_file import open_handle
 
 if TYPE_CHECKING:
     from rnnconvert.core.arrays import Array
@@ -245,27 +245,18 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     Raises UnreadableError if it is absent, a folder, a pipe or a device, may not be read, or is what a download left in its place.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = open_handle(path)
         try:
-            status = os.fstat(handle)
-            if stat.S_ISDIR(status.st_mode):
-                raise UnreadableError(path, "Is a directory")
-            if not stat.S_ISREG(status.st_mode):
-                raise UnreadableError(path, "it is not a regular file")
             _check_download(path, handle)
             under_way = _current.get()
             if under_way is not None:
-                under_way.add(path, _identity(status))
+                under_way.add(path, _identity(os.fstat(handle)))
             return os.fdopen(handle, "rb")
         except BaseException:
             os.close(handle)
             raise
     except OSError as error:
         raise unreadable(path, error) from None
-    except UnreadableError:
-        raise
-    except ValueError as error:  # a name that no file can have
-        raise UnreadableError(path, str(error)) from None
 
 
 def read_small(path: str | os.PathLike[str], most: int = 64 << 20) -> bytes:

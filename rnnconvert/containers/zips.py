@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.containers.reading import charging
+from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -20,6 +20,24 @@ from rnnconvert.core.limits import INFLATION, UNPACKED_BYTES
 from rnnconvert.core.names import named
 
 _LOCAL = struct.Struct("<4s5H3I2H")
+
+
+def is_zip(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file ends as a zip archive does; False if it cannot be opened."""
+    try:
+        with open_regular(path) as file:
+            return zipfile.is_zipfile(file)
+    except (OSError, UnreadableError):
+        return False
+
+
+def entry_names(path: str | os.PathLike[str]) -> tuple[str, ...] | None:
+    """Return the names of an archive's entries; None if it cannot be opened, or not as a zip archive."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            return tuple(archive.namelist())
+    except (OSError, UnreadableError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE):
+        return None
 
 
 class Archive:

@@ -82,12 +82,25 @@ def _every(layout: Layout, array_shapes: tuple[tuple[str, Shape], ...], most_lay
 
 
 def _fitting(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int) -> Iterator[Sizes]:
+    if not _may_fit(layout, array_shapes):
+        return
     seen = []
     for sizes in candidates(layout, array_shapes, most_layers):
         with contextlib.suppress(ValueError):
             if sizes not in seen and shapes(layout, sizes) == array_shapes:
                 seen.append(sizes)
                 yield sizes
+
+
+def _may_fit(layout: Layout, names: Iterable[str]) -> bool:
+    """Return whether names are those of a layout's tensors, and have the matrices that every cell has; to try sizes takes far longer."""
+    present: set[str] = set()
+    for name in names:
+        named = [tensor for tensor in layout.tensors if pattern(layout, tensor).fullmatch(name)]
+        if not named:
+            return False
+        present.update(*(tensor.part_names for tensor in named))
+    return present >= {"input", "recurrent"}
 
 
 def candidates(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:

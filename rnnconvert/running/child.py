@@ -104,7 +104,7 @@ def load(path: str) -> Any:
     It may import modules of its folder by `from .run_model import ...`; the folder's __init__.py is not run.
     """
     file = pathlib.Path(path)
-    package = types.ModuleType("rnnconvert_executor_" + str(file.parent).encode().hex())
+    package = types.ModuleType("rnnconvert_executor_" + os.fsencode(file.parent).hex())
     package.__path__ = [str(file.parent)]
     sys.modules.setdefault(package.__name__, package)
     spec = importlib.util.spec_from_file_location(package.__name__ + "." + file.stem, path)

@@ -21,6 +21,7 @@ from rnnconvert.containers.files import replacing
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable, unwritable
 from rnnconvert.core.remedies import Flag
+from rnnconvert.core.text_file import open_handle, read_text
 from rnnconvert.language.rooms import rooms
 from rnnconvert.running import child
 
@@ -173,7 +174,7 @@ def _added() -> dict[str, Executor]:
     if not path.is_file():
         return {}
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(read_text(path))
         return {entry["name"]: Executor(**entry) for entry in entries}
     except (ValueError, TypeError, KeyError) as error:
         raise UnreadableError(path, f"it is not a list of executors: {error}", "Repair or delete the file.") from None
@@ -208,6 +209,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
 def _variants(module: str) -> list[str]:
     """Return the variants of an executor's module. Raises UnreadableError if the file is not an executor."""
     try:
+        os.close(open_handle(module))
         loaded = child.load(module)
         lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "answer") if not hasattr(loaded, name)]
         lacking += [f"device of {name!r}" for name, variant in loaded.VARIANTS.items() if "device" not in variant]
@@ -216,6 +218,8 @@ def _variants(module: str) -> list[str]:
         return list(loaded.VARIANTS)
     except OSError as error:
         raise unreadable(module, error) from None
+    except UnreadableError:
+        raise
     except Exception as error:  # a user's file may raise anything
         raise UnreadableError(module, f"it is not an executor: {type(error).__name__} {error}") from None
 

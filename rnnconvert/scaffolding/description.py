@@ -311,6 +311,7 @@ class Description:
     checks   what the written code checks of its inputs
     states   how many of its inputs are states that it goes on from, and of its outputs the same ones as it leaves them: the last of both,
              in one order
+    weights  the name of the file of weights that is written with the code; "" for none
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     """
 
@@ -324,6 +325,7 @@ class Description:
     checks: tuple[Check, ...] = ()
     states: int = 0
     open_ranks: tuple[Value, ...] = ()
+    weights: str = ""
 
     @property
     def output_names(self) -> list[str]:

@@ -17,6 +17,7 @@ from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
 from rnnconvert.core.remedies import Flag, InPart
+from rnnconvert.core.text_file import sha256
 from rnnconvert.language import registry
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
@@ -24,6 +25,7 @@ from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import DescribedModel, Description
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
+from rnnconvert.scaffolding.text import OPEN_DIGEST
 from rnnconvert.scaffolding.written import FilledModel, ModelMaker, WrittenSource, filled_model
 
 PathLike = str | os.PathLike[str]
@@ -145,7 +147,7 @@ def scaffold(
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
         model = described_source(source, example, config, partial, axes, chain)
-        text, missing = _as_code(written, model)
+        text, missing = _as_code(written, model, Path(weights or "").name)
     except RefusedError as error:
         remedy = error.remedy or ("" if partial else _in_part(source, example, config, written, axes))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
@@ -169,13 +171,16 @@ def scaffold(
     return _written_and_proved(done, written, model, verify, force)
 
 
-def _as_code(target: Target, model: DescribedSource) -> tuple[str, tuple[str, ...]]:
-    """Return a model as code, and what is left out. Raises RefusedError for an array of a layer that stands alone in the model."""
+def _as_code(target: Target, model: DescribedSource, weights: str = "") -> tuple[str, tuple[str, ...]]:
+    """Return a model as code, and what is left out. Raises RefusedError for an array of a layer that stands alone in the model.
+
+    weights  the name of the file of weights that is written with it
+    """
     for layer, words in model.description.names.items():
         if words and model.model.unit(words[0]) is None:
             reason = "a written model fills the arrays of a layer together"
             raise RefusedError(f"the weights {words[0]!r} outside of their layer", target.TITLE, reason, "", layer)
-    return target.write(model.description, model.label)
+    return target.write(replace(model.description, weights=weights), model.label)
 
 
 def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | Sequence[int] | None) -> str:
@@ -200,8 +205,10 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
     done_proofs: list[WholeModels] = []
     user_inputs = None if isinstance(verify, bool) else dict(read_inputs(verify))
 
+    text = done.text
+
     def write(file: Path) -> None:
-        file.write_text(done.text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
 
     settings = tuple(f"{key}={file}" for key, file in model.description.options.items())
 
@@ -212,7 +219,7 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
                 if opening is not None:
                     compare(filled, opening.result())
                 if done.weights:
-                    save(filled, Path(done.weights))
+                    save(filled, Path(done.weights), file)
 
     def compare(filled: FilledModel, source: Any) -> None:
         for comparison in proofs(model.description, filled.value, source, filled.pairs, user_inputs):
@@ -220,10 +227,13 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
             if not comparison:
                 raise NotEqualError(done.output or done.source, comparison)
 
-    def save(filled: FilledModel, weights: Path) -> None:
+    def save(filled: FilledModel, weights: Path, code: Path) -> None:
+        nonlocal text
         try:
             saved = folders.enter_context(new_folder(weights)) / weights.name
             filled.save(saved)
+            text = text.replace(OPEN_DIGEST, sha256(saved))
+            write(code)
             weights_to_move.append((saved, weights))
         except RnnConvertError:  # one of a missing file is an OSError, too
             raise
@@ -241,4 +251,4 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
         else:
             with replacing(Path(done.output)) as part:
                 part.write(done.text.encode())
-    return replace(done, proof=tuple(done_proofs))
+    return replace(done, text=text, proof=tuple(done_proofs))

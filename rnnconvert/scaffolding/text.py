@@ -28,7 +28,8 @@ class Style:
     reserved   the names at the top of the file that are taken
     named      returns the name of the class or the function of a model, from a class's name
     imports    returns the lines that import what a file needs
-    load       the text of load, with {model}, {layers}, {more}, {options} and {others}
+    load       the text of load, with {model}, {layers}, {more}, {options}, {others} and {written}
+    restores   the lines that fill a model from a file of the framework's own, at `path`, by the endings of its name
     main       the text of main, with {model}, {zeros} and {words}
     zeros      returns zeros of some sizes and a type
     needs      what the file needs with weights of the framework's own, as a sentence
@@ -43,6 +44,7 @@ class Style:
     named: Callable[[str], str]
     imports: Callable[[File, str], list[str]]
     load: str
+    restores: Mapping[str, str]
     main: str
     zeros: Callable[[str, str], str]
     needs: str
@@ -57,7 +59,10 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     if not style.unlike:
         apart(description.scope)
     _check_once(description.scope)
-    file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
+    file, top = (
+        File(Names({"sys", "hashlib", "os", "LAYERS", "WEIGHTS", "is_written", "load", "main", *style.reserved, *style.texts})),
+        description.scope,
+    )
     file.words, file.partial, file.checks = description.words, description.partial, description.checks
     word = class_name(top.name)
     name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
@@ -84,20 +89,58 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
             layers=", LAYERS" if layers else "",
             more="".join(f", {option}" for option in options),
             options=lax + "".join(f", {option}={option}" for option in options),
+            written=_restoring(style, description.weights),
             others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
         )
     )
     lengths: dict[str, int] = {}
     zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
     parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
+    table += [IS_WRITTEN.format(name=json.dumps(description.weights), digest=OPEN_DIGEST)] if description.weights else []
     body = [*table, *(f"\n{part}" for part in parts)]
     notes = description.notes_of_code
     head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
     head += [*(f"{comment(note)}." for note in dict.fromkeys(notes)), ""] if notes else []
     if file.missing:
         head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
-    head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
+    head += [
+        f"load fills it from that file; {style.needs}",
+        '"""',
+        "",
+        *(["import hashlib", "import os"] if description.weights else []),
+        "import sys",
+        "",
+        *style.imports(file, "".join(body)),
+        "",
+    ]
     return "\n".join(["\n".join(head), *body]), tuple(dict.fromkeys(file.missing))
+
+
+OPEN_DIGEST = "0" * 64
+"""What stands in the text for the digest of the file of weights until that is written."""
+
+IS_WRITTEN = '''WEIGHTS = ({name}, "{digest}")
+"""The file of weights that was written with this code, and its SHA-256."""
+
+
+def is_written(path):
+    """Return whether these weights were written with this code. Raises ValueError for others in a file of their name."""
+    if not os.path.isfile(path) or os.path.basename(path) != WEIGHTS[0]:
+        return False
+    with open(path, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    if digest != WEIGHTS[1]:
+        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digest}}")
+    return True
+'''
+
+
+def _restoring(style: Style, weights: str) -> str:
+    """Return the lines of load that fill the model from the weights that are written with the code."""
+    if not weights:
+        return ""
+    lines = next(text for ending, text in style.restores.items() if weights.endswith(ending)).splitlines()
+    return "".join(f"    {line}\n" for line in ("if is_written(path):", *(f"    {line}" for line in lines), "    return model"))
 
 
 def _check_once(top: DescribedModel) -> None:
@@ -155,5 +198,5 @@ def imported(path: Path) -> tuple[Any, dict[str, str]]:
     finally:
         sys.dont_write_bytecode = before
     ours = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == spec.name]
-    make = getattr(module, next(name for name in reversed(ours) if name not in ("load", "main")))
+    make = getattr(module, next(name for name in reversed(ours) if name not in ("load", "main", "is_written")))
     return make, getattr(module, "LAYERS", {})

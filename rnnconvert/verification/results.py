@@ -27,6 +27,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
+from rnnconvert.core.text_file import open_bytes
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case, Skipped
@@ -331,7 +332,7 @@ def hash_file(path: str | Path, companions: Sequence[str] = ()) -> tuple[int, st
     files = [place] if place.is_file() else sorted(p for p in inside if p.is_file())
     hashed = {file.resolve() for file in files}
     for file in [*files, *(companion for companion in map(Path, companions) if companion.resolve() not in hashed)]:
-        with file.open("rb") as stream:
+        with open_bytes(file) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 size += len(block)

@@ -40,13 +40,27 @@ def _imports(file: File, body: str) -> list[str]:
 
 _LOAD = '''def load(path{more}):
     """Return the model with the weights of the file that it was written from{others}."""
-    from rnnconvert import load_into
-
     model = {model}(nnx.Rngs(0))
     model.eval()
+{written}    from rnnconvert import load_into
+
     load_into(model, path{layers}, accept=["all"], flatten="same"{options})
     return model
 '''
+_UPDATE = """
+state = nnx.state(model, nnx.Not(nnx.Any(nnx.RngState, nnx.Cache)))
+nnx.replace_by_pure_dict(state, arrays)
+nnx.update(model, state)"""
+_RESTORES = {
+    ".msgpack": f"""from flax.serialization import msgpack_restore
+
+with open(path, "rb") as file:
+    arrays = msgpack_restore(file.read()){_UPDATE}""",
+    ".safetensors": f"""from flax.traverse_util import unflatten_dict
+from safetensors.numpy import load_file
+
+arrays = unflatten_dict(load_file(path), sep="/"){_UPDATE}""",
+}
 _MAIN = '''def main():
     """Run the model on zeros, with the weights of a file if one is named."""
     model = load({words}) if len(sys.argv) > 1 else {model}(nnx.Rngs(0))
@@ -68,6 +82,7 @@ STYLE = Style(
     lambda word: word,
     _imports,
     _LOAD,
+    _RESTORES,
     _MAIN,
     lambda sizes, dtype: f"jnp.zeros(({sizes})" + (")" if dtype == "float32" else f', "{dtype}")'),
     "with weights of Flax's own, it needs Flax alone.",

@@ -203,12 +203,13 @@ def _build(word: str) -> str:
 
 _LOAD = '''def load(path{more}):
     """Return the model with the weights of the file that it was written from{others}."""
-    from rnnconvert import load_into
-
     model = {model}()
+{written}    from rnnconvert import load_into
+
     load_into(model, path{layers}, accept=["all"], flatten="same"{options})
     return model
 '''
+_RESTORES = {"": "model.load_weights(path)"}
 _MAIN = '''def main():
     """Run the model on zeros, with the weights of a file if one is named."""
     model = load({words}) if len(sys.argv) > 1 else {model}()
@@ -245,6 +246,7 @@ STYLE = Style(
     _build,
     _imports,
     _LOAD,
+    _RESTORES,
     _MAIN,
     lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),
     "with weights that Keras saved, it needs Keras alone.",

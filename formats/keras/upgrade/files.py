@@ -6,7 +6,6 @@ Nothing is guessed: every array and every key of the configuration is used, name
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rnnconvert.containers import hdf5
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.zips import is_zip
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
@@ -185,7 +185,7 @@ def read(source: Path) -> Stored:
                 "layers, load the weights into it, and save that"
             )
         return object_checkpoint.read(source)
-    if source.is_file() and zipfile.is_zipfile(source):
+    if is_zip(source):
         return keras_zip.read(source)
     return groups.modern(source, hdf5.read(source))
 

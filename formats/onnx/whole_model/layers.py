@@ -32,6 +32,8 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
     """Yield the layers of one graph, in the order of its nodes."""
     uses = Uses(scope)
     for node in scope.nodes:
+        if not node.outputs:  # it gives nothing that anything could read
+            continue
         layer = None
         try:
             if node.kind in _WEIGHTS and not node.domain:

@@ -17,6 +17,7 @@ import numpy as np
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.numpy_values import content
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -121,7 +122,7 @@ def _is_tar(path: str | os.PathLike[str]) -> bool:
     if bytes(map_file(path)[257:262]) != b"ustar":
         return False
     try:
-        with tarfile.open(path, "r:") as archive:
+        with open_regular(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             return {"pickle", "storages"} <= set(archive.getnames())
     except (OSError, tarfile.TarError, *pickles.RECOVERABLE):
         return False

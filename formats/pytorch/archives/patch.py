@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rnnconvert.containers.files import replacing
+from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, byte_bounds, pieces
 from rnnconvert.core.errors import UsageError
 
@@ -122,7 +123,7 @@ def _mend_checksums(source: str | os.PathLike[str], data: Array, changed: list[t
     """Put new checksums into a zip archive's headers, where the bytes of an entry have changed."""
     if bytes(data[:4]) != b"PK\x03\x04":
         return
-    for at, entry in _directory(source, data):
+    for at, entry in _directory(data):
         header, size = entry.header_offset, entry.file_size
         low = header + 30 + sum(struct.unpack_from("<2H", data.data, header + 26))
         # PyTorch can be told to write no checksums.
@@ -139,9 +140,9 @@ def _mend_checksums(source: str | os.PathLike[str], data: Array, changed: list[t
             data[low + size + 4 : low + size + 8] = mark
 
 
-def _directory(source: str | os.PathLike[str], data: Array) -> Iterator[tuple[int, zipfile.ZipInfo]]:
+def _directory(data: Array) -> Iterator[tuple[int, zipfile.ZipInfo]]:
     """Yield where each entry's record in the central directory begins, and the entry."""
-    with zipfile.ZipFile(source) as archive:
+    with zipfile.ZipFile(Window(data)) as archive:
         at, entries = archive.start_dir, archive.infolist()
     for entry in entries:
         if bytes(data[at : at + 4]) != b"PK\x01\x02":

@@ -58,12 +58,13 @@ def _zeros(sizes: str, dtype: str) -> str:
 
 _LOAD = '''def load(path{more}):
     """Return the model with the weights of the file that it was written from{others}."""
-    from rnnconvert import load_into
-
     model = {model}().eval()
+{written}    from rnnconvert import load_into
+
     load_into(model, path{layers}, accept=["all"], flatten="same"{options})
     return model
 '''
+_RESTORES = {"": "model.load_state_dict(torch.load(path, weights_only=True))"}
 _MAIN = '''def main():
     """Run the model on zeros, with the weights of a file if one is named."""
     model = load({words}) if len(sys.argv) > 1 else {model}().eval()
@@ -85,6 +86,7 @@ STYLE = Style(
     lambda word: word,
     _imports,
     _LOAD,
+    _RESTORES,
     _MAIN,
     _zeros,
     "with weights that torch.save kept, it needs torch alone.",
