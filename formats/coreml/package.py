@@ -24,7 +24,7 @@ from rnnconvert.containers.files import map_file, never_replace, view, write_pie
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Pieced, nbytes
-from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError, unwritable
+from rnnconvert.core.errors import UnreadableError, unwritable
 
 MANIFEST = "Manifest.json"
 PLACE = "@model_path/weights/weight.bin"
