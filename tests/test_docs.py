@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import re
 import shlex
 import shutil
@@ -67,6 +68,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("default")  # what a reader's interpreter does
             patch.chdir(folder)
+            linecache.cache[request.node.name] = len(text), None, text.splitlines(keepends=True), request.node.name  # as from a file
             exec(compile(text, request.node.name, "exec"), {"__name__": "__main__"})
         return
     if language == "yaml":  # a mapping file

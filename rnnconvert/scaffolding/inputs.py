@@ -102,7 +102,7 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
             rows[origin(node.x)] = min(time for _, time in BATCHES_AND_TIMES)
         elif node.kind == "mask" and "value" in node.settings:
             masked[origin(node.x)] = node["value"]
-        elif node.kind == "model":
+        elif node.kind in ("model", "loop"):
             inner_same = {id(start): id(value) for start, value in zip(node["scope"].inputs, node.inputs, strict=False)}
             more, marks = _read_by(node["scope"], {**same, **inner_same})
             rows.update({key: min(size, rows.get(key, size)) for key, size in more.items()})
