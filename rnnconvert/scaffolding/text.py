@@ -125,12 +125,14 @@ IS_WRITTEN = '''WEIGHTS = ({name}, "{digest}")
 
 def is_written(path):
     """Return whether these weights were written with this code. Raises ValueError for others in a file of their name."""
-    if not os.path.isfile(path) or os.path.basename(path) != WEIGHTS[0]:
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isfile(path) or os.path.basename(path) != WEIGHTS[0]:
         return False
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-    if digest != WEIGHTS[1]:
-        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digest}}")
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != WEIGHTS[1]:
+        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digest.hexdigest()}}")
     return True
 '''
 
