@@ -135,6 +135,7 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "coreml_nn": "mlmodel",
         "c_header": "h",
         "tfjs": "json",
+        "dl4j": "zip",
     }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"
