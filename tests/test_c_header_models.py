@@ -235,7 +235,9 @@ def test_what_c_cannot_hold_is_refused_by_name_and_files_stay(tmp_path: Path) ->
     x = keras.Input((None, 4))
     keras.Model(x, keras.layers.MultiHeadAttention(2, 2, name="heads")(x, x)).save(tmp_path / "m.keras")
     (tmp_path / "m.h").write_text("mine")
-    with pytest.raises(RefusedError, match=r"'heads': a C header cannot hold .* This model can be written for coreml, onnx, openvino or tflite"):
+    with pytest.raises(
+        RefusedError, match=r"'heads': a C header cannot hold .* This model can be written for coreml, onnx, openvino or tflite"
+    ):
         export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
     with pytest.raises(UsageError, match="exists"):
         export_model(tmp_path / "m.keras", tmp_path / "m.h")

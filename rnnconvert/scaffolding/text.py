@@ -131,8 +131,9 @@ def is_written(path):
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
-    if digest.hexdigest() != WEIGHTS[1]:
-        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digest.hexdigest()}}")
+    digits = digest.hexdigest()
+    if digits != WEIGHTS[1]:
+        raise ValueError(f"{{path}} was not written with this code, or was changed. If it is meant, put into WEIGHTS: {{digits}}")
     return True
 '''
 
