@@ -52,7 +52,7 @@ def with_operator(content: bytes, rng: Random) -> bytes:
 
 
 def special(path: Path, rng: Random) -> Path:
-    """Put something that is no file, or a file of a strange name, in the place of a file; return it."""
+    """Give a file a strange name, and mostly replace it with a pipe, a folder or a link; return its path."""
     other = path.with_name(path.name + rng.choice(["", "\udcff", "\n", "::error::x", "e\u0301", " "]))
     path.rename(other)
     form = rng.randrange(5)

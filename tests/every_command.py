@@ -18,6 +18,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from tests import sources
+from tests.executor_modules import module_text
 
 ROOT = Path(__file__).parents[1]
 EXECUTOR = "onnxruntime-cpu"
@@ -64,23 +65,8 @@ def prepare_models(folder: Path) -> None:
     assert isinstance(packed, dict)
     np.savez(folder / "weights.npz", *map(np.asarray, packed.values()))
     (folder / "rnnconvert.toml").write_text(f'[[equal]]\na = "a.safetensors"\nb = "m.onnx"\non = ["{EXECUTOR}"]\n')
-    (folder / "own.py").write_text(EXECUTOR_MODULE)
+    (folder / "own.py").write_text(module_text("    raise NotImplementedError"))
 
-
-EXECUTOR_MODULE = """
-NEEDS = ("numpy",)
-FORMAT = "onnx"
-SUFFIX = ".onnx"
-VARIANTS = {"own": {"device": "cpu"}}
-
-
-def absent(variant):
-    return ""
-
-
-def answer(request):
-    raise NotImplementedError
-"""
 
 Values = Mapping[str, Sequence[str]]
 

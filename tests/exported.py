@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rnnconvert.formats.openvino.run import library
 from rnnconvert.formats.tfjs.run import NodeJs, decoded, encoded
@@ -15,6 +16,15 @@ from tests.frameworks import executor
 from tests.requirements import needed
 
 Run = Callable[[Sequence[Any]], list[Any]]
+FRAMEWORKS_WARN = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
+    pytest.mark.filterwarnings("ignore:::torch"),
+    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+]
+"""What the frameworks say of models that are as they should be."""
 
 
 def _onnx(path: Path) -> Run:

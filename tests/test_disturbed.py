@@ -35,6 +35,7 @@ from rnnconvert.core.names import first_twice
 from rnnconvert.running import parent, registry
 from rnnconvert.running.kept import KeptProcesses, keeping
 from rnnconvert.running.registry import Executor
+from tests.executor_modules import module_text
 from tests.sources import stack, write
 from tests.test_floors import ROOT
 
@@ -522,15 +523,7 @@ main(["convert", sys.argv[1], sys.argv[2]])
 
 # Executors ----------------------------------------------------------------------------------------------
 
-HANGS = """
-import socket, resource, time
-NEEDS = ("numpy",)
-FORMAT = "onnx"
-SUFFIX = ".onnx"
-VARIANTS = {"own": {"device": "cpu"}}
-def absent(variant):
-    return ""
-def answer(request):
+HANGS = """\
     if request["file"] == "limits":
         try:
             socket.create_connection(("127.0.0.1", PORT), 1).close()
@@ -543,11 +536,16 @@ def answer(request):
 """
 
 
+def hanging(port: str, imports: str = "") -> str:
+    """Return the module of an executor that answers what its limits are, and nothing else."""
+    return module_text(HANGS.replace("PORT", port), f"import resource, socket, time\n{imports}")
+
+
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[Executor]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         module = tmp_path / "own.py"
-        module.write_text(HANGS.replace("PORT", str(server.getsockname()[1])))
+        module.write_text(hanging(str(server.getsockname()[1])))
         yield Executor("own", str(module), "own")
 
 
@@ -605,7 +603,7 @@ def test_processes_are_kept_until_they_end_are_spent_or_too_many(executor: Execu
 @pytest.mark.own_processes
 def test_an_executor_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "own.py"
-    module.write_text(f"{HANGS}import atexit\natexit.register(time.sleep, 60)\n".replace("PORT", "9"))
+    module.write_text(hanging("9", "import atexit\natexit.register(time.sleep, 60)"))
     monkeypatch.setattr(parent, "FAREWELL", 0.2)
     start = time.monotonic()
     with parent.started(Executor("own", str(module), "own")) as process:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -89,8 +90,8 @@ def flags(command: click.Command) -> list[str]:
 _started: list[str] = []
 
 
-def _hear(event: str, arguments: Sequence[object]) -> None:
-    if event == "subprocess.Popen" and any(str(word).endswith(CHILD) for word in arguments[1]):  # type: ignore[attr-defined]
+def _hear(event: str, arguments: Sequence[Any]) -> None:
+    if event == "subprocess.Popen" and any(str(word).endswith(CHILD) for word in arguments[1]):
         _started.append(str(arguments[1]))
 
 

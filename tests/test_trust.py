@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -30,27 +29,13 @@ from rnnconvert.verification import ready
 from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.results import LayerResults, ModelFile, ModelRun, Results
 from tests.commands import call
+from tests.executor_modules import module_text
 from tests.requirements import need, needed
 from tests.stacks import BOTH, random_stack
 
-EXECUTOR = """
-    import time
-
-    import numpy as np
-
-    NEEDS = ("numpy",)
-    FORMAT = "onnx"
-    SUFFIX = ".onnx"
-    VARIANTS = {"own": {"device": "cpu"}}
-
-
-    def absent(variant):
-        return ""
-
-
-    def answer(request):
-        x = request["x"]
-        return ANSWER
+EXECUTOR = """\
+    x = request["x"]
+    return ANSWER
 """
 
 
@@ -77,7 +62,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
     def add(expression: str) -> str:
         module = tmp_path / "own.py"
-        module.write_text(textwrap.dedent(EXECUTOR).replace("ANSWER", expression))
+        module.write_text(module_text(EXECUTOR.replace("ANSWER", expression), "import time\n\nimport numpy as np"))
         registry.add("own", sys.executable, "own", str(module))
         return "own"
 

@@ -12,18 +12,11 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from tests.drawn import NotComparedError, drawn, each
-from tests.exported import RUNS
+from tests.exported import FRAMEWORKS_WARN, RUNS
 from tests.random_models import fill, random_model
 from tests.requirements import needed
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
-    pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
-    pytest.mark.filterwarnings("ignore:::torch"),
-    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
-]
+pytestmark = FRAMEWORKS_WARN
 
 
 def agrees(model: Any, inputs: list[Any], path: Path) -> None:

@@ -19,6 +19,7 @@ from rnnconvert.formats.coreml.export_steps import product, recurrent
 from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule, refused
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
     "Celu", "Selu", "PRelu", "HardSwish", "Softplus", "Reciprocal", "ReduceL2", "InstanceNormalization", "ScatterElements", "Trilu", "Clip",
@@ -34,16 +35,10 @@ def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: S
 
     Raises RefusedError for an operation or a recurrent layer without an equivalent.
     """
-    for tensor in (*graph.inputs, *graph.outputs):
-        if tensor.value.dtype not in ("float32", "int32", "int64", "bool"):
-            raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", TITLE, "its programs compute in float32")
+    if (tensor := of_other_type(graph)) is not None:
+        raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", TITLE, "its programs compute in float32")
     writer = MilWriter(graph, RULES, storage)
-    for tensor in graph.inputs:
-        writer.input(tensor)
-    for node in graph.nodes:
-        writer.node(node)
-    for tensor in graph.outputs:
-        writer.output(tensor)
+    writer.write_all()
     notes = [*_notes(graph, writer), *writer.program.notes()]
     rounded = "its weights are rounded to float16" if storage == "float16" else ""
     write = partial(writer.write, lengths)

@@ -9,13 +9,11 @@ Source: coremltools 9.0, converters/mil/mil/ops/defs/iOS15/recurrent.py and cont
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Deferred, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.coreml import mil
@@ -27,7 +25,7 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.directions import WAYS
-from rnnconvert.scaffolding.graph.step_values import StepEquations, StepValue
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
 
 _OPERATION_FUNCTIONS = ("tanh", "sigmoid", "relu", "linear")
 """The functions whose numbers nobody spells otherwise."""
@@ -140,31 +138,14 @@ class _LoopValue(StepValue):
     def number(self, value: float) -> _LoopValue:
         return _LoopValue(self.block, self.block.number(value))
 
-    def __matmul__(self, matrix: _LoopMatrix) -> _LoopValue:
-        return _LoopValue(self.block, product(self.block, self.value, matrix.value, f"{self.block.label}/product"))
+    def __matmul__(self, matrix: StepMatrix[MilValue]) -> _LoopValue:
+        return _LoopValue(self.block, product(self.block, self.value, matrix.held, f"{self.block.label}/product"))
 
     def __getitem__(self, part: Any) -> _LoopValue:
         """Return a part of the last axis: those of states have two, peepholes one."""
         last = part[-1] if isinstance(part, tuple) else part
         axis = self.value.rank - 1
         return _LoopValue(self.block, self.block.part(self.value, axis, last.start or 0, last.stop, f"{self.block.label}/part"))
-
-
-class _LoopMatrix:
-    """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here, and stored by themselves."""
-
-    def __init__(self, block: MilBlock, name: str, array: Array | Pieced) -> None:
-        self.block, self.name, self.array = block, name, array
-
-    @functools.cached_property
-    def value(self) -> MilValue:
-        """Its numbers in the program."""
-        return self.block.program.constant(self.name, self.array)
-
-    def __getitem__(self, part: tuple[slice, slice]) -> _LoopMatrix:
-        rows, width = range(self.array.shape[0])[part[1]], self.array.shape[1]
-        array = Deferred((len(rows), width), self.array.dtype, lambda: np.asarray(self.array)[part[1]])
-        return _LoopMatrix(self.block, f"{self.name}/{rows.start}", array)
 
 
 def product(block: MilBlock, x: MilValue, matrix: MilValue, wanted: str, bias: MilValue | None = None) -> MilValue:
@@ -192,9 +173,7 @@ def _loop(
     going = MilBlock(block.program, name)
     goes_on = going.both("less", inner[0], count, f"{name}/less", "bool")
     body = MilBlock(block.program, name)
-    matrices = {
-        key: _LoopMatrix(body, f"{name}/{key}", weights[key]) for key in weights if key.startswith("weight_") and key != "weight_peephole"
-    }
+    matrices = stored_matrices(body.program.constant, name, weights)
     rows = {
         key: _LoopValue(body, body.program.constant(f"{name}/{key}", weights[key]))
         for key in weights if key not in matrices and key != "bias_ih"

@@ -27,8 +27,8 @@ from rnnconvert.formats.coreml.export_program import (
 )
 from rnnconvert.formats.coreml.package import new_package
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
+from rnnconvert.scaffolding.graph.target import TargetWriter
 
 MOST_SEQUENCES, MOST_STEPS = 64, 4096
 """How long open axes may be: the first, and others. A program needs a bound."""
@@ -38,12 +38,11 @@ Rule = Callable[["MilWriter", Operation], None]
 """Adds the operations that an operation is."""
 
 
-class MilWriter:
+class MilWriter(TargetWriter[MilValue]):
     """A program under construction.
 
-    program    what its blocks share
-    main       its main block
-    recurrent  its recurrent layers, in words
+    program  what its blocks share
+    main     its main block
     """
 
     def __init__(self, graph: OperationGraph, rules: Mapping[str, Rule], storage: Storage) -> None:
@@ -52,43 +51,28 @@ class MilWriter:
         rules    by kinds of operations
         storage  how its weights are held
         """
+        super().__init__(graph, rules)
         self.program = MilProgram(storage)
         self.main = MilBlock(self.program, "")
-        self.recurrent: list[str] = []
         self.inputs: list[MilValue] = []
         self.outputs: list[MilValue] = []
-        self._rules, self._graph, self._scope = rules, graph, graph.scope()
-        self._shapes = Shapes(self._scope.program)
-        self._values: dict[str, MilValue] = {}
         self._names = {tensor.name: self.program.names.unique(tensor.name) for tensor in (*graph.inputs, *graph.outputs)}
 
-    def __getitem__(self, name: str) -> MilValue:
-        """Return a value of the graph; stored numbers become a constant where they are first read."""
-        if name not in self._values:
-            self._values[name] = self.program.constant(name, self._graph.arrays[name])
-        return self._values[name]
+    def constant(self, name: str, array: Array | Pieced) -> MilValue:
+        return self.program.constant(name, array)
 
-    def stored(self, name: str) -> Array | Pieced | None:
-        """Return stored numbers; None for a value that is computed."""
-        return self._graph.arrays.get(name)
-
-    def numbers(self, name: str) -> list[int] | None:
-        """Return whole numbers that are known without a run."""
-        array = self._scope.constant(name)
-        return None if array is None else [int(value) for value in np.asarray(array).reshape(-1)]
-
-    def partly(self, name: str) -> Sequence[int | None] | None:
-        """Return whole numbers of which some are known without a run."""
-        return self._shapes.partly(self._scope, name)
+    def shape(self, name: str) -> Sequence[int | None] | None:
+        return self._held[name].shape if name in self._held else super().shape(name)
 
     def dims(self, node: Operation, name: str) -> Shape:
         """Return the axes of a value. Raises RefusedError where not even their number is known."""
-        if name in self._values:
-            return self._values[name].shape
-        dims = self._shapes.dims(self._scope, name)
+        dims = self.shape(name)
         if dims is None:
-            raise RefusedError("a value of any number of axes", TITLE, "its operations are for a number that is known", "", node.name)
+            raise refused(node, "a value of any number of axes", "its operations are for a number that is known")
         return tuple(dims)
+
+    def unknown(self, node: Operation) -> RefusedError:
+        return refused(node, f"the operation {node.kind}", "no operation of Core ML is known for it")
 
     # Inputs and outputs
 
@@ -99,10 +83,9 @@ class MilWriter:
         if not value.shape:
             raise RefusedError(f"the input {tensor.name!r} without axes", TITLE, "its features have axes")
         self.inputs.append(value)
-        self._values[tensor.name] = self.main.cast(value, dtype, f"{tensor.name}_truths")
+        self.named(tensor.name, self.main.cast(value, dtype, f"{tensor.name}_truths"))
 
     def output(self, tensor: NamedTensor) -> None:
-        """Add an output of the model."""
         value = self[tensor.name]
         if not value.shape:
             raise RefusedError(f"the output {tensor.name!r} without axes", TITLE, "its features have axes")
@@ -117,21 +100,10 @@ class MilWriter:
 
     # Operations
 
-    def node(self, node: Operation) -> None:
-        """Add an operation. Raises RefusedError for one that is unknown here."""
-        rule = self._rules.get(node.kind)
-        if rule is None:
-            raise refused(node, f"the operation {node.kind}", "no operation of Core ML is known for it")
-        rule(self, node)
-
     def put(self, node: Operation, kind: str, inputs: Mapping[str, Operand], dtype: str = "") -> None:
         """Add an operation that gives what one of the graph gives; its element type is that of the first input, unless stated."""
         output = node.outputs[0]
         self.named(output, self.main.op(kind, output, dtype or self[node.inputs[0]].dtype, self.dims(node, output), inputs))
-
-    def named(self, name: str, value: MilValue) -> None:
-        """Let a value of the graph be one that is there."""
-        self._values[name] = value
 
     # The file
 

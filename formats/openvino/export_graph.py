@@ -15,11 +15,11 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, code_of
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.graph.target import TargetWriter
 
 LACKING = ("Celu", "LeakyRelu", "PRelu", "Reciprocal", "InstanceNormalization", "LayerNormalization", "Trilu", "Clip")
 """The operations that are composed of others: OpenVINO has none, or one that spreads its numbers otherwise."""
@@ -28,39 +28,28 @@ LACKING = ("Celu", "LeakyRelu", "PRelu", "Reciprocal", "InstanceNormalization", 
 def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as a model in the IR. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     writer = _IrWriter(graph)
-    for tensor in graph.inputs:
-        writer.input(tensor)
-    for node in graph.nodes:
-        writer.node(node)
-    for tensor in graph.outputs:
-        writer.output(tensor)
+    writer.write_all()
     notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
     return WrittenGraph(graph, len(writer.xml.layers), writer.recurrent, notes, writer.xml.size, writer.xml.write)
 
 
-class _IrWriter:
-    """A model in the IR under construction.
-
-    recurrent  its recurrent operations, in words
-    """
+class _IrWriter(TargetWriter[Out]):
+    """A model in the IR under construction."""
 
     def __init__(self, graph: OperationGraph) -> None:
+        super().__init__(graph, _RULES)
         self.xml = XmlGraph()
-        self.recurrent: list[str] = []
-        self._graph, self._scope = graph, graph.scope()
-        self._shapes = Shapes(self._scope.program)
-        self._outs: dict[str, Out] = {}
         self._turned: dict[Out, tuple[Out, tuple[int, ...]]] = {}
 
-    def __getitem__(self, name: str) -> Out:
-        """Return a value of the graph; stored numbers become a constant where they are first read."""
-        if name not in self._outs:
-            self._outs[name] = self.xml.constant(name, self._graph.arrays[name])
-        return self._outs[name]
+    def constant(self, name: str, array: Array | Pieced) -> Out:
+        return self.xml.constant(name, array)
 
-    def dims(self, name: str) -> list[int]:
+    def unknown(self, node: Operation) -> RefusedError:
+        return RefusedError(f"the operation {node.kind}", "OpenVINO", "no operation of OpenVINO is known for it", "", node.name)
+
+    def lengths(self, name: str) -> list[int]:
         """Return the lengths of a value's axes, -1 for those that are open; nothing where even their number is not known."""
-        return [-1 if length is None else length for length in self._shapes.dims(self._scope, name) or ()]
+        return [-1 if length is None else length for length in self.shape(name) or ()]
 
     def reads(self, name: str) -> bool:
         """Whether anything reads a value."""
@@ -71,35 +60,26 @@ class _IrWriter:
         return self._graph.arrays[name]
 
     def input(self, tensor: NamedTensor) -> None:
-        """Add an input of the model."""
         dims, code = [-1 if length is None else length for length in tensor.value.shape], code_of(np.dtype(tensor.value.dtype))
         data = {"shape": ",".join("?" if length < 0 else str(length) for length in dims), "element_type": code}
-        self._outs[tensor.name] = self.xml.add("Parameter", tensor.name, [], [dims], data, [code])
+        self.named(tensor.name, self.xml.add("Parameter", tensor.name, [], [dims], data, [code]))
 
     def output(self, tensor: NamedTensor) -> None:
-        """Add an output of the model."""
         self.xml.add("Result", f"{tensor.name}/result", [self[tensor.name]], [], {})
-
-    def node(self, node: Operation) -> None:
-        """Add an operation. Raises RefusedError for one that is unknown here."""
-        rule = _RULES.get(node.kind)
-        if rule is None:
-            raise RefusedError(f"the operation {node.kind}", "OpenVINO", "no operation of OpenVINO is known for it", "", node.name)
-        rule(self, node)
 
     def put(self, node: Operation, kind: str, inputs: Sequence[Out] | None = None, dtype: str = "", **data: Any) -> None:
         """Add an operation that gives what one of the graph gives; its element type is that of its first input, unless stated."""
         read = [self[name] for name in node.inputs] if inputs is None else inputs
-        first = self.add(kind, node.name, read, dtype, [self.dims(name) for name in node.outputs], **data)
+        first = self.add(kind, node.name, read, dtype, [self.lengths(name) for name in node.outputs], **data)
         for number, name in enumerate(node.outputs):
-            self._outs[name] = first[0], first[1] + number
+            self.named(name, (first[0], first[1] + number))
 
     def add(self, kind: str, name: str, inputs: Sequence[Out], dtype: str = "", dims: Sequence[Sequence[int]] = ((),), **data: Any) -> Out:
         """Add an operation; return its first output."""
         words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in data.items()}
         return self.xml.add(kind, name, inputs, dims, words, [dtype or self.xml.types[inputs[0]]] * len(dims))
 
-    def numbers(self, name: str, *numbers: int) -> Out:
+    def listed(self, name: str, *numbers: int) -> Out:
         """Add a list of whole numbers."""
         return self.xml.constant(name, np.array(numbers, np.int64))
 
@@ -109,13 +89,9 @@ class _IrWriter:
         in_order = tuple(before[axis] for axis in order)
         if in_order == tuple(range(len(in_order))):
             return source
-        out = self.add("Transpose", name, [source, self.numbers(f"{name}/order", *in_order)], dims=[dims])
+        out = self.add("Transpose", name, [source, self.listed(f"{name}/order", *in_order)], dims=[dims])
         self._turned[out] = source, in_order
         return out
-
-    def named(self, name: str, out: Out) -> None:
-        """Let a value of the graph be one that is there."""
-        self._outs[name] = out
 
 
 Rule = Callable[[_IrWriter, Operation], None]
@@ -136,7 +112,7 @@ def _divide(w: _IrWriter, node: Operation) -> None:
 
 
 def _transpose(w: _IrWriter, node: Operation) -> None:
-    w.named(node.outputs[0], w.transposed(node.name, w[node.inputs[0]], node.attributes["perm"], w.dims(node.outputs[0])))
+    w.named(node.outputs[0], w.transposed(node.name, w[node.inputs[0]], node.attributes["perm"], w.lengths(node.outputs[0])))
 
 
 def _reshape(w: _IrWriter, node: Operation) -> None:
@@ -145,21 +121,21 @@ def _reshape(w: _IrWriter, node: Operation) -> None:
 
 def _slice(w: _IrWriter, node: Operation) -> None:
     x, start, end, *others = (w[name] for name in node.inputs)
-    length = len(w.stored(node.inputs[1]).shape) and w.dims(node.inputs[1])[0]
-    axes = others[0] if others else w.numbers(f"{node.name}/axes", *range(length))
-    steps = others[1] if len(others) > 1 else w.numbers(f"{node.name}/steps", *[1] * length)
+    length = len(w.stored(node.inputs[1]).shape) and w.lengths(node.inputs[1])[0]
+    axes = others[0] if others else w.listed(f"{node.name}/axes", *range(length))
+    steps = others[1] if len(others) > 1 else w.listed(f"{node.name}/steps", *[1] * length)
     w.put(node, "Slice", [x, start, end, steps, axes])
 
 
 def _gather(w: _IrWriter, node: Operation) -> None:
     x, index = (w[name] for name in node.inputs)
-    w.put(node, "Gather", [x, index, w.numbers(f"{node.name}/axis", node.attributes.get("axis", 0))], batch_dims=0)
+    w.put(node, "Gather", [x, index, w.listed(f"{node.name}/axis", node.attributes.get("axis", 0))], batch_dims=0)
 
 
 def _gather_elements(w: _IrWriter, node: Operation) -> None:
     """Add elements taken along an axis. Raises RefusedError where there are fewer places than elements along another."""
     x, index = (w[name] for name in node.inputs)
-    dims, wanted = (w.dims(name) for name in node.inputs)
+    dims, wanted = (w.lengths(name) for name in node.inputs)
     axis = node.attributes["axis"] % len(wanted)
     axes = [place for place in range(len(wanted)) if place != axis and dims[place] != wanted[place]]
     if axes:
@@ -175,13 +151,13 @@ def _split(w: _IrWriter, node: Operation) -> None:
 
 def _shape(w: _IrWriter, node: Operation) -> None:
     x, first, last = w[node.inputs[0]], node.attributes.get("start", 0), node.attributes.get("end", None)
-    rank = w.dims(node.inputs[0])
+    rank = w.lengths(node.inputs[0])
     if first == 0 and last is None:
         w.put(node, "ShapeOf", [x], "i64", output_type="i64")
         return
     shape = w.add("ShapeOf", f"{node.name}/shape", [x], "i64", [[len(rank)]], output_type="i64")
     end = np.iinfo(np.int64).max if last is None else last
-    bounds = [w.numbers(f"{node.name}/{word}", number) for word, number in (("start", first), ("end", end), ("step", 1), ("axis", 0))]
+    bounds = [w.listed(f"{node.name}/{word}", number) for word, number in (("start", first), ("end", end), ("step", 1), ("axis", 0))]
     w.put(node, "Slice", [shape, *bounds])
 
 
@@ -206,7 +182,7 @@ _DTYPES = {"f32": "f4", "f64": "f8", "f16": "f2", "i64": "i8", "i32": "i4", "i16
 
 def _reduced(kind: str) -> Rule:
     def rule(w: _IrWriter, node: Operation) -> None:
-        axes = [w[name] for name in node.inputs[1:]] or [w.numbers(f"{node.name}/axes", *node.attributes["axes"])]
+        axes = [w[name] for name in node.inputs[1:]] or [w.listed(f"{node.name}/axes", *node.attributes["axes"])]
         w.put(node, kind, [w[node.inputs[0]], *axes], keep_dims=bool(node.attributes.get("keepdims", 1)))
 
     return rule
@@ -225,17 +201,17 @@ def _best(mode: str) -> Rule:
         if node.attributes["keepdims"]:
             w.named(node.outputs[0], places)
         else:
-            w.put(node, "Squeeze", [places, w.numbers(f"{name}/axis", axis)])
+            w.put(node, "Squeeze", [places, w.listed(f"{name}/axis", axis)])
 
     return rule
 
 
 def _top(w: _IrWriter, node: Operation) -> None:
     x, count = (w[name] for name in node.inputs)
-    count = w.add("Squeeze", f"{node.name}/count", [count, w.numbers(f"{node.name}/first", 0)], dims=[()])
+    count = w.add("Squeeze", f"{node.name}/count", [count, w.listed(f"{node.name}/first", 0)], dims=[()])
     mode = "max" if node.attributes["largest"] else "min"
     data = {"axis": node.attributes["axis"], "mode": mode, "sort": "value", "index_element_type": "i64", "stable": "true"}
-    dims = [w.dims(name) for name in node.outputs]
+    dims = [w.lengths(name) for name in node.outputs]
     first = w.xml.add("TopK", node.name, [x, count], dims, data, [w.xml.types[x], "i64"])
     for number, name in enumerate(node.outputs):
         w.named(name, (first[0], first[1] + number))
@@ -313,7 +289,7 @@ def _conv(w: _IrWriter, node: Operation) -> None:
     if len(node.inputs) < 3:
         w.put(node, kind, inputs, **data)
         return
-    product = w.add(kind, f"{node.name}/product", inputs, dims=[w.dims(node.outputs[0])], **data)
+    product = w.add(kind, f"{node.name}/product", inputs, dims=[w.lengths(node.outputs[0])], **data)
     bias = np.asarray(w.stored(node.inputs[2])).reshape(1, -1, *[1] * count)
     w.put(node, "Add", [product, w.xml.constant(f"{node.name}/bias", bias)])
 
@@ -330,14 +306,14 @@ def _pool(w: _IrWriter, node: Operation) -> None:
         return
     x = w[node.inputs[0]]
     data |= {"index_element_type": "i64", "axis": "0"}
-    dims = w.dims(node.outputs[0])
+    dims = w.lengths(node.outputs[0])
     w.named(node.outputs[0], w.xml.add("MaxPool", node.name, [x], [dims, dims], data, [w.xml.types[x], "i64"]))
 
 
 def _pad(w: _IrWriter, node: Operation) -> None:
     pads = np.asarray(w.stored(node.inputs[1]))
     count = len(pads) // 2
-    ends = [w.numbers(f"{node.name}/{word}", *part) for word, part in (("before", pads[:count]), ("behind", pads[count:]))]
+    ends = [w.listed(f"{node.name}/{word}", *part) for word, part in (("before", pads[:count]), ("behind", pads[count:]))]
     inputs = [w[node.inputs[0]], *ends, *(w[name] for name in node.inputs[2:])]
     w.put(node, "Pad", inputs, pad_mode=node.attributes.get("mode", "constant"))
 
@@ -367,13 +343,13 @@ def _recurrent(w: _IrWriter, node: Operation) -> None:
         by_way = []
         for way, direction in enumerate(layer.directions):
             label = f"{name}/{way}" if len(layer.directions) > 1 else name
-            place = w.numbers(f"{label}/way", way)
+            place = w.listed(f"{label}/way", way)
             axis = w.xml.integers(f"{label}/way/axis", 1)
             of_direction = [state and w.add("Gather", f"{label}/state", [state, place, axis], batch_dims=0) for state in states]
             by_way.append(_counted(w, label, direction, x, of_direction, lengths))
         ends = [w.add("Concat", f"{name}/joined", outs, axis=1) if len(outs) > 1 else outs[0] for outs in zip(*by_way, strict=True)]
     for output, out, order in zip(node.outputs, ends, ([2, 1, 0, 3], [1, 0, 2], [1, 0, 2]), strict=False):
-        w.named(output, w.transposed(output, out, order, w.dims(output)))
+        w.named(output, w.transposed(output, out, order, w.lengths(output)))
 
 
 def _counted(w: _IrWriter, name: str, direction: Direction, x: Out, states: Sequence[Out | None], lengths: Out) -> list[Out]:
@@ -398,11 +374,11 @@ def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, initial: Sequen
     shape = w.add("ShapeOf", f"{name}/shape", [x], "i64", [[3]], output_type="i64")
     axis = w.xml.integers(f"{name}/axis", 0)
     batch, steps = (
-        w.add("Gather", f"{name}/{word}", [shape, w.numbers(f"{name}/{word}/index", place), axis], dims=[[1]], batch_dims=0)
+        w.add("Gather", f"{name}/{word}", [shape, w.listed(f"{name}/{word}/index", place), axis], dims=[[1]], batch_dims=0)
         for place, word in enumerate(("batch", "steps"))
     )
     lengths = w.add("Broadcast", f"{name}/lengths", [steps, batch], dims=[[-1]], mode="numpy")
-    size = w.add("Concat", f"{name}/state shape", [batch, w.numbers(f"{name}/state", count, units)], dims=[[3]], axis=0)
+    size = w.add("Concat", f"{name}/state shape", [batch, w.listed(f"{name}/state", count, units)], dims=[[3]], axis=0)
     states = []
     for letter, state in zip("hc"[: 2 if single.cell.kind == "lstm" else 1], initial, strict=False):
         value = state or w.xml.constant(f"{name}/initial_{letter}/value", np.zeros((), single.dtype))

@@ -24,6 +24,7 @@ from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, Storage
 from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter, refused
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
     "Celu", "Elu", "Selu", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Reciprocal", "ReduceL2",
@@ -34,16 +35,10 @@ LACKING = (
 
 def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGraph:
     """Return a graph as a TFLite model. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
-    for tensor in (*graph.inputs, *graph.outputs):
-        if tensor.value.dtype not in ("float32", "int32", "int64", "bool"):
-            raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", "TFLite", "its kernels compute in float32 alone")
+    if (tensor := of_other_type(graph)) is not None:
+        raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", "TFLite", "its kernels compute in float32 alone")
     writer = TfliteWriter(graph, RULES, storage)
-    for tensor in graph.inputs:
-        writer.input(tensor)
-    for node in graph.nodes:
-        writer.node(node)
-    for tensor in graph.outputs:
-        writer.output(tensor)
+    writer.write_all()
     notes = ["resize_tensor_input gives its inputs their lengths; it keeps no states from call to call"] if graph.inputs else []
     if any(tensor.value.dtype == "int64" for tensor in graph.inputs):
         notes.append("whole numbers are computed in 32 bits")

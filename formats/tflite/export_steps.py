@@ -6,18 +6,16 @@ and there are none for a GRU.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Deferred, Pieced
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.tflite.export_tables import BOOL, INT, OperatorGraph
 from rnnconvert.language import outline
 from rnnconvert.language.packing import pack
-from rnnconvert.scaffolding.graph.step_values import StepEquations, StepValue
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
 
 _OPERATORS: Mapping[str, str] = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sigmoid": "LOGISTIC"}
 """The operators that are not called as the common operations are."""
@@ -37,30 +35,13 @@ class StepTensor(StepValue):
     def number(self, value: float) -> StepTensor:
         return StepTensor(self.graph, self.graph.number(value))
 
-    def __matmul__(self, matrix: StepMatrix) -> StepTensor:
-        return StepTensor(self.graph, self.graph.add("FULLY_CONNECTED", [self.place, matrix.place, -1], "product", keep_num_dims=0))
+    def __matmul__(self, matrix: StepMatrix[int]) -> StepTensor:
+        return StepTensor(self.graph, self.graph.add("FULLY_CONNECTED", [self.place, matrix.held, -1], "product", keep_num_dims=0))
 
     def __getitem__(self, part: Any) -> StepTensor:
         """Return a part of the last axis: those of states have two, peepholes one."""
         last = part[-1] if isinstance(part, tuple) else part
         return StepTensor(self.graph, _cut(self.graph, self.place, len(part) if isinstance(part, tuple) else 1, last))
-
-
-class StepMatrix:
-    """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here, and stored by themselves."""
-
-    def __init__(self, graph: OperatorGraph, name: str, array: Array | Pieced) -> None:
-        self.graph, self.name, self.array = graph, name, array
-
-    @functools.cached_property
-    def place(self) -> int:
-        """The place of its numbers in the graph."""
-        return self.graph.matrix(self.name, self.array)
-
-    def __getitem__(self, part: tuple[slice, slice]) -> StepMatrix:
-        rows, width = range(self.array.shape[0])[part[1]], self.array.shape[1]
-        array = Deferred((len(rows), width), self.array.dtype, lambda: np.asarray(self.array)[part[1]])
-        return StepMatrix(self.graph, f"{self.name}/{rows.start}", array)
 
 
 def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
@@ -112,9 +93,7 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
     read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
     weights = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)))
-    matrices = {
-        key: StepMatrix(body, f"{name}/{key}", weights[key]) for key in weights if key.startswith("weight_") and key != "weight_peephole"
-    }
+    matrices = stored_matrices(body.matrix, name, weights)
     rows = {key: StepTensor(body, body.constant(f"{name}/{key}", weights[key])) for key in weights if key not in matrices}
     inputs = read @ matrices["weight_ih"]
     for key in ("bias_ih",) if cell.reset_after else ("bias_ih", "bias_hh"):

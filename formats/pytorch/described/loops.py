@@ -73,6 +73,7 @@ class _LoopReading:
         self._handed = {state.handed for state in loop.states}
 
     def read(self) -> None:
+        """Add the loop. Raises RefusedError for one that is not over the steps of sequences, NeedError where a length has to be another."""
         r, loop, build = self._r, self._loop, self._r.build
         count = None if loop.count is None else r.value(loop.count)
         if loop.why or not isinstance(count, (int, Size)):
@@ -111,7 +112,7 @@ class _LoopReading:
         """Return what a step computes.
 
         begins     what the states that it changes begin with
-        picked      the operators that take a step of a sequence, and which
+        picked     the operators that take a step of a sequence, and which
         sequences  these, with the time in front
         """
         r, loop, captured, inputs = self._r, self._loop, list[SourceTensor](), list[Value]()

@@ -145,7 +145,12 @@ def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
 def _tensors(value: Any) -> list[SourceTensor]:
     """Return the tensors that `renewed` makes anew, in its order."""
     tensors: list[SourceTensor] = []
-    renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
+
+    def note(x: SourceTensor) -> Value:
+        tensors.append(x)
+        return Value(x.name, ())
+
+    renewed(value, note)
     return tensors
 
 

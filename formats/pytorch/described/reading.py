@@ -357,7 +357,7 @@ class ProgramReading:
         if unit is None or self._of_layers.intersection(unit.arrays):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
         name = unit.name if unit.kinds == ("array",) else x.stored
-        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(name)).value  # type: ignore[arg-type]
+        value = self.build.parameter(self.arrays[x.stored].shape, x.dtype, self.layer(name)).value
         assert value is not None
         return value
 

@@ -33,7 +33,7 @@ def _embedding(g: GraphWriter, node: Node) -> None:
 
 # Functions
 
-_PLAIN = {
+PLAIN = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exponential": "Exp", "selu": "Selu", "softplus": "Softplus",
     "softsign": "Softsign", "abs": "Abs", "sqrt": "Sqrt", "log": "Log", "neg": "Neg", "hard_swish": "HardSwish",
 }  # fmt: skip
@@ -42,8 +42,8 @@ _ALPHA = {"elu": "Elu", "leaky_relu": "LeakyRelu", "celu": "Celu"}
 
 def _activation(g: GraphWriter, node: Node) -> None:
     name, x, label = node["name"], g(node.x), g.label(node)
-    if name in _PLAIN:
-        g.put(node, _PLAIN[name], [x])
+    if name in PLAIN:
+        g.put(node, PLAIN[name], [x])
     elif name in _ALPHA:
         g.put(node, _ALPHA[name], [x], alpha=1.0 if node["alpha"] is None else float(node["alpha"]))
     elif name in ("softmax", "log_softmax"):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.cells import Activation
 from rnnconvert.graphs.program.operations import Body, Declared
 from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding.graph.layers import PLAIN
 from rnnconvert.scaffolding.graph.recurrent import flipped
+from rnnconvert.scaffolding.graph.space import at_ends, pads_of, window_of
 from rnnconvert.scaffolding.graph.writer import GraphWriter
-from rnnconvert.scaffolding.windows import ends, reached, same
+from rnnconvert.scaffolding.windows import reached, same
 
 
 @dataclass(frozen=True)
@@ -71,18 +72,15 @@ def conv_lstm(g: GraphWriter, node: Node) -> None:
     x = flipped(g, g(node.x), [1], f"{label}/turned") if node["backwards"] else g(node.x)
     steps = g.transposed(x, [1, 0, rank + 2, *space], f"{label}/in")
     flat = g.add("Reshape", [steps, g.integers(-1, node["channels"], *places)], f"{label}/steps")
-    reach = reached(node["kernel"], node["dilation"])
-    strided = node["padding"] == "same" and max(node["strides"]) > 1
-    pads: dict[str, Any] = {"auto_pad": "SAME_UPPER"} if strided else {"pads": _at_ends([ends(node["padding"], n) for n in reach])}
     arrays = [g.constant(f"{label}/{part}", parts[part]) for part in ("weight", "bias") if part in parts]
-    window = {"kernel_shape": list(node["kernel"]), "strides": list(node["strides"]), "dilations": list(node["dilation"])}
-    product = g.add("Conv", [flat, *arrays], f"{label}/product", **window, **pads)
+    pads = pads_of(node, reached(node["kernel"], node["dilation"]))
+    product = g.add("Conv", [flat, *arrays], f"{label}/product", **window_of(node), **pads)
     lengths = [g.add("Shape", [steps], f"{label}/lengths", start=0, end=2), g.integers(4 * filters, *size)]
     products = g.add("Reshape", [product, g.add("Concat", lengths, f"{label}/shape", axis=0)], f"{label}/products")
     shape = (node.x.shape[0], filters, *size)
     h, c, x_t = Value("h", shape), Value("c", shape), Value("x", (shape[0], 4 * filters, *size))
     recurrent = g.constant(f"{label}/recurrent", parts["recurrent"])
-    kernel = {"kernel_shape": list(node["kernel"]), "pads": _at_ends([same(n) for n in node["kernel"]])}
+    kernel = {"kernel_shape": list(node["kernel"]), "pads": at_ends([same(n) for n in node["kernel"]])}
     cell = node["cell"]
 
     def step() -> ScanValues:
@@ -110,14 +108,7 @@ def conv_lstm(g: GraphWriter, node: Node) -> None:
         g.give(value, name)
 
 
-def _at_ends(pairs: Sequence[tuple[int, int]]) -> list[int]:
-    return [*(low for low, _ in pairs), *(high for _, high in pairs)]
-
-
-_FUNCTIONS: Mapping[str, str] = {
-    "sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus", "exponential": "Exp",
-    "selu": "Selu", "gelu": "Gelu",
-}  # fmt: skip
+_FUNCTIONS: Mapping[str, str] = {**PLAIN, "gelu": "Gelu"}
 _OF_NUMBERS: Mapping[str, tuple[str, ...]] = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
 
 

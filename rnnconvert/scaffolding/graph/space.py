@@ -26,14 +26,14 @@ def _give_ended(g: GraphWriter, node: Node, output: str) -> None:
     g.give(node.y, g.transposed(output, to_end(len(node.y.shape)), g.label(node)))
 
 
-def _pads(node: Node, reach: Sequence[int]) -> dict[str, Any]:
+def pads_of(node: Node, reach: Sequence[int]) -> dict[str, Any]:
     """Return how the windows of a layer with its channels at the end are padded."""
     if node["padding"] == "same" and max(node["strides"]) > 1:
         return {"auto_pad": "SAME_UPPER"}
-    return {"pads": _flat([ends(node["padding"], window) for window in reach])}
+    return {"pads": at_ends([ends(node["padding"], window) for window in reach])}
 
 
-def _flat(pairs: Sequence[tuple[int, int]]) -> list[int]:
+def at_ends(pairs: Sequence[tuple[int, int]]) -> list[int]:
     """Return pads as the operations have them: those at the beginning of each axis, then those at the end."""
     return [*(low for low, _ in pairs), *(high for _, high in pairs)]
 
@@ -42,18 +42,19 @@ def _weights(g: GraphWriter, node: Node, kind: str) -> list[str]:
     return [g.constant(f"{g.label(node)}/{part}", array) for part, array in g.parts(node, kind).items()]
 
 
-def _window(node: Node) -> dict[str, Any]:
+def window_of(node: Node) -> dict[str, Any]:
+    """Return the windows of a layer: their lengths, how far they move, and how far apart their places are."""
     return {key: list(node[word]) for key, word in (("kernel_shape", "kernel"), ("strides", "strides"), ("dilations", "dilation"))}
 
 
 def _conv(g: GraphWriter, node: Node) -> None:
-    pads = _pads(node, reached(node["kernel"], node["dilation"]))
+    pads = pads_of(node, reached(node["kernel"], node["dilation"]))
     inputs = [_front(g, node), *_weights(g, node, "conv")]
-    _give_ended(g, node, g.add("Conv", inputs, f"{g.label(node)}/convolved", group=node["groups"], **_window(node), **pads))
+    _give_ended(g, node, g.add("Conv", inputs, f"{g.label(node)}/convolved", group=node["groups"], **window_of(node), **pads))
 
 
 def _conv_first(g: GraphWriter, node: Node) -> None:
-    g.put(node, "Conv", [g(node.x), *_weights(g, node, "conv")], group=node["groups"], **_window(node), pads=_flat(node["pads"]))
+    g.put(node, "Conv", [g(node.x), *_weights(g, node, "conv")], group=node["groups"], **window_of(node), pads=at_ends(node["pads"]))
 
 
 def _conv_transposed(g: GraphWriter, node: Node) -> None:
@@ -62,7 +63,7 @@ def _conv_transposed(g: GraphWriter, node: Node) -> None:
     high = [size - first if node["padding"] == "same" else 0 for size, first in zip(over, low, strict=True)]
     inputs = [_front(g, node), *_weights(g, node, "conv_transpose")]
     more = [max(-size, 0) for size in node["over"]]
-    window = {**_window(node), "pads": [*low, *high], "output_padding": more}
+    window = {**window_of(node), "pads": [*low, *high], "output_padding": more}
     output = g.add("ConvTranspose", inputs, f"{g.label(node)}/spread", **window)
     _give_ended(g, node, output)
 
@@ -70,7 +71,7 @@ def _conv_transposed(g: GraphWriter, node: Node) -> None:
 def _conv_transposed_first(g: GraphWriter, node: Node) -> None:
     inputs = [g(node.x), *_weights(g, node, "conv_transpose")]
     more = list(node["output_padding"])
-    g.put(node, "ConvTranspose", inputs, **_window(node), pads=_flat(node["pads"]), output_padding=more, group=node["groups"])
+    g.put(node, "ConvTranspose", inputs, **window_of(node), pads=at_ends(node["pads"]), output_padding=more, group=node["groups"])
 
 
 def _as_long(g: GraphWriter, node: Node, before: str, after: str) -> str:
@@ -89,7 +90,7 @@ _POOLS = {"max": "MaxPool", "average": "AveragePool"}
 
 
 def _pool(g: GraphWriter, node: Node) -> None:
-    x, label, pads = _front(g, node), g.label(node), _pads(node, node["kernel"])
+    x, label, pads = _front(g, node), g.label(node), pads_of(node, node["kernel"])
     window = {"kernel_shape": list(node["kernel"]), "strides": list(node["strides"])}
     output = g.add(_POOLS[node["operation"]], [x], f"{label}/pooled", **window, **pads)
     if None in node.y.shape[1:-1] and node["padding"] == "valid":
@@ -98,11 +99,11 @@ def _pool(g: GraphWriter, node: Node) -> None:
 
 
 def _pool_first(g: GraphWriter, node: Node) -> None:
-    most, window = node["operation"] == "max", _window(node)
+    most, window = node["operation"] == "max", window_of(node)
     if not most:
         del window["dilations"]  # since opset 19, and always ones
         window["count_include_pad"] = int(node["counted"])
-    g.put(node, _POOLS[node["operation"]], [g(node.x)], **window, pads=_flat(node["pads"]), ceil_mode=int(node["ceil"]))
+    g.put(node, _POOLS[node["operation"]], [g(node.x)], **window, pads=at_ends(node["pads"]), ceil_mode=int(node["ceil"]))
 
 
 def _pairs_of_all(node: Node) -> list[tuple[int, int]]:
@@ -112,11 +113,11 @@ def _pairs_of_all(node: Node) -> list[tuple[int, int]]:
 
 
 def _pad(g: GraphWriter, node: Node) -> None:
-    g.put(node, "Pad", [g(node.x), g.integers(*_flat(_pairs_of_all(node)))])
+    g.put(node, "Pad", [g(node.x), g.integers(*at_ends(_pairs_of_all(node)))])
 
 
 def _pad_axes(g: GraphWriter, node: Node) -> None:
-    inputs = [g(node.x), g.integers(*_flat(_pairs_of_all(node)))]
+    inputs = [g(node.x), g.integers(*at_ends(_pairs_of_all(node)))]
     inputs += [g.number(node["number"], node.x.dtype)] if node["mode"] == "constant" else []
     g.put(node, "Pad", inputs, mode=node["mode"])
 

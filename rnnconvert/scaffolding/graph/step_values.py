@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Deferred, Pieced
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction
 
 Step = TypeVar("Step", bound="StepValue")
+Held = TypeVar("Held")
 
 
 class StepValue(ABC):
@@ -39,6 +44,33 @@ class StepValue(ABC):
 
     def __truediv__(self: Step, other: Step | float) -> Step:
         return self.apply("Div", other)
+
+
+class StepMatrix(Generic[Held]):
+    """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here, and stored by themselves."""
+
+    def __init__(self, store: Callable[[str, Array | Pieced], Held], name: str, array: Array | Pieced) -> None:
+        """Begin with nothing stored.
+
+        store  stores numbers under a name, and returns what they are called by
+        """
+        self._store, self._name, self._array = store, name, array
+
+    @functools.cached_property
+    def held(self) -> Held:
+        """What its numbers are called by, which are stored now."""
+        return self._store(self._name, self._array)
+
+    def __getitem__(self, part: tuple[slice, slice]) -> StepMatrix[Held]:
+        rows, width = range(self._array.shape[0])[part[1]], self._array.shape[1]
+        array = Deferred((len(rows), width), self._array.dtype, lambda: np.asarray(self._array)[part[1]])
+        return StepMatrix(self._store, f"{self._name}/{rows.start}", array)
+
+
+def stored_matrices(store: Callable[[str, Array | Pieced], Held], name: str, weights: Mapping[str, Any]) -> dict[str, StepMatrix[Held]]:
+    """Return the matrices among a layer's weights, by their keys; each is stored once it is used."""
+    keys = (key for key in weights if key.startswith("weight_") and key != "weight_peephole")
+    return {key: StepMatrix(store, f"{name}/{key}", weights[key]) for key in keys}
 
 
 def _elu(x: StepValue, alpha: float) -> StepValue:

@@ -1,0 +1,96 @@
+"""A graph of basic operations on its way into a framework's own form: what is the same for every framework."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
+
+Held = TypeVar("Held")
+"""What the framework's form calls a value by."""
+
+
+class TargetWriter(ABC, Generic[Held]):
+    """A model in a framework's form under construction.
+
+    recurrent  its recurrent layers, in words
+    """
+
+    def __init__(self, graph: OperationGraph, rules: Mapping[str, Callable[[Any, Operation], None]]) -> None:
+        """Begin it.
+
+        rules  what adds an operation, by its kind
+        """
+        self.recurrent: list[str] = []
+        self._rules, self._graph, self._scope = rules, graph, graph.scope()
+        self._shapes = Shapes(self._scope.program)
+        self._held: dict[str, Held] = {}
+
+    @abstractmethod
+    def constant(self, name: str, array: Array | Pieced) -> Held:
+        """Add stored numbers."""
+
+    @abstractmethod
+    def input(self, tensor: NamedTensor) -> None:
+        """Add an input of the model."""
+
+    @abstractmethod
+    def output(self, tensor: NamedTensor) -> None:
+        """Add an output of the model."""
+
+    @abstractmethod
+    def unknown(self, node: Operation) -> RefusedError:
+        """Return the refusal of an operation without a rule."""
+
+    def write_all(self) -> None:
+        """Add the whole graph. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
+        for tensor in self._graph.inputs:
+            self.input(tensor)
+        for node in self._graph.nodes:
+            rule = self._rules.get(node.kind)
+            if rule is None:
+                raise self.unknown(node)
+            rule(self, node)
+        for tensor in self._graph.outputs:
+            self.output(tensor)
+
+    def __getitem__(self, name: str) -> Held:
+        """Return a value of the graph; stored numbers become a constant where they are first read."""
+        if name not in self._held:
+            self._held[name] = self.constant(name, self._graph.arrays[name])
+        return self._held[name]
+
+    def named(self, name: str, held: Held) -> None:
+        """Let a value of the graph be one that is there."""
+        self._held[name] = held
+
+    def stored(self, name: str) -> Array | Pieced | None:
+        """Return stored numbers; None for a value that is computed."""
+        return self._graph.arrays.get(name)
+
+    def numbers(self, name: str) -> list[int] | None:
+        """Return whole numbers that are known without a run."""
+        array = self._scope.constant(name)
+        return None if array is None else [int(number) for number in np.asarray(array).reshape(-1)]
+
+    def partly(self, name: str) -> Sequence[int | None] | None:
+        """Return whole numbers of which some are known without a run."""
+        return self._shapes.partly(self._scope, name)
+
+    def shape(self, name: str) -> Sequence[int | None] | None:
+        """Return the axes of a value; None where not even their number is known."""
+        return self._shapes.dims(self._scope, name)
+
+
+def of_other_type(graph: OperationGraph) -> NamedTensor | None:
+    """Return an input or output of another element type than float32, whole numbers and truths; None without one."""
+    dtypes = ("float32", "int32", "int64", "bool")
+    return next((tensor for tensor in (*graph.inputs, *graph.outputs) if tensor.value.dtype not in dtypes), None)
