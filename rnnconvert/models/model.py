@@ -173,6 +173,12 @@ class Model:
         """Yield the layers after one, the next one first; nothing for an array of no layer."""
         return (self.layers[number] for number in range(self._places.get(unit.name, len(self.layers)) + 1, len(self.layers)))
 
+    @property
+    def loose(self) -> list[str]:
+        """The arrays of no layer that are not known to be something else."""
+        layered = {name for unit in self.units for name in unit.arrays}
+        return [name for name in self.arrays if name not in layered and name not in self.aside]
+
     def memory(self, names: Iterable[str]) -> set[str]:
         """Return arrays by the first of the names that each has."""
         return {self.ties.get(name, name) for name in names}

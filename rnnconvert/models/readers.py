@@ -136,7 +136,7 @@ def _by_names(checkpoint: Checkpoint) -> Model:
         return next((number for number, name in enumerate(order) if name.startswith(start)), len(order))
 
     model = Model(checkpoint.format, checkpoint.path, tuple(sorted(units, key=place)), checkpoint.tensors)
-    return model.replace(aside=kept_beside(checkpoint))
+    return model.replace(aside=kept_beside(checkpoint), questions=checkpoint.questions)
 
 
 def kept_beside(checkpoint: Checkpoint) -> dict[str, str]:

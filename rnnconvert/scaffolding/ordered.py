@@ -120,7 +120,7 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
         return None
     text = str(error).rstrip(".")
     order = ""
-    if len(readings) <= _MOST and all(readings.values()) and not model.questions:
+    if len(readings) <= _MOST and all(readings.values()) and not model.questions and not model.loose:
         fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
         begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
         chosen = fitting if len(fitting) == 1 else begun
@@ -192,7 +192,12 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
     note = (
         f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
     )
-    described = build.described(x, [note])
+    assumed = [
+        f"assumed: {question.layer or 'every layer'}: {question.option}={question.assumed}; {question.why}"
+        for question in model.questions
+        if question.option != "nonlinearity"  # words answer that one
+    ]
+    described = build.described(x, [note, *assumed])
     return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
 
 

@@ -10,7 +10,13 @@ from rnnconvert.scaffolding.tensors import SourceTensor
 
 
 def recurrent(
-    build: Builder, unit: Unit, x: SourceTensor, states: Sequence[SourceTensor], mask: SourceTensor | None = None, sequences: bool = True
+    build: Builder,
+    unit: Unit,
+    x: SourceTensor,
+    states: Sequence[SourceTensor],
+    mask: SourceTensor | None = None,
+    sequences: bool = True,
+    merge: str = "concat",
 ) -> tuple[SourceTensor, list[SourceTensor]]:
     """Add a call of a layer on (batch, time, features); return its output, and for each direction its final states.
 
@@ -18,6 +24,7 @@ def recurrent(
     states     for each direction its initial states; none where they are zeros
     mask       which steps count
     sequences  whether its output is every step, and not the last one alone
+    merge      how the outputs of two directions are joined: concat, sum, mul or ave
 
     Raises RefusedError for other numbers than float32, and for directions of different cells.
     """
@@ -34,7 +41,8 @@ def recurrent(
     build.call(batch, "batch")
     build.call(time, "time")
     words = ("h", "c") if stack.cell.kind == "lstm" else ("h",)
-    dims = (batch, time, ways * units) if sequences else (batch, ways * units)
+    width = ways * units if merge == "concat" else units
+    dims = (batch, time, width) if sequences else (batch, width)
     out, *finals = build.several(
         "recurrent",
         unit.name,
@@ -47,7 +55,7 @@ def recurrent(
         sequences=sequences,
         zero=sequences and mask is not None,
         backwards=stack.first.reverse and ways == 1,
-        merge="concat",
+        merge=merge,
         stateful=False,
     )
     return out, finals

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
@@ -39,7 +40,10 @@ class LayerRow(Builder):
         return self.add_layer("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias)
 
     def recurrent(self, units: Sequence[Unit], x: SourceTensor) -> SourceTensor:
-        """Add the layers of a stack, one after the other, with the initial states that they hold."""
+        """Add the layers of a stack, one after the other, with the initial states that they hold.
+
+        Raises UsageError for a layer that gives two sequences.
+        """
         for unit in units:
             self.layers[unit.name] = (unit.name,)
             assert unit.stack is not None
@@ -49,7 +53,13 @@ class LayerRow(Builder):
                 for part in ("initial_hidden", "initial_cell")
                 if (part, "") in direction.arrays
             ]
-            x, _ = recurrent(self, unit, x, states)
+            (layer,) = unit.stack.layers
+            ways = len(layer.directions)
+            if ways > 1 and layer.merge == "none":
+                raise UsageError(f"{unit.name}: its directions are not joined, and the next layer of a chain reads one sequence")
+            x, _ = recurrent(self, unit, x, states, merge=layer.merge if ways > 1 else "concat")
+            if ways == 1 and unit.stack.first.reverse and unit.stack.output_order == "time":
+                x = self.flip(x, 1)
         return x
 
     def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:

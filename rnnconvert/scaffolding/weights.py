@@ -38,7 +38,8 @@ class LayerWeights:
     def unread(self) -> list[str]:
         """Return the layers and arrays of the source that nobody asked for; whole numbers are counters."""
         units = (unit for unit in self.model.units if unit.name not in self._read and not unit.alias)
-        return [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in {*unit.arrays} - self._read)]
+        unread = [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in {*unit.arrays} - self._read)]
+        return [*unread, *(name for name in self.model.loose if name not in self._read and self.model.arrays[name].dtype.kind == "f")]
 
     def parts(self, path: str, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part. Raises RefusedError for a layer of another kind."""
