@@ -66,7 +66,7 @@ def _tell_left_out(summary: Summary, source: str, target: str) -> None:
     named = [layer for layer in others_left if layer.name]
     more = [f"{len(named) - _MOST:,} more (rnnconvert inspect -v lists them)"] if len(named) > _MOST else []
     say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
-    if named and moves_whole_models(summary.checkpoint.format) and moves_whole_models(summary.target_format):
+    if named and moves_whole_models(summary.checkpoint.format, summary.target_format):
         path = "FILE" if source == STREAM else source
         say(f"  into a model of your own: {Command('transplant', path, into='MODEL', o='FILLED').flags}", hang=4)
     if named and STREAM not in (source, target):

@@ -99,11 +99,12 @@ def _matrix(value: Any, path: Path, name: str) -> Array:
     """Return a matrix: its rows, its columns, and its numbers as a list or by their places. Raises UnreadableError."""
     with malformed(lambda _: UnreadableError(path, f"{name!r} is not a matrix with rows, columns and weights")):
         rows, columns, weights = value["rows"], value["columns"], value["weights"]
+        count = len(weights)
         sizes = type(rows) is int and type(columns) is int and rows > 0 and columns > 0
-        fits = sizes and len(weights) == rows * columns
-        numbers = weights if isinstance(weights, list) or not fits else [weights[str(at)] for at in range(len(weights))]
+        fits = sizes and count == rows * columns
+        numbers = weights if isinstance(weights, list) or not fits else [weights[str(at)] for at in range(count)]
     if not fits:
-        raise UnreadableError(path, f"{name!r} has {len(weights)} weights, but is {rows} by {columns}")
+        raise UnreadableError(path, f"{name!r} has {count} weights, but is {rows} by {columns}")
     return json_file.array(numbers, path, name).reshape(rows, columns)
 
 

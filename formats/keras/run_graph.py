@@ -6,9 +6,10 @@ is otherwise out of reach. Sources: tensorflow/python/eager/execute.py, tensorfl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from rnnconvert.running.sequences import refuse_outside
 
 Values = dict[Any, Any]
 """What each tensor of a function is in one call of it, by the tensor's `ref()`."""
@@ -17,18 +18,6 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf")
 _LOOPS = ("While", "StatelessWhile")
 _NOTHING = ("NoOp", "Assert")
-_OUTSIDE = re.compile(
-    r"(Read|Write)File|MatchingFiles|(Save|Restore)(V2|Slices?)?|MergeV2Checkpoints|.*PyFunc.*|.*Reader(V2)?|Debug.*|.*Summary.*Writer.*"
-    r"|Write.*Summary|.*(TFRecord|TextLine|FixedLengthRecord|Cache|Snapshot|Save|Load)Dataset.*"
-)
-"""Operators that reach beyond the model: a model's own run has no need of them."""
-
-
-def refuse_outside(node: Any) -> None:
-    """Raise NotImplementedError for an operator that reaches beyond the model, by its NodeDef."""
-    stream = node.attr["output_stream"].s if node.op == "PrintV2" else b""
-    if _OUTSIDE.fullmatch(node.op) or stream.startswith(b"file:"):
-        raise NotImplementedError(f"its graph has an operator that reaches beyond the model, {node.op} ({node.name})")
 
 
 class FunctionRunner:

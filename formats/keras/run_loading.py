@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .run_graph import refuse_outside
+from rnnconvert.running.sequences import refuse_outside
 
 _THEIRS = re.compile(r"(keras|tf_keras|tensorflow|keras_core)(\.|$)")
 _REACHES_FILES = re.compile(r"(keras|tf_keras)\.(src\.)?(utils|saving|models|export|applications|datasets)(\.|$)")

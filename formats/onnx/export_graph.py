@@ -13,7 +13,9 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import nbytes
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.onnx.export_steps import by_steps
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.formats.onnx.proto.write import write
@@ -88,7 +90,10 @@ def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
 def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
     """Add a recurrent node with its weights; return it in words."""
     stack: Recurrent = node.attributes["stack"]
-    fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
+    try:
+        fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
+    except RefusedError:  # no operator has its cell
+        return by_steps(nodes, lambda: _ScopeNodes(nodes), node)
     packed, inputs = pack(fitted.layout, fitted.stack), [*node.inputs]
     read = tuple((key, id(array)) for layer in stack.layers for direction in layer.directions for key, array in direction.arrays.items())
     for place, key in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):

@@ -19,11 +19,12 @@ from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.formats.onnx.node import KINDS, NAME, NodePlace, ReadModel, RecurrentNode, label_of
+from rnnconvert.formats.onnx.node import KINDS, NAME, NodePlace, ReadModel, RecurrentNode
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.program import program as as_program
 from rnnconvert.graphs.program.operations import Body, Operation, Program, bodies
+from rnnconvert.graphs.program.scopes import label_of
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.walk import walk
 from rnnconvert.language import registry
@@ -113,8 +114,10 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
         for location, (size, end) in file.spare().items()
     ]
-    calls = [(name, home.scope, flow.common_call(home.scope, home.node, layers[name])) for name, home in homes.items()]
-    received = flow.received(scopes, calls, looked)
+    calls = {
+        name: flow.PlacedCall(home.scope, home.node, flow.common_call(home.scope, home.node, layers[name])) for name, home in homes.items()
+    }
+    received = flow.received(scopes, [(name, placed.scope, placed.call) for name, placed in calls.items()], looked)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(
         str(path),
@@ -124,7 +127,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         tuple(evidence),
         options.questions,
         (*warnings, *unread),
-        read=ReadModel(file, scopes, homes, looked.layers),
+        read=ReadModel(scopes, calls, looked.layers, file, homes),
         unread=tuple(unread),
         batch_first={
             name: home.scope.attributes(home.node)["layout"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.recognition import states as onnx_states
-from rnnconvert.recognition.computed import Computed
+from rnnconvert.recognition.flow import ReadProgram
 
 NAME = "onnx"
 KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
@@ -36,19 +36,15 @@ _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TAN
 
 
 @dataclass(frozen=True)
-class ReadModel:
+class ReadModel(ReadProgram):
     """A model as it was read.
 
-    file      the open file, or the model in memory
-    scopes    every graph
-    homes     where its recurrent nodes are, by the names of the layers
-    computed  the layers that other operators of the main graph compute, by their names
+    file   the open file, or the model in memory
+    homes  where its recurrent nodes are, by the names of the layers
     """
 
     file: onnx_file.OnnxFile
-    scopes: Sequence[Scope]
     homes: Mapping[str, NodePlace]
-    computed: Mapping[str, Computed]
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,6 @@ class NodePlace:
     node: Operation
     layout: Layout
     values: Mapping[str, str]
-
-
-def label_of(scope: Scope, node: Any) -> str:
-    """Return what a node is known by, with the graph that it is in."""
-    name = node.name or next((output for output in node.outputs if output), node.kind)
-    return str(name) if scope.path == "main" else f"{scope.path}/{name}"
 
 
 class RecurrentNode:

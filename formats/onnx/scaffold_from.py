@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rnnconvert.scaffolding.description import Description
+if TYPE_CHECKING:  # a conversion enters no scaffolding
+    from rnnconvert.scaffolding.description import Description
 
 NAME = "onnx"
+ASKS = ("axes",)
+_BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
+"""What exporters call the graph of any model."""
 
 
-def describe(path: Path, partial: bool = False) -> Description:
-    """Return the model of a file: see formats/onnx/describe/model.py."""
-    from rnnconvert.formats.onnx.describe.model import describe as describe_model
+def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+    """Return the model of a file: see rnnconvert/scaffolding/programs/reading.py."""
+    from rnnconvert.files.load import load_with
+    from rnnconvert.files.options import Options
+    from rnnconvert.formats.onnx.stored_model import OnnxModel
+    from rnnconvert.scaffolding.programs.reading import describe as describe_program
 
-    return describe_model(path, partial)
+    work = OnnxModel(load_with(path, NAME, Options()))
+    title = work.read.file.model.graph.name
+    return describe_program(work, "" if title.lower() in _BY_EXPORTERS else title, partial, axes)

@@ -18,7 +18,7 @@ from rnnconvert.models.model import Model, all_or_none
 if TYPE_CHECKING:
     import onnx
 
-    from rnnconvert.formats.onnx.whole_model.work import Changed
+    from rnnconvert.formats.onnx.stored_model import Changed
 
 NAME = "onnx"
 TAKES = "an onnx.ModelProto"
@@ -53,7 +53,7 @@ def of_live(model: Any) -> Model:
 def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any) -> Model:
     from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.proto.file import OnnxFile
-    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
+    from rnnconvert.formats.onnx.stored_model import OnnxModel
 
     title = f"ONNX model {proto.graph.name!r}"
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
@@ -63,7 +63,7 @@ def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file of any exporter."""
-    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
+    from rnnconvert.formats.onnx.stored_model import OnnxModel
 
     return OnnxModel(checkpoint).model(checkpoint.path)
 
@@ -75,7 +75,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     from rnnconvert.formats.onnx.proto import file as onnx_file
     from rnnconvert.formats.onnx.proto import write as onnx_write
-    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
+    from rnnconvert.formats.onnx.stored_model import OnnxModel
 
     if path.suffix.lower() in (*onnx_file.TEXT_SUFFIXES, *onnx_file.JSON_SUFFIXES):
         raise UsageError(f"{path}: ONNX models are written in their binary form. Name the file {path.stem}.onnx")

@@ -45,6 +45,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
+from rnnconvert.recognition.flow import ReadProgram
 
 NAME = "tensorflow1"
 SUFFIXES = registry.endings(NAME)
@@ -168,7 +169,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         tuple(warnings),
         {},
         stored.arrays,
-        CellPlaces(reader.cells),
+        CellPlaces(reader.cells, ReadProgram(reader.looked.scopes, {}, reader.looked.layers) if reader.looked.scopes else None),
         tuple(reader.unread),
         batch_first=reader.batch_first,
         beside=tuple(map(str, companion_files)),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rnnconvert.core.names import natural
+from rnnconvert.recognition.flow import ReadProgram
 
 CLASSES: Mapping[str, str] = {
     "basic_rnn_cell": "rnn",
@@ -94,9 +95,14 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class CellPlaces:
-    """Where the cells of each layer were: by the layer's name and (layer, direction)."""
+    """Where the cells of each layer were.
+
+    cells    by the layer's name and (layer, direction)
+    program  the graph in the common operations; None for weights alone
+    """
 
     cells: Mapping[str, Mapping[tuple[int, int], Member]]
+    program: ReadProgram | None = None
 
 
 @dataclass

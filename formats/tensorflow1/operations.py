@@ -6,6 +6,7 @@ An operation that is not here, or is used in a way that has no equivalent, becom
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ _SAME = {
     "Inv": "Reciprocal", "LogicalNot": "Not", "Add": "Add", "AddV2": "Add", "Sub": "Sub", "Mul": "Mul", "RealDiv": "Div",
     "Maximum": "Max", "Minimum": "Min", "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater",
     "GreaterEqual": "GreaterOrEqual", "Equal": "Equal", "LogicalAnd": "And", "LogicalOr": "Or", "Pow": "Pow", "AddN": "Sum",
-    "SelectV2": "Where", "Range": "Range",
+    "SelectV2": "Where", "Range": "Range", "Log": "Log", "Sin": "Sin", "Cos": "Cos", "Floor": "Floor", "Ceil": "Ceil", "Sign": "Sign",
+    "Erf": "Erf", "Round": "Round",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -82,10 +84,66 @@ class OperationStep(Rule):
         axis = self.axis(2) if len(self.inputs) > 2 else 0
         return not self.option("batch_dims") and self.with_axis("Gather", self.inputs[:2], axis)
 
-    def reduced(self, kind: str) -> bool:
-        """Write a sum or a product along axes."""
-        axes = self.integers(1)
-        return axes is not None and self.add(kind, self.inputs[:1], axes=axes, keepdims=self.option("keep_dims"))
+    def over_axes(self, kind: str) -> bool:
+        """Write what the numbers along axes come to."""
+        return self.reduced(kind, self.integers(1), self.option("keep_dims"))
+
+    def convolved(self, depth: bool) -> bool:
+        """Write a convolution over two axes of (batch, height, width, channels), or one of each channel by itself."""
+        weight = self.numbers(1)
+        if weight is None or weight.ndim != 4 or not self._over_two_axes():
+            return False
+        turned = self.block.add("Transpose", [self.inputs[1]], perm=[2, 3, 0, 1] if depth else [3, 2, 0, 1])
+        if depth:
+            rows = self.block.constant(np.array([weight.shape[2] * weight.shape[3], 1, *weight.shape[:2]], np.int64))
+            turned = self.block.add("Reshape", [turned, rows])
+        dilations = (self.node.integers("dilations") or [1] * 4)[1:3]
+        groups = weight.shape[2] if depth else 1
+        value, order = self.over_space("Conv", [turned], 2, **self._windows("strides"), dilations=dilations, group=groups)
+        return self.add("Transpose", [value], perm=order)
+
+    def pooled(self, kind: str) -> bool:
+        """Write the largest number, or the mean, of windows over two axes."""
+        window = self.node.integers("ksize")
+        if not self._over_two_axes() or len(window) != 4 or window[0] != 1 or window[3] != 1:
+            return False
+        value, order = self.over_space(kind, [], 2, **self._windows("strides"), kernel_shape=window[1:3])
+        return self.add("Transpose", [value], perm=order)
+
+    def _over_two_axes(self) -> bool:
+        """Return whether windows go over height and width of (batch, height, width, channels), with a padding that is known."""
+        strides, plain = self.node.integers("strides"), self.node.text("data_format") in ("", "NHWC")
+        return plain and self.node.text("padding") in ("SAME", "VALID") and len(strides) == 4 and strides[0] == strides[3] == 1
+
+    def _windows(self, key: str) -> dict[str, Any]:
+        same = self.node.text("padding") == "SAME"
+        return {"strides": self.node.integers(key)[1:3], "auto_pad": "SAME_UPPER" if same else "VALID"}
+
+    def normalised(self) -> bool:
+        """Write channels scaled by what was learned of them, as a graph does that no longer trains."""
+        if self.option("is_training", 1) or self.node.text("data_format") not in ("", "NHWC"):
+            return False
+        epsilon = self.block.constant(np.array(self.node.number("epsilon", 1e-4), np.float32))
+        x, scale, shift, mean, variance = self.inputs[:5]
+        root = self.block.add("Sqrt", [self.block.add("Add", [variance, epsilon])])
+        scaled = self.block.add("Mul", [self.block.add("Div", [self.block.add("Sub", [x, mean]), root]), scale])
+        return self.block.add("Add", [scaled, shift], self.outputs[:1], self.label) != ""
+
+    def place(self, kind: str) -> bool:
+        """Write the place of the largest or smallest number along an axis."""
+        axis = self.axis(1)
+        to = TYPES.get(self.option("output_type", 9), INTEGER)
+        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+
+    def stacked_product(self) -> bool:
+        """Write a product of stacks of matrices, neither of them turned."""
+        return not self.option("adj_x") and not self.option("adj_y") and self.add("MatMul", self.inputs[:2])
+
+    def same(self) -> bool:
+        """Write each value as it is."""
+        for value, name in zip(self.inputs, self.outputs, strict=False):
+            self.block.add("Identity", [value], [name], self.label)
+        return True
 
     def select(self) -> bool:
         """Write a choice by truths, one for each number or one for each row."""
@@ -119,7 +177,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
     "ReverseSequence": lambda step: step.turned_by_lengths(step.option("seq_dim"), step.option("batch_dim")),
     "Slice": OperationStep.parts,
-    "Prod": lambda step: step.reduced("ReduceProd"),
+    "Prod": lambda step: step.over_axes("ReduceProd"),
     "ReverseV2": lambda step: step.flip(step.integers(1)),
     "ClipByValue": lambda step: step.add("Clip", step.inputs[:3]),
     "Relu6": lambda step: step.add("Clip", step.inputs[:1], min=0.0, max=6.0),
@@ -130,7 +188,25 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Select": OperationStep.select,
     "Tile": lambda step: step.repeated("Tile"),
     "BroadcastTo": lambda step: step.repeated("Expand"),
-    "Sum": lambda step: step.reduced("ReduceSum"),
+    "Sum": lambda step: step.over_axes("ReduceSum"),
+    "Mean": lambda step: step.over_axes("ReduceMean"),
+    "Max": lambda step: step.over_axes("ReduceMax"),
+    "Min": lambda step: step.over_axes("ReduceMin"),
+    "Softmax": lambda step: step.add("Softmax", step.inputs[:1], axis=-1),
+    "LogSoftmax": lambda step: step.add("LogSoftmax", step.inputs[:1], axis=-1),
+    "Rsqrt": OperationStep.rooted,
+    "SquaredDifference": OperationStep.difference_squared,
+    "Conv2D": lambda step: step.convolved(False),
+    "DepthwiseConv2dNative": lambda step: step.convolved(True),
+    "MaxPool": lambda step: step.pooled("MaxPool"),
+    "AvgPool": lambda step: step.pooled("AveragePool"),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), OperationStep.normalised),
+    "ArgMax": lambda step: step.place("ArgMax"),
+    "ArgMin": lambda step: step.place("ArgMin"),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2"), OperationStep.stacked_product),
+    "Erfc": lambda step: step.add("Sub", [step.block.constant(np.array(1, np.float32)), step.block.add("Erf", step.inputs[:1])]),
+    "Einsum": lambda step: step.add("Einsum", step.inputs, equation=step.node.text("equation")),
+    "IdentityN": OperationStep.same,
     "Square": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
     "TensorArraySizeV3": OperationStep.size,
     "StridedSlice": lambda step: step.cut([step.option(name) for name in _MASKS]),

@@ -16,6 +16,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
+from .run_graph import witness  # noqa: F401 - a part of the executor
+
 Array = np.ndarray
 
 NEEDS = ("tensorflow",)
@@ -25,6 +27,7 @@ SUPPORTS = (
     "tf.nn.rnn_cell's cells, MultiRNNCell and both bidirectional wrappers; projection, peepholes and clips; lengths; "
     "no gradients; float32 and float64"
 )
+WHOLE_FILES = True
 CANNOT = {"cotangents": "gradients: the TensorFlow 1 executor does not compute them"}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 # TensorFlow 2 leaves a word in the environment that makes TensorFlow 1 behave as 2 where it can, its contrib not.

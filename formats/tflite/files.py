@@ -26,7 +26,7 @@ from rnnconvert.formats.tflite.layer import OperatorLayer
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
-from rnnconvert.recognition.flow import RecurrentCall
+from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
 
 NAME = "tflite"
 SUFFIXES = registry.endings(NAME)
@@ -84,6 +84,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         (*reader.warnings, *reader.unread),
         {"description": model.description},
         {**reader.arrays, **reader.others},
+        read=reader.program(),
         unread=tuple(reader.unread),
         batch_first=reader.batch_first,
     )
@@ -152,6 +153,17 @@ class _Reader:
                 if operator.code == s.WHILE and self._label(0, operator) in self.computed.nodes_by_name:
                     self._used[0] |= set(operator.inputs)
                     self.bodies |= tflite_loops.bodies(operator)
+
+    def program(self) -> ReadProgram | None:
+        """Return the main graph in the common operations; None where it is not as its operators ask."""
+        if self.computed.scope is None:
+            return None
+        main, calls = self.computed.scope, dict[str, PlacedCall]()
+        for name, call in self._homes.get(0, {}).items():
+            producer = main.producer(next(iter(call.outputs)))
+            if producer is not None:
+                calls[name] = PlacedCall(main, producer[0], call, producer[0].inputs[1:], continues=True)
+        return ReadProgram(self.computed.scopes, calls, self.computed.layers)
 
     def note_loops(self, number: int) -> None:
         """Name the loops of a graph that are not read as layers, with the reason."""

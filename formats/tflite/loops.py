@@ -67,7 +67,7 @@ def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = Map
     """Return the layers that the main graph computes, and what its recurrent operators receive."""
     lowering = Lowering(path, model)
     looked, calls = lowered.recognise_in(lowering.program, _LATER, homes)
-    result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells, calls=calls)
+    result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scopes, looked.cells, calls=calls)
     for name, layer in looked.layers.items():
         values = _values(layer.nodes)
         types = sorted({lowering.stored.types[value] for value in values if value in lowering.stored.types})

@@ -25,11 +25,15 @@ _TYPES: Mapping[int, np.dtype[Any]] = {**{kind: np.dtype(dtype) for kind, dtype 
 _SAME = {
     "LOGISTIC": "Sigmoid", "RELU": "Relu", "TANH": "Tanh", "EXP": "Exp", "MAXIMUM": "Max", "MINIMUM": "Min", "LESS": "Less", "NEG": "Neg",
     "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "LESS_EQUAL": "LessOrEqual", "EQUAL": "Equal", "SQRT": "Sqrt",
+    "LOG": "Log", "SIN": "Sin", "COS": "Cos", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign", "POW": "Pow",
+    "ADD_N": "Sum", "HARD_SWISH": "HardSwish", "PRELU": "PRelu", "SELECT": "Where",
     "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not", "ABS": "Abs", "ELU": "Elu", "SELECT_V2": "Where",
 }  # fmt: skip
 """Operators that are a common one with the same inputs."""
 _SUMS = {"ADD": "Add", "MUL": "Mul", "SUB": "Sub", "DIV": "Div"}
 """Operators with a function of their result, which the first field of their options is."""
+_PADS = {0: "SAME_UPPER", 1: "VALID"}
+"""How places are added at the ends of the axes of space, by the schema's numbers."""
 _FULLY_CONNECTED, _SHAPE = 9, 77
 _FLOAT = 0
 
@@ -172,9 +176,13 @@ class Written(Rule):
     def connected(self) -> bool:
         """Write a product with a matrix, and what is added to it."""
         inputs = self.inputs
+        weight = self.graph.tensors[self.operator.input(1)].shape
+        if len(self.graph.tensors[self.operator.input(0)].shape) > 2 and not self.option(2, "?", False):
+            rows = self.block.constant(np.array([-1, weight[-1]], np.int64))
+            inputs = [self.block.add("Reshape", [inputs[0], rows]), *inputs[1:]]
         weights = self.block.add("Transpose", [inputs[1]], perm=[1, 0])
         biased = len(inputs) > 2 and bool(inputs[2])
-        if self.option(1, "b") or len(self.graph.tensors[self.operator.input(1)].shape) != 2:
+        if self.option(1, "b") or len(weight) != 2:
             return False
         if not biased:
             return self.with_function("MatMul", [inputs[0], weights], 0)
@@ -183,9 +191,62 @@ class Written(Rule):
 
     def batched(self) -> bool:
         """Write a product of matrices."""
-        if self.option(0, "?", False) or len(self.graph.tensors[self.operator.input(1)].shape) != 2:
+        ranks = [len(self.graph.tensors[place].shape) for place in self.operator.inputs[:2]]
+        return min(ranks) > 1 and self.product(self.option(0, "?", False), self.option(1, "?", False), ranks)
+
+    def softmax(self) -> bool:
+        """Write the softmax of the last axis of numbers times beta."""
+        beta = float(self.option(0, "f", 0.0))
+        scale = [] if beta == 1 else [self.block.constant(np.array(beta, np.float32))]
+        scaled = self.block.add("Mul", [self.inputs[0], *scale]) if scale else self.inputs[0]
+        return self.add("Softmax", [scaled], axis=-1)
+
+    def convolved(self, depth: bool) -> bool:
+        """Write a convolution over two axes, or one of each channel by itself."""
+        weight, more = self.graph.tensors[self.operator.input(1)], int(depth)
+        if len(weight.shape) != 4 or self.option(0, "b") not in _PADS:
             return False
-        return self.product(False, self.option(1, "?", False))
+        turned = self.block.add("Transpose", [self.inputs[1]], perm=[3, 0, 1, 2] if depth else [0, 3, 1, 2])
+        biases = [name for name in self.inputs[2:3] if name]
+        groups = weight.shape[3] // max(1, int(self.option(3))) if depth else 1
+        dilations = [int(self.option(field + more, "i", 1)) for field in (5, 4)]
+        value, order = self.over_space(
+            "Conv", [turned, *biases], 2, strides=self._strides(), dilations=dilations, group=groups, auto_pad=_PADS[self.option(0, "b")]
+        )
+        return self.with_function("Transpose", [value], 3 + more, perm=order)
+
+    def pooled(self, kind: str) -> bool:
+        """Write the largest number, or the mean, of windows over two axes."""
+        window, pads = [int(self.option(field)) for field in (4, 3)], self.option(0, "b")
+        if pads not in _PADS or min(window) < 1:
+            return False
+        value, order = self.over_space(kind, [], 2, kernel_shape=window, strides=self._strides(), auto_pad=_PADS[pads])
+        return self.with_function("Transpose", [value], 5, perm=order)
+
+    def _strides(self) -> list[int]:
+        return [int(self.option(field)) for field in (2, 1)]
+
+    def over_axes(self, kind: str) -> bool:
+        """Write what the numbers along axes come to."""
+        return self.reduced(kind, self.integers(1), int(self.option(0, "?", False)))
+
+    def with_cumulated(self) -> bool:
+        """Write the sums of all numbers up to each along an axis."""
+        exclusive, back = (int(self.option(field, "?", False)) for field in (0, 1))
+        return self.add("CumSum", self.inputs[:2], exclusive=exclusive, reverse=back)
+
+    def place(self, kind: str) -> bool:
+        """Write the place of the largest or smallest number along an axis."""
+        axis = self.axis(1)
+        to = _TYPES.get(self.result.kind, INTEGER)
+        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+
+    def normalised(self) -> bool:
+        """Write numbers by the root of the sum of their squares along the last axis. Source: kernels/internal, L2Normalization."""
+        squares = self.block.add("Mul", [self.inputs[0], self.inputs[0]])
+        total = self.block.add("ReduceSum", [squares], axes=[-1], keepdims=1)
+        root = self.block.add("Sqrt", [self.block.add("Max", [total, self.block.constant(np.array(1e-6, np.float32))])])
+        return self.with_function("Div", [self.inputs[0], root], 0)
 
     def reshape(self) -> bool:
         """Write elements in another shape."""
@@ -218,12 +279,19 @@ def _readable(tensor: SubgraphTensor) -> bool:
 
 
 _RULES: Mapping[str, Callable[[Written], bool]] = {
+    "ARG_MAX": lambda step: step.place("ArgMax"),
+    "ARG_MIN": lambda step: step.place("ArgMin"),
+    "AVERAGE_POOL_2D": lambda step: step.pooled("AveragePool"),
     "BATCH_MATMUL": Written.batched,
     "BROADCAST_TO": lambda step: step.repeated("Expand"),
     "CAST": Written.cast,
     "CONCATENATION": lambda step: step.with_function("Concat", step.inputs, 1, axis=int(step.option(0))),
+    "CONV_2D": lambda step: step.convolved(False),
+    "CUMSUM": lambda step: step.with_cumulated(),
     "CUSTOM": Written.custom,
+    "DEPTHWISE_CONV_2D": lambda step: step.convolved(True),
     "DEQUANTIZE": Written.dequantize,
+    "EMBEDDING_LOOKUP": lambda step: step.add("Gather", step.inputs[1::-1], axis=0),
     "EXPAND_DIMS": lambda step: step.unsqueeze(step.axis(1)),
     "FILL": Written.fill,
     "PAD": Written.padded,
@@ -231,16 +299,29 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "SLICE": Written.parts,
     "SQUEEZE": Written.squeezed,
     "FULLY_CONNECTED": Written.connected,
+    "GELU": lambda step: step.add("Gelu", step.inputs[:1], **({"approximate": "tanh"} if step.option(0, "?", False) else {})),
     "GATHER": lambda step: not step.option(1) and step.add("Gather", step.inputs, axis=int(step.option(0))),
+    "L2_NORMALIZATION": Written.normalised,
     "LEAKY_RELU": lambda step: step.add("LeakyRelu", step.inputs, alpha=step.option(0, "f", 0.0)),
+    "LOG_SOFTMAX": lambda step: step.add("LogSoftmax", step.inputs[:1], axis=-1),
+    "MAX_POOL_2D": lambda step: step.pooled("MaxPool"),
+    "MEAN": lambda step: step.over_axes("ReduceMean"),
     "NOT_EQUAL": Written.differs,
     "PACK": lambda step: step.stack(int(step.option(1))),
+    "REDUCE_MAX": lambda step: step.over_axes("ReduceMax"),
+    "REDUCE_MIN": lambda step: step.over_axes("ReduceMin"),
+    "REDUCE_PROD": lambda step: step.over_axes("ReduceProd"),
+    "REDUCE_ALL": lambda step: step.truths("ReduceMin", step.integers(1), int(step.option(0, "?", False))),
     "REDUCE_ANY": lambda step: step.truths("ReduceMax", step.integers(1), int(step.option(0, "?", False))),
     "RELU6": lambda step: step.add("Clip", step.inputs, min=0.0, max=6.0),
     "RELU_0_TO_1": lambda step: step.add("Clip", step.inputs, min=0.0, max=1.0),
     "RELU_N1_TO_1": lambda step: step.add("Clip", step.inputs, min=-1.0, max=1.0),
     "RESHAPE": Written.reshape,
     "REVERSE_V2": lambda step: step.flip(step.integers(1)),
+    "RSQRT": Written.rooted,
+    "SOFTMAX": Written.softmax,
+    "SQUARED_DIFFERENCE": Written.difference_squared,
+    "SUM": lambda step: step.over_axes("ReduceSum"),
     "SQUARE": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
     "SHAPE": lambda step: step.shape(_TYPES.get(step.result.kind, INTEGER)),
     "SPLIT": lambda step: step.with_axis("Split", step.inputs[1:2], step.axis(0)),

@@ -210,8 +210,8 @@ def _document(file: Opened) -> str | None:
     if {"architecture", "trainable_params", "image_data_format"} <= document.keys():
         return "JSON that frugally-deep made of a model of another framework: convert that model"
     layers = document.get("layers")
-    kinds = {layer.get("type") for layer in layers if isinstance(layer, dict)} if isinstance(layers, list) else set()
-    if kinds & {"lstm", "blstm"} and isinstance(document.get("weights"), dict):
+    kinds = [layer.get("type") for layer in layers if isinstance(layer, dict)] if isinstance(layers, list) else []
+    if any(kind in kinds for kind in ("lstm", "blstm")) and isinstance(document.get("weights"), dict):
         return "a network of CURRENNT's, whose LSTMs have peepholes"
     return None
 

@@ -28,7 +28,7 @@ from rnnconvert.models.mapping import mapped
 from rnnconvert.models.model import Model
 from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.proposal import Proposal, propose
-from rnnconvert.models.readers import model_of, reader_of, readers
+from rnnconvert.models.readers import fillable, filled_reader_of, model_of
 from rnnconvert.models.report import Transplant
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.running.inputs import read_inputs
@@ -130,11 +130,11 @@ def transplant_file(
     giving = model_of(source, source_format, tuple(settings), **options)
     watch(f"reading {into}")
     checkpoint = load(into, target_format)
-    reader = reader_of(checkpoint.format)
+    reader = filled_reader_of(checkpoint.format)
     if reader is None:
         raise UsageError(
             f"{into} is a {checkpoint.format} file, and a transplant into one is not written. It fills files of "
-            f"{', '.join(sorted(readers()))}. A new {checkpoint.format} file of the recurrent layers alone: "
+            f"{', '.join(sorted(fillable()))}. A new {checkpoint.format} file of the recurrent layers alone: "
             f"{Command('convert', source, 'NEW', to=checkpoint.format)}"
         )
     taking = reader.of_checkpoint(checkpoint)

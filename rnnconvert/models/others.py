@@ -10,7 +10,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import either
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.readers import kept_beside, reader_of
+from rnnconvert.models.readers import filled_reader_of, kept_beside, reader_of
 
 _LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
 """What the name of a stack's layer ends in."""
@@ -93,9 +93,9 @@ def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
     return list(merged.values())
 
 
-def moves_whole_models(format: str) -> bool:
-    """Return whether a transplant moves the layers around the recurrent ones out of files of a format, and into them."""
-    return reader_of(format) is not None
+def moves_whole_models(source: str, target: str) -> bool:
+    """Return whether a transplant moves the layers around the recurrent ones out of files of one format into those of another."""
+    return reader_of(source) is not None and filled_reader_of(target) is not None
 
 
 def _model(checkpoint: Checkpoint) -> Model | None:

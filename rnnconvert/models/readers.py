@@ -8,6 +8,8 @@ A module here has
     of_live(value)             the object as a Model
     of_checkpoint(checkpoint)  a file of it as a Model
     write(path, checkpoint, arrays)  the file again, with some arrays replaced
+
+A framework whose files are read alone has NAME and of_checkpoint.
 """
 
 from __future__ import annotations
@@ -36,6 +38,15 @@ class ModelReader(Protocol):
     """A framework's models: see the module."""
 
     NAME: str
+
+    def of_checkpoint(self, checkpoint: Checkpoint) -> Model:
+        """Return a file, layer by layer."""
+        ...
+
+
+class FilledReader(ModelReader, Protocol):
+    """A framework whose models can be filled, live ones and files."""
+
     TAKES: str
 
     def takes(self, value: Any) -> bool:
@@ -46,19 +57,15 @@ class ModelReader(Protocol):
         """Return a live object, layer by layer. Raises UsageError if it cannot be filled."""
         ...
 
-    def of_checkpoint(self, checkpoint: Checkpoint) -> Model:
-        """Return a file, layer by layer."""
-        ...
-
     def write(self, path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
         """Write a file again with some arrays replaced, and say what a user should know."""
         ...
 
 
 @functools.cache
-def readers() -> dict[str, ModelReader]:
-    """Return the reader of each format, found by looking."""
-    modules = registry.named("whole")
+def fillable() -> dict[str, FilledReader]:
+    """Return the reader of each format whose models can be filled, found by looking."""
+    modules = {room: reader for room, reader in registry.named("whole").items() if hasattr(reader, "write")}
     return {name: reader for room, reader in modules.items() for name in getattr(reader, "FORMATS", (room,))}
 
 
@@ -68,6 +75,12 @@ def reader_of(format: str) -> ModelReader | None:
     module = card.part("whole") if card is not None else ""
     modules = registry.members(importlib.import_module(module)).values() if module else ()
     return next((reader for reader in modules if format in getattr(reader, "FORMATS", (reader.NAME,))), None)
+
+
+def filled_reader_of(format: str) -> FilledReader | None:
+    """Return the reader of a format whose files can be filled, or None; no other room is entered."""
+    reader: Any = reader_of(format)
+    return reader if hasattr(reader, "write") else None
 
 
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
@@ -91,14 +104,13 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     if isinstance(value, Checkpoint):
         reader = reader_of(value.format)
         from_file = value.read is not None or bool(value.arrays)  # one that was made in Python has its layers alone
-        return reader.of_checkpoint(value) if reader is not None and from_file else _by_names(value)
-    for reader in dict.fromkeys(readers().values()):
+        return reader.of_checkpoint(value) if reader is not None and from_file else by_names(value)
+    for reader in dict.fromkeys(fillable().values()):
         if reader.takes(value):
             return reader.of_live(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    raise UsageError(
-        f"{kind} is not a known kind of model. Hand in a path, " + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
-    )
+    takes = " or ".join(dict.fromkeys(reader.TAKES for reader in fillable().values()))
+    raise UsageError(f"{kind} is not a known kind of model. Hand in a path, {takes}")
 
 
 def from_model(model: Any) -> dict[str, Recurrent]:
@@ -111,8 +123,8 @@ def from_model(model: Any) -> dict[str, Recurrent]:
     return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
 
 
-def _by_names(checkpoint: Checkpoint) -> Model:
-    """Return a file without a reader of its own: its recurrent layers, and arrays that lie as a layer of the format does."""
+def by_names(checkpoint: Checkpoint) -> Model:
+    """Return a file as its names show it: its recurrent layers, and arrays that lie as a layer of the format does."""
     system = registry.systems().get(checkpoint.format)
     separator = system.separator if system is not None else "."
     owners: dict[str, dict[str, str]] = {}

@@ -74,14 +74,19 @@ class RecognisedLayers:
 
     layers   the layers by name
     reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
-    scope    the graph
+    scopes   every graph, the one that was looked at first
     cells    those of these names whose steps were recognised as a cell's: a layer, whatever else the graph holds
     """
 
     layers: dict[str, Computed] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    scope: Scope | None = None
+    scopes: Sequence[Scope] = ()
     cells: set[str] = field(default_factory=set)
+
+    @property
+    def scope(self) -> Scope | None:
+        """The graph that was looked at; None where there is none."""
+        return next(iter(self.scopes), None)
 
     @property
     def nodes_by_name(self) -> set[str]:
@@ -112,7 +117,7 @@ def recognise_layers(program: Program, scope: Scope, reserved: Iterable[str], li
     reserved  names of other layers
     likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
     """
-    done = RecognisedLayers(scope=scope)
+    done = RecognisedLayers(scopes=(scope,))
     if not (likely or repeats(UsedGraph(scope, Shapes(program)))):
         return done
     shapes = Shapes(program)

@@ -17,7 +17,8 @@ from rnnconvert.graphs.received import source
 from rnnconvert.graphs.received import states as states_of
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 
-_FINAL = {"hidden": "the final state", "cell": "the final cell state"}
+FINAL_WORDS = ("the final state", "the final cell state")
+_FINAL = dict(zip(("hidden", "cell"), FINAL_WORDS, strict=True))
 _FOLDED = 1 << 12
 """The most numbers of a constant that the graph needs to know: shapes, axes and indices."""
 
@@ -42,6 +43,37 @@ class RecurrentCall:
     initial: Sequence[str] = ()
     lengths: Sequence[str] = ()
     besides: Call = PLAIN
+
+
+@dataclass(frozen=True)
+class PlacedCall:
+    """A recurrent operation of a program.
+
+    scope, node  the operation, and the graph that it is in
+    call         what it reads and gives
+    weights      the values of its weights
+    continues    whether it goes on from one call of the model to the next
+    """
+
+    scope: Scope
+    node: Operation
+    call: RecurrentCall
+    weights: Sequence[str] = ()
+    continues: bool = False
+
+
+@dataclass(frozen=True)
+class ReadProgram:
+    """A file's program with its recurrent layers.
+
+    scopes    every graph, the main one first
+    calls     the recurrent operations, by the names of the layers
+    computed  the layers that other operations of the main graph compute, by their names
+    """
+
+    scopes: Sequence[Scope]
+    calls: Mapping[str, PlacedCall]
+    computed: Mapping[str, Computed]
 
 
 def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCall:

@@ -40,7 +40,7 @@ def recognise_in(
         short = later.sub("", name)
         label = unique(short if short and short not in layers else name, [*homes, *layers])
         layers[label] = layer.renamed(label)
-    done = RecognisedLayers(layers, recognised.reasons, recognised.scope, recognised.cells)
+    done = RecognisedLayers(layers, recognised.reasons, scopes, recognised.cells)
     calls = received(scopes, [(name, scopes[0], home) for name, home in homes.items()], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done, {name: calls[name] for name in homes}

@@ -6,6 +6,7 @@ imports numpy and nothing of rnnconvert, and runs under Python 3.7. It knows req
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,20 @@ STATES = ("hidden", "cell")
 
 class WeightsAloneError(NotImplementedError):
     """A file holds weights, and no model that could run whole."""
+
+
+_OUTSIDE = re.compile(
+    r"(Read|Write)File|MatchingFiles|(Save|Restore)(V2|Slices?)?|MergeV2Checkpoints|.*PyFunc.*|.*Reader(V2)?|Debug.*|.*Summary.*Writer.*"
+    r"|Write.*Summary|.*(TFRecord|TextLine|FixedLengthRecord|Cache|Snapshot|Save|Load)Dataset.*"
+)
+"""Operators of graphs that reach beyond the model: a model's own run has no need of them."""
+
+
+def refuse_outside(node: Any) -> None:
+    """Raise NotImplementedError for an operator that reaches beyond the model, by its message in a graph."""
+    stream = node.attr["output_stream"].s if node.op == "PrintV2" else b""
+    if _OUTSIDE.fullmatch(node.op) or stream.startswith(b"file:"):
+        raise NotImplementedError(f"its graph has an operator that reaches beyond the model, {node.op} ({node.name})")
 
 
 class Sequences(NamedTuple):

@@ -312,6 +312,8 @@ class Description:
     states   how many of its inputs are states that it goes on from, and of its outputs the same ones as it leaves them: the last of both,
              in one order
     weights  the name of the file of weights that is written with the code; "" for none
+    constants  arrays of the source that are written out as numbers, since they are short
+    continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     """
 
@@ -326,6 +328,8 @@ class Description:
     states: int = 0
     open_ranks: tuple[Value, ...] = ()
     weights: str = ""
+    constants: frozenset[str] = frozenset()
+    continues: bool = False
 
     @property
     def output_names(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -180,13 +180,14 @@ def export_model(
 ) -> Exported:
     """Write a whole model, not only its recurrent layers, as one file of another framework.
 
-    source   a whole model: a file of Keras, ONNX, TorchScript or torch.export, weights alone with `config`, or a live torch.nn.Module
+    source   a whole model: a file of Keras, ONNX, TFLite, TorchScript, torch.export or of a frozen graph, weights alone with `config`, or a
+             live torch.nn.Module
     target   the file to write; its ending decides the format
     format   the format of the target, where several have its ending
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
-    axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    axes     how many axes each input has, one number for all or a list: of a file that does not state it
     chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
              the last step of what stands before it, and "skip" adds the input
     force    replace the target if it exists
@@ -242,7 +243,7 @@ def export_model(
             *graph.notes,
             *(stream.notes(graph.inputs, graph.outputs) if stream else ()),
             *_assumed(description),
-            *_left_out(weights),
+            *_left_out(weights, description.constants),
         ),
     )
     if dry_run:
@@ -290,9 +291,12 @@ def _assumed(description: Description) -> list[str]:
     return [f"{note}. Another number: {Flag('axes')}"] if words else []
 
 
-def _left_out(weights: LayerWeights) -> list[str]:
-    """Return a note on arrays of the source that are not in the graph."""
-    unread = weights.unread()
+def _left_out(weights: LayerWeights, constants: Collection[str]) -> list[str]:
+    """Return a note on arrays of the source that are not in the graph.
+
+    constants  those that are in it as numbers
+    """
+    unread = [name for name in weights.unread() if name not in constants]
     return [f"not in the graph, as no output of the model depends on them: {listing(unread)}"] if unread else []
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.sizes import Dim
 
 _TRIES = 200
@@ -12,6 +14,23 @@ _TRIES = 200
 Needs = Mapping[str, "Dim | str"]
 """Lengths of open axes by their symbols, and element types of inputs."""
 T = TypeVar("T")
+
+
+def stated_ranks(axes: Sequence[int], unknown: Sequence[str]) -> dict[str, int]:
+    """Return how many axes inputs have that do not state it, by their names.
+
+    axes     one number for all, or one for each; none where nobody stated any
+    unknown  the names of these inputs
+
+    Raises UsageError for another count of numbers.
+    """
+    if axes and not unknown:
+        raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
+    if axes and len(axes) not in (1, len(unknown)):
+        raise UsageError(
+            f"{Flag('axes')} states {len(axes)} numbers, and {len(unknown)} inputs do not state their axes: {', '.join(unknown)}"
+        )
+    return {name: axes[number % len(axes)] for number, name in enumerate(unknown if axes else ())}
 
 
 class NeedError(Exception):

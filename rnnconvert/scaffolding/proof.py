@@ -32,7 +32,7 @@ def proofs(
 
     for inputs, earlier in zip(drawn(description, shapes=shapes), drawn(description, 100, shapes), strict=True):
         # The second call: states would show in it.
-        yield _telling(run, inputs, earlier)
+        yield _telling(run, inputs, *([] if description.continues else [earlier]))
     if user_inputs is not None:
         yield run(user_inputs, label=YOURS)
 
@@ -52,7 +52,7 @@ _SMALLER = (0.1, 0.01)
 """By what inputs are multiplied, in turn, where the values that the usual ones lead to explode."""
 
 
-def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: list[Array]) -> WholeModels:
+def _telling(run: Callable[..., WholeModels], *calls: list[Array]) -> WholeModels:
     """Return what two models show on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
     at_full_size = run(*calls)
     if at_full_size.telling:

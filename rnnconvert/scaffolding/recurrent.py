@@ -17,6 +17,7 @@ def recurrent(
     mask: SourceTensor | None = None,
     sequences: bool = True,
     merge: str = "concat",
+    zero: bool = True,
 ) -> tuple[SourceTensor, list[SourceTensor]]:
     """Add a call of a layer on (batch, time, features); return its output, and for each direction its final states.
 
@@ -25,6 +26,7 @@ def recurrent(
     mask       which steps count
     sequences  whether its output is every step, and not the last one alone
     merge      how the outputs of two directions are joined: concat, sum, mul or ave
+    zero       whether its output is zero at steps that do not count, and not that of the step before, which is zero at first
 
     Raises RefusedError for other numbers than float32, and for directions of different cells.
     """
@@ -53,7 +55,7 @@ def recurrent(
         units=units,
         biases=stack.first.biases != "none",
         sequences=sequences,
-        zero=sequences and mask is not None,
+        zero=sequences and mask is not None and zero,
         backwards=stack.first.reverse and ways == 1,
         merge=merge,
         stateful=False,

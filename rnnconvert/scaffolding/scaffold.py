@@ -115,13 +115,14 @@ def scaffold(
 ) -> Scaffolded:
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
-    source   a whole model: a file of Keras, ONNX, TorchScript or torch.export, weights alone, or a live torch.nn.Module
+    source   a whole model: a file of Keras, ONNX, TFLite, TorchScript, torch.export or of a frozen graph, weights alone, or a live
+              torch.nn.Module
     to       the framework to write for: "pytorch", "keras" or "flax" (its nnx)
     output   the .py file to write; None returns its text alone
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
-    axes     how many axes each input has, one number for all or a list: of a TorchScript file, which does not state it
+    axes     how many axes each input has, one number for all or a list: of a file that does not state it
     chain    for weights alone, without such a file, the order of their layers, with the activations between: see export_model
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if

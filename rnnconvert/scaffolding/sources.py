@@ -26,6 +26,7 @@ from rnnconvert.scaffolding.simplify import simplify
 class Source(Protocol):
     """A room's module `scaffold_from`: whole models as descriptions.
 
+    With `weights_of(path)` it says which layers hold the weights of what it describes, where a transplant names others.
     ASKS says what else `describe` takes, as some of its files do not state it: "config", the file that states the model of weights
     alone, or "axes", how many axes each input has.
     """
@@ -164,6 +165,8 @@ def described(path: Path, config: Path | None = None, partial: bool = False, axe
     Raises UsageError for a format that states no model: UnstatedOrderError for weights whose layers can be put in an order.
     """
     model = model_of(path, settings=() if config is None else (f"config={config}",))
+    weights_of: Callable[[Path], Model] | None = getattr(sources().get(model.framework), "weights_of", None)
+    model = weights_of(path) if weights_of else model
     try:
         return model, _named(_description(path, model.framework, config, partial, axes), model, partial)
     except UsageError as error:

@@ -34,16 +34,20 @@ class Language:
 def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str) -> tuple[str, list[str]]:
     """Return what a cell is, in a sentence, and the lines of its step, from the input's product x_t and the states before.
 
+    cell             its clips, where it has any, are of gates and of the cell state
     recurrent, bias  the names of the recurrent weight and bias
     theirs           the library's own GRU, which a GRU that resets before the product is not
     """
     product, split = language.product, language.split
     act, gate, out = cell.activation, cell.gate_activation, cell.output_activation
 
-    def call(function: Activation, x: str) -> str:
+    def clipped(kind: str, x: str) -> str:
         for clip in cell.clips:
-            x = language.clip(x, clip.low, clip.high)
-        return language.call(function, x)
+            x = language.clip(x, clip.low, clip.high) if clip.kind == kind else x
+        return x
+
+    def call(function: Activation, x: str) -> str:
+        return language.call(function, clipped("gates", x))
 
     def added(x: str, h: str, weight: str) -> str:
         return f"{x} + {product(h, weight, '')}"
@@ -51,9 +55,10 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
     if cell.kind == "rnn":
         return f"A plain recurrent layer with {act.name} for its function.", [f"h = {call(act, added('x_t', 'h', recurrent))}"]
     if cell.kind == "lstm":
+        new = f"{call(gate, 'f')} * c + {call(gate, 'i')} * {call(act, 'g')}"
         return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
             f"i, f, g, o = {split(added('x_t', 'h', recurrent), 4)}",
-            f"c = {call(gate, 'f')} * c + {call(gate, 'i')} * {call(act, 'g')}",
+            f"c = {clipped('cell', new)}",
             f"h = {call(gate, 'o')} * {language.call(out, 'c')}",
         ]
     lines = [f"x_r, x_z, x_n = {split('x_t', 3)}"]

@@ -22,7 +22,7 @@ from rnnconvert.files.load import load_pair
 from rnnconvert.files.options import Options
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.load import transplant_file
-from rnnconvert.models.readers import reader_of
+from rnnconvert.models.readers import filled_reader_of
 from rnnconvert.verification.plan import Plan
 
 TRIED = 1 << 28
@@ -92,7 +92,7 @@ class _Attempt:
         self.a, self.b, self.plan, self.scratch = a, b, plan, scratch
         self.settings = (*plan.settings, *plan.settings_a)
         _, self.before = self._both(b)
-        self.reader = reader_of(self.before.format)
+        self.reader = filled_reader_of(self.before.format)
 
     def transplanted(self, strict: bool = True) -> Repair:
         """Follow `transplant A --into B -o FIXED`. Raises RnnConvertError where that does not repair B."""

@@ -116,7 +116,9 @@ class KerasModule(Module):
 
     def _is_line(self) -> bool:
         """Return whether each node reads what the one before it gives, and nothing else of it is read."""
-        value, *others = self.scope.inputs
+        if len(self.scope.inputs) != 1:
+            return False
+        (value,), others = self.scope.inputs, list[Value]()
         for node in self.scope.nodes:
             if others or node.reads() != (value,):
                 return False

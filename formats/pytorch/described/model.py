@@ -29,7 +29,7 @@ from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
-from rnnconvert.scaffolding.needs import Needs, Tries
+from rnnconvert.scaffolding.needs import Needs, Tries, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
@@ -216,14 +216,10 @@ def _chosen(
 
 def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int]) -> None:
     """Put the caller's numbers of axes in the place of those to be tried. Raises UsageError for others than the file needs."""
-    unknown = [number for number, ref in enumerate(inputs) if ref.dims is None]
-    if axes and not unknown:
-        raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
-    if axes and len(axes) not in (1, len(unknown)):
-        names = ", ".join(inputs[number].name for number in unknown)
-        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and {len(unknown)} inputs do not state their axes: {names}")
-    for place, number in enumerate(unknown if axes else ()):
-        stated[number] = [axes[place % len(axes)]]
+    ranks = stated_ranks(axes, [ref.name for ref in inputs if ref.dims is None])
+    for number, ref in enumerate(inputs):
+        if ref.dims is None and ref.name in ranks:
+            stated[number] = [ranks[ref.name]]
 
 
 def _input(ref: Ref, rank: int, needs: Needs) -> tuple[Dims, str]:

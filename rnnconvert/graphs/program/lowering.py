@@ -172,13 +172,36 @@ class Rule:
         """Write an operation along an axis, if that is known."""
         return axis is not None and self.add(kind, inputs, axis=axis)
 
-    def product(self, turn_left: bool, turn_right: bool) -> bool:
-        """Write a product of two matrices, either of them turned first."""
-        turns = (turn_left, turn_right)
-        factors = [
-            self.block.add("Transpose", [value], perm=[1, 0]) if turn else value for value, turn in zip(self.inputs, turns, strict=False)
-        ]
+    def product(self, turn_left: bool, turn_right: bool, ranks: Sequence[int] = (2, 2)) -> bool:
+        """Write a product of two matrices, or of stacks of them of so many axes, either of them turned first."""
+        factors = []
+        for value, turn, rank in zip(self.inputs, (turn_left, turn_right), ranks, strict=False):
+            order = [*range(rank - 2), rank - 1, rank - 2]
+            factors.append(self.block.add("Transpose", [value], perm=order) if turn else value)
         return self.add("MatMul", factors)
+
+    def reduced(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
+        """Write what the numbers along some axes come to, such as their sum."""
+        return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
+
+    def rooted(self) -> bool:
+        """Write one by the square root."""
+        return self.add("Reciprocal", [self.block.add("Sqrt", self.inputs[:1])])
+
+    def difference_squared(self) -> bool:
+        """Write the square of a difference."""
+        difference = self.block.add("Sub", self.inputs[:2])
+        return self.add("Mul", [difference, difference])
+
+    def over_space(self, kind: str, weights: Sequence[str], rank: int, **attributes: Any) -> tuple[str, list[int]]:
+        """Write an operation over the axes of space of (batch, *space, channels).
+
+        rank  how many axes of space there are
+
+        Return its output (batch, channels, *space), and the order that puts the channels last again.
+        """
+        x = self.block.add("Transpose", self.inputs[:1], perm=[0, rank + 1, *range(1, rank + 1)])
+        return self.block.add(kind, [x, *weights], **attributes), [0, *range(2, rank + 2), 1]
 
     def split(self, sizes: Sequence[int] | None, axis: int | None) -> bool:
         """Write parts of these lengths along an axis, of which one may be -1."""

@@ -16,6 +16,9 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import Entries, Fields
 
+COMMON = "onnx"
+"""The system whose operations the common ones are, and whose layouts the layers made of them have."""
+
 Dims: TypeAlias = "Sequence[int | str | None]"
 """Lengths of axes: a number, a name that stands for one, or None."""
 

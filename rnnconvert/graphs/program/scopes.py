@@ -297,3 +297,9 @@ class Scope:
         while scope.outer is not None:
             scope = scope.outer
         return scope
+
+
+def label_of(scope: Scope, node: Operation) -> str:
+    """Return what a node is known by, with the graph that it is in."""
+    name = node.name or next((output for output in node.outputs if output), node.kind)
+    return str(name) if scope.path == "main" else f"{scope.path}/{name}"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.onnx.describe.counting import Op, counted
-from rnnconvert.formats.onnx.describe.model import FLOATS, GraphReading, Rule
 from rnnconvert.graphs.sizes import Size, product
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.programs.counting import Op, counted
+from rnnconvert.scaffolding.programs.reading import FLOATS, GraphReading, Rule
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _SPREADING = 7

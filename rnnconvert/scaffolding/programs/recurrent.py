@@ -1,72 +1,79 @@
-"""Recurrent nodes of ONNX graphs, and the layers that other operators compute, in the words of a description.
+"""Recurrent operations of programs, and the layers that other operators compute, in the words of a description.
 
-A node gives its outputs with an axis of directions, (time, direction, batch, unit); what turns them afterwards is written only
-where something is left of it. Source: onnx/docs/Operators.md, LSTM, GRU and RNN.
+An operation may give its outputs with an axis of directions, (time, direction, batch, unit); what turns them afterwards is written only
+where something is left of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.describe.counting import Op
-from rnnconvert.formats.onnx.describe.model import GraphReading
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
+from rnnconvert.recognition.flow import FINAL_WORDS, PlacedCall
 from rnnconvert.recognition.recognised import ReadSequence
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.moved import Atom, Moved
+from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 
-def recurrent(r: GraphReading, op: Op, unit: Unit) -> list[SourceTensor | None]:
-    """Return what a node LSTM, GRU or RNN gives."""
-    stack, batch_first = unit.stack, bool(op.values.get("layout", 0))
+def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTensor | None]:
+    """Return what a recurrent operation gives, output by output."""
+    stack, scope, call = unit.stack, placed.scope, placed.call
     assert stack is not None
     for direction in stack.layers[0].directions:
         _check(r, direction)
-    x = op[0] if batch_first else r.build.transpose(op[0], (1, 0, 2))
+    value, axes = call.sequence
+    source = r.tensor(scope, value)
+    r.build.check_sized([source], len(axes))
+    if sorted(axes) != ["b", "i", "t"]:
+        raise r.build.refuse("an operation that computes one step at a call", "its state stays from call to call")
+    x = r.build.transpose(source, [axes.index(letter) for letter in "bti"])
     ways, lstm = stack.num_directions, stack.cell.kind == "lstm"
-    states = _states(r, op, ways, lstm, batch_first, x.dims[0])
-    mask = _mask(r, op.optional(4), x)
-    wanted = [op.has(number) and _is_read(r, op, number) for number in range(3)]
-    sequence, finals = called(r.build, unit, x, states, mask, wanted[0])
-    outputs: list[SourceTensor | None] = [None, None, None]
-    if wanted[0]:
-        sequence = _turned(r, sequence) if stack.first.reverse and ways == 1 else sequence
-        outputs[0] = _with_directions(sequence, ways, (0, 1, 2, 3) if batch_first else (1, 2, 0, 3))
-    for number in range(1 + lstm):
-        value = r.build.stacked(finals[number :: 1 + lstm])
-        outputs[1 + number] = r.build.transpose(value, (1, 0, 2)) if batch_first else value
-    return outputs
-
-
-def _is_read(r: GraphReading, op: Op, number: int) -> bool:
-    return r.uses(op.scope).any(op.node.outputs[number])
+    used = r.uses(scope)
+    sequences = {name: order for name, order in call.outputs.items() if used.any(name)}
+    orders = {order for order in call.outputs.values() if "d" in order}
+    batch = next((order.index("b") for order in orders), 1) == 0
+    states = _states(r, placed, ways, lstm, batch, x.dims[0])
+    mask = _mask(r, r.tensor(scope, call.lengths[0]) if call.lengths else None, x)
+    sequence, finals = called(r.build, unit, x, states, mask, bool(sequences))
+    values: dict[str, SourceTensor] = {}
+    for name, order in sequences.items():
+        turned = stack.output_order == "time" and stack.first.reverse and ways == 1
+        values[name] = _with_axes(_turned(r, sequence) if turned else sequence, ways, order)
+    for name, words in call.states.items():
+        number = FINAL_WORDS.index(words)
+        state = r.build.stacked(finals[number :: 1 + lstm])
+        values[name] = r.build.transpose(state, (1, 0, 2)) if batch else state
+    for name, tensor in values.items():
+        r.give(scope, name, tensor)
+    return [values.get(name) for name in placed.node.outputs]
 
 
 def _check(r: GraphReading, direction: Direction) -> None:
     """Raise RefusedError for what no line here computes."""
-    elsewhere = [clip for clip in direction.cell.clips if clip.kind != "gates"]
+    elsewhere = [clip for clip in direction.cell.clips if clip.kind not in ("gates", "cell")]
     odd = [*direction.cell.describe()] if direction.cell.coupled or elsewhere else []
     odd += ["peepholes"] if direction.has_peepholes else []
+    odd += ["a projection"] if direction.output_size != direction.hidden_size else []
     if odd:
         raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")
 
 
-def _states(r: GraphReading, op: Op, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[SourceTensor]:
+def _states(r: GraphReading, placed: PlacedCall, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[SourceTensor]:
     """Return the initial states, for each direction its hidden state and its cell state; none where they are zeros."""
-    stated = [op.optional(number) for number in (5, 6)[: 1 + lstm]]
-    if all(x is None or r.build.is_zero(x) for x in stated):
+    stated = [r.tensor(placed.scope, value) for value in placed.call.initial]
+    if all(map(r.build.is_zero, stated)):
         return []
-    if any(x is None for x in stated):
+    if len(stated) != 1 + lstm:
         raise r.build.refuse("one initial state of two", "the other begins with zeros, and layers take both or none")
     axis = 1 if batch_first else 0
-    return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in stated if x is not None]
+    return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in stated]
 
 
 def _for_batch(r: GraphReading, state: SourceTensor, batch: Dim) -> SourceTensor:
@@ -92,16 +99,17 @@ def _turned(r: GraphReading, x: SourceTensor) -> SourceTensor:
     return r.build.flip(x, 1)
 
 
-def _with_directions(sequence: SourceTensor, ways: int, order: Sequence[int]) -> SourceTensor:
-    """Return (batch, time, directions and units) with an axis for the directions, and batch, time, direction, unit in an order."""
+def _with_axes(sequence: SourceTensor, ways: int, axes: str) -> SourceTensor:
+    """Return (batch, time, units of both directions) with its axes in an order: "btu", or "tdbh" with one for the directions."""
     batch, time, both = sequence.dims
     assert isinstance(both, int)
-    parts = Atom(batch), Atom(time), Atom(ways), Atom(both // ways)
-    groups = [(atom,) if atom.dim != 1 else () for atom in parts]
-    groups = [() if n == 2 and ways == 1 else group for n, group in enumerate(groups)]
-    base = groups[0], groups[1], (*groups[2], *groups[3])
-    moved = Moved(base, tuple(groups[n] for n in order))
-    return SourceTensor(tuple(parts[n].dim for n in order), sequence.dtype, sequence.name, origin=(sequence, moved))
+    parts = {"b": Atom(batch), "t": Atom(time), "d": Atom(ways), "h": Atom(both // ways)}
+    groups = {letter: (atom,) if atom.dim != 1 else () for letter, atom in parts.items()}
+    groups["d"] = () if ways == 1 else groups["d"]
+    groups["u"] = (*groups["d"], *groups["h"])
+    dims = {**{letter: atom.dim for letter, atom in parts.items()}, "u": both}
+    moved = Moved((groups["b"], groups["t"], groups["u"]), tuple(groups[letter] for letter in axes))
+    return SourceTensor(tuple(dims[letter] for letter in axes), sequence.dtype, sequence.name, origin=(sequence, moved))
 
 
 def computed(r: GraphReading, scope: Scope, unit: Unit, layer: Computed) -> None:
@@ -110,15 +118,14 @@ def computed(r: GraphReading, scope: Scope, unit: Unit, layer: Computed) -> None
     r.build.place = f"{stack.name} ({match.what})"
     _check(r, match.direction)
     values = layer.reads if layer.turned else [read.value for read in match.reads]
-    if match.mask is not None:
-        raise r.build.refuse("a loop that skips steps of its sequences", "it is not a plain layer")
     x = r.build.concatenate([_sequence(r, scope, read, value) for read, value in zip(match.reads, values, strict=True)], 2)
     states = [r.tensor(scope, match.states[letter]) for letter in ("h", "c") if letter in match.states]
     if all(map(r.build.is_zero, states)):
         states = []
     states = [r.build.squeeze(state, [0]) if state.rank == 3 else state for state in states]
     wanted = any(use.kind in ("sequence", "step") for use in match.uses)
-    sequence, finals = called(r.build, unit, x, states, sequences=wanted)
+    mask, zero = _computed_mask(r, scope, layer, x, bool(states))
+    sequence, finals = called(r.build, unit, x, states, mask, wanted, zero=zero)
     if wanted and stack.first.reverse and not layer.turned and not match.processing:
         sequence = _turned(r, sequence)
     for use in match.uses:
@@ -134,6 +141,28 @@ def computed(r: GraphReading, scope: Scope, unit: Unit, layer: Computed) -> None
             output = r.build.select(sequence, 1, use.step) if use.kind == "step" else final
             output = r.build.unsqueeze(output, [0]) if use.rank == 3 else output
         r.give(scope, use.value, output)
+
+
+def _computed_mask(r: GraphReading, scope: Scope, layer: Computed, x: SourceTensor, begun: bool) -> tuple[SourceTensor | None, bool]:
+    """Return which steps of (batch, time) count, None for all; and whether the outputs of the others are zero.
+
+    begun  whether it begins with other states than zeros
+    """
+    match = layer.recognised
+    if match.mask is None:
+        return None, True
+    fills = {use.fill if use.fill == "zero" or begun else "output" for use in match.uses if use.kind in ("sequence", "step")}
+    if match.direction.reverse or layer.turned:
+        raise r.build.refuse("a loop from the end that skips steps of its sequences", "no line is known for it")
+    if len(fills) > 1 or "state" in fills or any(use.fill == "zero" for use in match.uses if use.kind in ("hidden", "cell")):
+        raise r.build.refuse("a loop whose outputs at skipped steps are not alike", "it is not a plain layer")
+    value, rank = r.tensor(scope, match.mask.value), match.mask.rank
+    if rank == 1:
+        return _mask(r, value, x), fills == {"zero"}
+    value = r.build.squeeze(value, [2]) if rank == 3 else value
+    value = r.build.transpose(value, (1, 0)) if match.mask.axis == 0 else value
+    value = operations.function(r.build, value, "not", "bool") if match.mask.negated else value
+    return value, fills == {"zero"}
 
 
 def _sequence(r: GraphReading, scope: Scope, read: ReadSequence, value: str) -> SourceTensor:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.formats.onnx.describe.counting import Op, counted
-from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
-from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.programs.counting import Op, counted
+from rnnconvert.scaffolding.programs.functions import axes_of, axis_of
+from rnnconvert.scaffolding.programs.reading import GraphReading, Rule
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 

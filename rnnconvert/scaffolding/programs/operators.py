@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnconvert.formats.onnx.describe.counting import Op, counted
-from rnnconvert.formats.onnx.describe.functions import FUNCTIONS, axes_of, axis_of
-from rnnconvert.formats.onnx.describe.functions import number as _number
-from rnnconvert.formats.onnx.describe.layers import listed, padding
-from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
-from rnnconvert.formats.onnx.describe.moves import MOVES
 from rnnconvert.graphs.sizes import Size, product
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.programs.counting import Op, counted
+from rnnconvert.scaffolding.programs.functions import FUNCTIONS, axes_of, axis_of
+from rnnconvert.scaffolding.programs.functions import number as _number
+from rnnconvert.scaffolding.programs.layers import listed, padding
+from rnnconvert.scaffolding.programs.moves import MOVES
+from rnnconvert.scaffolding.programs.reading import GraphReading, Rule
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 from rnnconvert.scaffolding.windows import Windows, pool, reached
 

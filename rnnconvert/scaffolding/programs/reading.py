@@ -1,30 +1,32 @@
-"""A whole ONNX model as a description: its layers, as a transplant finds them, and every other operator by one rule each."""
+"""A whole program as a description: its layers, as a transplant finds them, and every other operation by one rule each."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.files.load import load_with
-from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, count
-from rnnconvert.formats.onnx.describe.names import layer_names
-from rnnconvert.formats.onnx.node import label_of
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
-from rnnconvert.formats.onnx.whole_model.work import OnnxModel
-from rnnconvert.graphs.program.operations import Declared, Operation
-from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.core.notes import INTEGERS, LayerNote
+from rnnconvert.core.remedies import Flag
+from rnnconvert.graphs.program.lowering import needed
+from rnnconvert.graphs.program.operations import Declared, Operation, StoredNumbers
+from rnnconvert.graphs.program.places import sources
+from rnnconvert.graphs.program.scopes import Scope, label_of
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
+from rnnconvert.recognition.graph_layers import GraphLayer, Uses
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
-from rnnconvert.scaffolding.needs import Needs, Tries
+from rnnconvert.scaffolding.needs import Needs, Tries, stated_ranks
+from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Op, count
+from rnnconvert.scaffolding.programs.names import layer_names
+from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
@@ -32,14 +34,8 @@ FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 
 _INLINE = 16
 """The most numbers of a constant that are written out."""
-_MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast"})
-"""Operators that give the numbers that they read, in another place or shape."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """What a file may call an axis that it leaves open."""
-
-
-_BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
-"""What exporters call the graph of any model."""
 
 
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
@@ -56,19 +52,22 @@ class GraphReading:
     names  what the file calls each layer
     """
 
-    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str, needs: Needs, partial: bool) -> None:
-        self.work = work
-        self.build = Builder(DescribedModel(name), needs=needs, partial=partial)
+    def __init__(
+        self, work: ProgramModel, units: Sequence[Unit], title: str, needs: Needs, partial: bool, ranks: Mapping[str, int]
+    ) -> None:
+        self.work, self._ranks = work, ranks
+        self.build = Builder(DescribedModel(title), needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self._values: dict[tuple[Scope, str], SourceTensor] = {}
+        self._written_out: set[str] = set()
         self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
         self._layer_names = layer_names([unit for unit in units if not unit.alias])
         self._stored = {where.key(value): name for name, (where, value) in work.values.items()}
         self._computed = {use.value: name for name, computed in work.read.computed.items() for use in computed.recognised.uses}
         self._within = {node for computed in work.read.computed.values() for node in computed.nodes}
-        self._moves = {name: node for node in self._within if node.kind in _MOVES for name in node.outputs}
-        self._homes = {home.node: name for name, home in work.read.homes.items()}
+        self._inside = {name: node for node in self._within for name in node.outputs}
+        self._calls = {call.node: (name, call) for name, call in work.read.calls.items()}
         self._shapes = Shapes(work.read.scopes[0].program)
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
         for name, layer in work.plain_layers.items():
@@ -81,27 +80,31 @@ class GraphReading:
         """Return the description of the main graph."""
         main = self.work.read.scopes[0]
         declared = {value.name: value for value in reversed(main.body.declared)}
-        for name in main.body.inputs:
+        for name in self.work.reads:
             if main.constant(name) is None:
                 self._values[main, name] = self._input(declared[name])
-        self.walk(main)
-        ends = [self.tensor(main, name) for name in main.body.outputs]
+        self.walk(main, {*needed(main.nodes, self.work.gives)})
+        ends = [self.tensor(main, name) for name in self.work.gives]
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         read = {id(value) for value in scope.inputs}
         if any(id(value) in read for value in scope.outputs):
             raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
         prune(scope)
-        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
+        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles, constants=frozenset(self._written_out))
 
     def _input(self, value: Declared) -> SourceTensor:
         self.build.place = f"the input {value.name!r}"
         dtype = value.dtype
         if dtype is None or dtype.name not in (*FLOATS, *_INTEGERS, "bool"):
             raise self.build.refuse("an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here")
-        if value.dims is None:
-            raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
-        return self.build.input(value.name, self._lengths(value.name, value.dims), dtype.name)
+        dims = value.dims
+        if dims is None and value.name in self._ranks:
+            dims = [None] * self._ranks[value.name]
+        if dims is None:
+            reason = f"its operators mean nothing without one. State it with {Flag('axes')}, once for all such inputs or once for each"
+            raise self.build.refuse("an input without a stated number of axes", reason)
+        return self.build.input(self.work.input_name(value.name), self._lengths(value.name, dims), dtype.name)
 
     def _lengths(self, name: str, stated: Sequence[int | str | None]) -> Dims:
         """Return the axes of a value as the file states them, each open one with its word or one of its own."""
@@ -122,15 +125,17 @@ class GraphReading:
             self._uses[scope] = Uses(scope)
         return self._uses[scope]
 
-    def walk(self, scope: Scope) -> None:
-        """Read the nodes of a graph in their order."""
+    def walk(self, scope: Scope, wanted: Collection[Operation] | None = None) -> None:
+        """Read the nodes of a graph in their order: those that are wanted, or all."""
         for node in scope.nodes:
+            if wanted is not None and node not in wanted:
+                continue
             if node in self._within or all(not name or scope.constant(name) is not None for name in node.outputs):
                 continue
             self._node(scope, node)
 
     def _node(self, scope: Scope, node: Operation) -> None:
-        self.build.place = f"{label_of(scope, node)} ({node.kind})"
+        self.build.place = f"{label_of(scope, node)} ({node.operator or node.kind})"
         place = self.build.place
         try:
             with self.build.refusing(f"a node {node.kind} as it stands", "it is not used as its operator asks"):
@@ -171,9 +176,9 @@ class GraphReading:
         return outputs
 
     def _results(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
-        from rnnconvert.formats.onnx.describe.layers import layer
-        from rnnconvert.formats.onnx.describe.operators import RULES
-        from rnnconvert.formats.onnx.describe.recurrent import recurrent
+        from rnnconvert.scaffolding.programs.layers import layer
+        from rnnconvert.scaffolding.programs.operators import RULES
+        from rnnconvert.scaffolding.programs.recurrent import recurrent
 
         if node in self._layers:
             name, layer_found = self._layers[node]
@@ -186,12 +191,9 @@ class GraphReading:
             return [self.tensor(called, name) for name in called.body.outputs]
         if node.kind == "If" and not node.domain:
             return self._branch(scope, node)
-        if node in self._homes and node.kind in ("LSTM", "GRU", "RNN"):
-            layout = scope.attributes(node).get("layout")
-            op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
-            self.build.check_sized(op.tensors[:1], 3)
-            self.build.check_sized(op.tensors)
-            return recurrent(self, op, self._of(self._homes[node]))
+        if node in self._calls:
+            name, placed = self._calls[node]
+            return recurrent(self, placed, self._of(name))
         op = self.op(scope, node)
         self.build.check_sized(op.tensors)
         if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
@@ -199,7 +201,7 @@ class GraphReading:
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            raise self.build.refuse(f"the operator {node.kind}{where}", "no line is known for it")
+            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it")
         result = rule(self, op)
         return result if isinstance(result, list) else [result]
 
@@ -209,9 +211,7 @@ class GraphReading:
         return Op(scope, node, self._read_by(scope, node), values)
 
     def _read_by(self, scope: Scope, node: Operation) -> tuple[SourceTensor | None, ...]:
-        # A recurrent node's weights are its layer's: what they are made of is nobody else's.
-        weights = (1, 2, 3, 7) if node in self._homes else ()
-        return tuple(self.tensor(scope, name) if name and number not in weights else None for number, name in enumerate(node.inputs))
+        return tuple(self.tensor(scope, name) if name else None for name in node.inputs)
 
     def _branch(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
         """Return what the branch of an If gives that is always taken."""
@@ -239,8 +239,8 @@ class GraphReading:
         key = where, local
         if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
             self._computed_layer(where, self._computed[local])
-        if key not in self._values and where is self.work.read.scopes[0] and local in self._moves:
-            self._node(where, self._moves[local])  # what a layer reads through it, another operator reads as it stands
+        if key not in self._values and where is self.work.read.scopes[0] and local in self._inside:
+            self._node(where, self._inside[local])  # what a layer reads through it, another operator reads as it stands
         if key not in self._values:
             numbers = where.constant(local)
             if numbers is None:
@@ -250,7 +250,7 @@ class GraphReading:
 
     def _computed_layer(self, scope: Scope, name: str) -> None:
         """Read a layer that other operators compute, and note what of it is used."""
-        from rnnconvert.formats.onnx.describe.recurrent import computed
+        from rnnconvert.scaffolding.programs.recurrent import computed
 
         layer, place = self.work.read.computed[name], self.build.place
         try:
@@ -278,7 +278,14 @@ class GraphReading:
             self._node(scope, produced[0])
             if (scope, name) in self._values:
                 return self._values[scope, name]
+        self._written_out.update(self._names_of[tensor] for tensor in sources(scope, name) if tensor in self._names_of)
         return SourceTensor(numbers.shape, dtype, name, numbers=numbers)
+
+    @cached_property
+    def _names_of(self) -> Mapping[StoredNumbers, str]:
+        """The arrays of no layer, by the numbers that the file stores."""
+        loose = ((name, value) for name, value in self.work.values.items() if (unit := self._by_name.get(name)) and unit.title == "array")
+        return {tensor: name for name, value in loose for tensor in sources(*value)}
 
     def give(self, scope: Scope, name: str, tensor: SourceTensor) -> None:
         """Note what a value is."""
@@ -310,16 +317,30 @@ class GraphReading:
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
 
-def describe(path: Path, partial: bool = False) -> Description:
-    """Return the model of a file; `partial` leaves out the nodes that are not known.
+def describe(work: ProgramModel, title: str, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+    """Return the model of a program; `partial` leaves out the operations that are not known.
 
-    Raises RefusedError for an operator or a setting that is not known, with its place; UsageError for settings that mean
-    nothing here; what `load` raises for a file that cannot be read.
+    title  what the file calls it, or ""
+    axes   how many axes each input has that does not state it: one number for all, or one for each
+
+    Raises RefusedError for an operation or a setting that is not known, with its place; UsageError for other numbers of axes than the
+    program asks for.
     """
-    work = OnnxModel(load_with(path, "onnx", Options()))
-    model, name = work.model(str(path)), work.read.file.model.graph.name
-    title = "model" if name.lower() in _BY_EXPORTERS else name or "model"
-    description = Tries().read(lambda needs: GraphReading(work, model.units, title, needs, partial).description())
+    model, ranks = work.model(work.checkpoint.path), _ranks(work, axes)
+    description = Tries().read(lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description())
     if description is None:
         raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
-    return description
+    rounded = [str(note) for note in work.checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS]
+    going_on = [name for name, placed in work.read.calls.items() if placed.continues]
+    anew = [
+        f"{name} goes on from one call to the next, as its file runs; what is written begins every call with zeros" for name in going_on
+    ]
+    return replace(description, notes=(*description.notes, *rounded, *anew), continues=bool(going_on))
+
+
+def _ranks(work: ProgramModel, axes: Sequence[int]) -> dict[str, int]:
+    """Return how many axes inputs have that do not state it, by their names. Raises UsageError for others than there are."""
+    main = work.read.scopes[0]
+    stated = {value.name for value in main.body.declared if value.dims is not None}
+    unknown = [name for name in work.reads if name not in stated and main.constant(name) is None]
+    return stated_ranks(axes, unknown)

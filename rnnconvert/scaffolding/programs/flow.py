@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnnconvert.formats.onnx.whole_model.nodes import read_by
 from rnnconvert.graphs.program.kinds import EACH, SAME
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat
+from rnnconvert.recognition.graph_layers import read_by
 
 _POOLS_AND_NORMS = "MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization InstanceNormalization GroupNormalization"
 _PASSED = (*SAME, "Cast", *EACH, *_POOLS_AND_NORMS.split())

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rnnconvert.core.arrays import as_written
-from rnnconvert.formats.onnx.whole_model.names import made_up
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, number, operand
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.graph_layers import GraphLayer, Uses, number, operand
 
 
-def is_neutral(scope: Scope, node: Operation) -> bool:
+def is_neutral(scope: Scope, node: Operation, made_up: Callable[[str], bool]) -> bool:
     """Return whether a normalization has a scale of ones and a shift of zeros that an exporter put there."""
     scale, shift = (scope.constant(value) for value in node.inputs[1:3])
     there = scale is not None and shift is not None and bool((scale == 1).all() and (shift == 0).all())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rnnconvert.core.arrays import as_written
 from rnnconvert.core.malformed import MALFORMED, Fields, passes
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, is_weight, number, operand
-from rnnconvert.formats.onnx.whole_model.patterns import group_norm, is_neutral, layer_norm
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.graph_layers import GraphLayer, Uses, is_weight, number, operand
+from rnnconvert.recognition.norms import group_norm, is_neutral, layer_norm
 
 _WEIGHTS = {
     "Conv": {"W": 1, "B": 2},
@@ -28,8 +28,11 @@ _WEIGHTS = {
 """The inputs of each operator that are weights. Source: onnx/docs/Operators.md."""
 
 
-def layers(scope: Scope) -> Iterator[GraphLayer]:
-    """Yield the layers of one graph, in the order of its nodes."""
+def layers(scope: Scope, made_up: Callable[[str], bool]) -> Iterator[GraphLayer]:
+    """Yield the layers of one graph, in the order of its nodes.
+
+    made_up  tells whether an exporter made up the name of a value, which then is not a parameter of the exported model
+    """
     uses = Uses(scope)
     for node in scope.nodes:
         if not node.outputs:  # it gives nothing that anything could read
@@ -37,7 +40,7 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
         layer = None
         try:
             if node.kind in _WEIGHTS and not node.domain:
-                layer = _layer(scope, node, uses)
+                layer = _layer(scope, node, uses, made_up)
             elif node.kind == "Div":
                 layer = layer_norm(scope, node, uses)
         except MALFORMED as error:  # a node without an input or attribute that its operator asks for is no layer
@@ -47,7 +50,7 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
             yield layer
 
 
-def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
+def _layer(scope: Scope, node: Operation, uses: Uses, made_up: Callable[[str], bool]) -> GraphLayer | None:
     attributes = scope.attributes(node)
     inputs = {name: index for name, index in _WEIGHTS[node.kind].items() if index < len(node.inputs) and node.inputs[index]}
     values = Fields({name: node.inputs[index] for name, index in inputs.items()})
@@ -70,7 +73,7 @@ def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
             read.append(added)
     elif operator == "Gather" and (number(attributes, "axis", 0) or _rank(scope, values["data"]) != 2):
         return None
-    elif operator == "InstanceNormalization" and is_neutral(scope, node):
+    elif operator == "InstanceNormalization" and is_neutral(scope, node, made_up):
         return group_norm(scope, node, uses)
     elif operator in ("LayerNormalization", "RMSNormalization"):
         axis, axes = int(number(attributes, "axis", -1)), _rank(scope, values["scale"])

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.arrays import as_written
-from rnnconvert.formats.onnx.describe.model import GraphReading
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number
 from rnnconvert.graphs.sizes import Dims
 from rnnconvert.models.model import Unit
+from rnnconvert.recognition.graph_layers import GraphLayer, number
+from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.tensors import SourceTensor
 from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached
 

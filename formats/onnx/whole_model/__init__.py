@@ -1,1 +1,0 @@
-"""What lies around the recurrent nodes of a model: its other layers, by name."""

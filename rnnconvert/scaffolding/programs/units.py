@@ -1,0 +1,222 @@
+"""The layers of a program as a model has them: which operations are one layer, what its arrays are called, and what is left."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.files.adapter import unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.graphs.program.operations import COMMON, Operation, bodies
+from rnnconvert.graphs.program.places import place, sources
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.units import Owner, loose_units, plain_units
+from rnnconvert.recognition.flow import ReadProgram
+from rnnconvert.recognition.graph_layers import GraphLayer
+from rnnconvert.recognition.surroundings import layers
+from rnnconvert.scaffolding.programs.flow import flattened, in_line
+
+
+@dataclass(eq=False)
+class ProgramModel:
+    """A file's program on its way to a model. A room whose exporters show more of the layers overrides what begins with "layer".
+
+    checkpoint  what the adapter read
+    arrays      every array by its name in the model: its tensor's, where it is stored as one
+    values      the graph's value that each of them is
+    inputs      the operations' inputs that read each array of a layer
+    plain_layers  the layers without recurrence, by name; those that are called again under names of their own
+    """
+
+    checkpoint: Checkpoint
+    arrays: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
+    inputs: dict[str, list[tuple[Operation, int]]] = field(default_factory=dict)
+    plain_layers: dict[str, GraphLayer] = field(default_factory=dict)
+    _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
+
+    @property
+    def read(self) -> ReadProgram:
+        """The program as its adapter read it."""
+        return self.checkpoint.read_as(ReadProgram)
+
+    @property
+    def gives(self) -> Sequence[str]:
+        """The values that the model gives."""
+        return self.read.scopes[0].body.outputs
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The values that it reads."""
+        return self.read.scopes[0].body.inputs
+
+    def input_name(self, value: str) -> str:
+        """Return what an input is called."""
+        return value
+
+    # What exporters show of layers
+
+    def layer_of_operation(self, name: str) -> Unit:
+        """Return the layer that a recurrent operation is."""
+        stack = self.checkpoint.layers[name]
+        return Unit(name, stack=stack, title=stack.describe())
+
+    def layer_computed(self, name: str) -> Unit:
+        """Return a layer that other operations compute."""
+        stack = self.read.computed[name].stack
+        return Unit(name, stack=stack, title=stack.describe())
+
+    def layer_path(self, node: Operation, tensors: Sequence[str]) -> str:
+        """Return the module that a layer was made from; "" where nothing shows it.
+
+        tensors  names of its arrays, the weight first
+        """
+        return max(node.name.split(";"), key=lambda name: name.count("/")).rpartition("/")[0]
+
+    def is_made_up(self, value: str) -> bool:
+        """Return whether the name of a value is made up, and not a parameter's; those of programs that rooms write are."""
+        return True
+
+    def model(self, title: str) -> Model:
+        """Return the layers in the order of the nodes, and the arrays of no layer."""
+        calls = self.read.calls
+        units: list[Unit] = []
+        steps: list[tuple[Scope, Sequence[Operation], str]] = []
+        seen: dict[object, str] = {}
+        used: set[str] = set()
+        twice = False
+        inside = {node for computed in self.read.computed.values() for node in computed.nodes}
+        within = set(bodies(inside))
+        for scope in self.read.scopes:
+            if scope.body in within:
+                continue
+            recurrent = {call.node: name for name, call in calls.items() if call.scope is scope}
+            plain = {layer.nodes[0]: layer for layer in layers(scope, self.is_made_up) if layer.nodes[0] not in inside}
+            last = {computed.nodes[-1]: name for name, computed in self.read.computed.items()} if scope is self.read.scopes[0] else {}
+            for node in scope.nodes:
+                unit: Unit | None = None
+                step: tuple[Scope, Sequence[Operation], str]
+                if node in last:
+                    unit = self.layer_computed(last[node])
+                    step = (scope, self.read.computed[last[node]].nodes, self.read.computed[last[node]].reads[0])
+                elif node in recurrent:
+                    name = recurrent[node]
+                    unit = self.layer_of_operation(name)
+                    step = (scope, [node], calls[name].call.sequence[0])
+                elif node in plain:
+                    unit = self._plain(plain[node])
+                    step = (scope, plain[node].nodes, plain[node].data)
+                if unit is None:
+                    continue
+                first = seen.get(_what(unit))
+                unit = unit.replace(name=unique(unit.name, used))
+                used.add(unit.name)
+                if node in plain:
+                    self.plain_layers[unit.name] = plain[node]
+                if first is not None:
+                    twice = True  # a layer that is called twice is one, with two names
+                    units.append(unit.replace(alias=first))
+                    continue
+                seen[_what(unit)] = unit.name
+                units.append(unit)
+                steps.append(step)
+        main = self.read.scopes[0]
+        flow = not twice and all(scope is main for scope, _, _ in steps)
+        flow = flow and in_line(main, [(nodes, data) for _, nodes, data in steps])
+        aside = self._others()
+        units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
+        return Model(
+            self.checkpoint.format,
+            title,
+            tuple(units),
+            self.arrays,
+            flow,
+            False,
+            aside,
+            notes=self.checkpoint.warnings,
+            questions=self.checkpoint.questions,
+        )
+
+    def _plain(self, layer: GraphLayer) -> Unit | None:
+        node = layer.nodes[0]
+        tensors = [tensor.name for value in layer.values.values() for tensor in sources(layer.scope, value)]
+        path = self.layer_path(node, tensors) or node.name or node.outputs[0]
+        shapes: dict[str, Array] = {}
+        for local, value in layer.values.items():
+            array = layer.scope.constant(value)
+            assert array is not None
+            shapes[local] = array
+        label = f"{layer.operator} {node.name}".strip()
+        owner = Owner(path, layer.operator, {local: local for local in shapes}, layer.facts.get, label)
+        units = plain_units(COMMON, owner, shapes)
+        if not units:
+            return None
+        names = {local: self.add(layer.scope, value, layer.inputs) for local, value in layer.values.items()}
+        unit = units[0].replace(names=names, stated=True)
+        return unit.replace(reads=flattened(layer.scope, layer.data))
+
+    def add(self, scope: Scope, value: str, inputs: Iterable[tuple[Operation, int]]) -> str:
+        """Note an array of a layer; return the name that it has in the model."""
+        where, resolved = scope.resolve(value)
+        array = where.constant(resolved)
+        assert array is not None
+        inputs = list(inputs)
+        stored = place(where, resolved)
+        if stored is not None:
+            # Two values that nodes make of the same stored numbers, in the same way, are one array.
+            same = self._same.setdefault((*stored.key(), array.shape), (where, resolved))
+            where, resolved = same
+        label = where.label(resolved)
+        names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].kind})"]
+        if where.stored(resolved) is None:
+            full_names = [t.name for t in sources(where, resolved) if t.name and math.prod(t.dims) == array.size > 1]
+            names = [*(full_names if len(full_names) == 1 else []), *names]
+        more = (f"{label} ({number})" for number in itertools.count(2))  # calls of one function may bear one name
+        free = (name for name in itertools.chain(names, more) if self.values.get(name, (where, resolved)) == (where, resolved))
+        name = next(free)
+        self.arrays.setdefault(name, array)
+        self.values.setdefault(name, (where, resolved))
+        self.inputs.setdefault(name, []).extend(inputs)
+        return name
+
+    def _others(self) -> dict[str, str]:
+        """Add the tensors of no layer, and say which of them are not weights."""
+        used = {tensor for where, value in self.values.values() for tensor in sources(where, value)}
+        main = self.read.scopes[0]
+        nodes = [node for computed in self.read.computed.values() for node in computed.nodes]
+        inside = {value for node in nodes for value in node.reads}
+        within = set(bodies(nodes))
+        used |= {tensor for value in inside if main.constant(value) is not None for tensor in sources(main, value)}
+        calls = self.read.calls.values()
+        states = {tensor for call in calls for value in call.call.initial for tensor in sources(call.scope, value)}
+        used |= {tensor for call in calls for value in call.weights for tensor in sources(call.scope, value)}
+        aside = {}
+        for scope in self.read.scopes:
+            for value, tensor in scope.weights() if scope.body not in within else ():
+                if tensor in used:
+                    continue
+                name = scope.label(value)
+                if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
+                    name = unique(name, self.values)  # graphs may bear one name
+                array = tensor.read()
+                if array.dtype.kind in "iub":
+                    aside[name] = "integers, not weights"
+                elif tensor in states and not array.any():
+                    aside[name] = "the zeros that a recurrent layer begins with"
+                elif array.size and (array == array.flat[0]).all() and self.is_made_up(value):
+                    aside[name] = "a constant of the computation"
+                self.arrays.setdefault(name, array)
+                self.values.setdefault(name, (scope, value))
+        return aside
+
+
+def _what(unit: Unit) -> object:
+    """Return what two nodes share that are one layer: the same arrays, used alike. A layer whose arrays are not seen is one by itself."""
+    if not unit.arrays:
+        return unit.name
+    layouts = [group.layout.name for group in unit.groups]
+    return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())
