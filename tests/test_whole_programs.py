@@ -135,11 +135,27 @@ def test_a_model_of_the_corpus_goes_on(target: str, tmp_path: Path) -> None:
     equal(real("dtln-base") / "model_1.tflite", tmp_path / target)
 
 
+@pytest.mark.parametrize("target", ["model.onnx", "model.tflite", "model.param", "model.h"])
+def test_a_keyword_spotter_goes_to_where_it_runs(target: str, tmp_path: Path) -> None:
+    """From the features of a sound on: what makes these is not written, and a note says so."""
+    frameworks("litert", "ncnn")
+    done = equal(real("kws-arm-small") / "Basic_LSTM_S.pb", tmp_path / target)
+    assert done.inputs[0].startswith("Reshape")
+    assert "its input is 'Reshape': what makes that of a sound (DecodeWav, AudioSpectrogram, Mfcc) is not written" in done.notes
+
+
 def test_an_unknown_operator_is_named_as_the_file_does(tmp_path: Path) -> None:
-    source = real("kws-arm-small") / "Basic_LSTM_S.pb"
-    with pytest.raises(rc.RefusedError, match="the operator DecodeWav"):
-        rc.export_model(source, tmp_path / "model.onnx")
+    with pytest.raises(rc.RefusedError, match="the operator RandomUniform"):
+        rc.export_model(real("tf2onnx-fixtures") / "gru_frozen.pb", tmp_path / "model.onnx", axes=3)
     assert not list(tmp_path.iterdir())
+
+
+def test_inputs_without_stated_axes_are_asked_for(tmp_path: Path) -> None:
+    source = real("tf2onnx-fixtures") / "gru_frozen.pb"
+    with pytest.raises(rc.RefusedError, match="--axes"):
+        rc.export_model(source, tmp_path / "model.onnx")
+    with pytest.raises(rc.UsageError, match="states 3 numbers, and 2 inputs do not state their axes: X:0, keep_prob:0"):
+        rc.export_model(source, tmp_path / "model.onnx", axes=[3, 1, 1])
 
 
 def test_short_arrays_that_are_written_out_are_not_said_to_be_left_out(tmp_path: Path) -> None:

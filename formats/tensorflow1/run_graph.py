@@ -18,6 +18,8 @@ Array = np.ndarray
 _INPUTS = ("Placeholder", "PlaceholderV2")
 _UNUSED = re.compile(r"(^|/)unused_control_flow_input(_\d+)?$")
 """Placeholders that TensorFlow leaves where it writes a loop of functions as operations. Nothing comes of them, but it asks for them."""
+_FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
+"""Operations that make features of a sound."""
 _OF_LOOPS = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 """Operations that a loop is made of: what of theirs nothing reads is no output of the graph."""
 
@@ -58,7 +60,7 @@ class _GraphSession:
             v1.import_graph_def(definition, name="")
         operations = graph.get_operations()
         self._session = v1.Session(graph=graph)
-        inputs = [operation.outputs[0] for operation in operations if operation.type in _INPUTS]
+        inputs = _features(operations) or [operation.outputs[0] for operation in operations if operation.type in _INPUTS]
         # A graph lists its operations in any order, and loops lead back.
         reached = _followed([tensor.op for tensor in inputs], _consumers)
         ends = [operation for operation in reached if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
@@ -74,6 +76,19 @@ class _GraphSession:
         """Return what the graph gives for its inputs, by the names of operations."""
         done = self._session.run(self._outputs, {**dict(zip(self._placeholders, arrays)), **self._unused})
         return {tensor.name: value for tensor, value in zip(self._outputs, done)}
+
+
+def _features(operations: Sequence[Any]) -> List[Any]:
+    """Return the first tensors behind the features of a sound of which no axis but the batch's is open: a model begins there."""
+    made = {tensor.name for operation in operations if operation.type in _FRONT for tensor in operation.outputs}
+    features: List[Any] = []
+    for operation in operations:
+        if operation.type not in _FRONT and any(tensor.name in made for tensor in operation.inputs):
+            for tensor in operation.outputs:
+                stated = tensor.shape.rank is not None and all(tensor.shape.as_list()[1:])
+                features += [tensor] if stated else []
+                made |= set() if stated else {tensor.name}
+    return features
 
 
 def _consumers(operation: Any) -> List[Any]:

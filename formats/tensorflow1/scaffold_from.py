@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,41 +36,11 @@ def _program(path: Path) -> ProgramModel:
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
     from rnnconvert.formats.tensorflow1.names import CellPlaces
-    from rnnconvert.graphs.program.lowering import needed
-    from rnnconvert.graphs.program.shapes import Shapes
-    from rnnconvert.scaffolding.programs.units import ProgramModel
+    from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
 
     checkpoint = load_with(path, NAME, Options())
     program = checkpoint.read_as(CellPlaces).program
     if program is None:
         raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
-
-    class GraphModel(ProgramModel):
-        """A graph, in which every value that nothing reads is an output."""
-
-        def input_name(self, value: str) -> str:
-            """Return the name of the operation that gives it."""
-            return value.partition(":")[0]
-
-        @cached_property
-        def gives(self) -> Sequence[str]:
-            """Those that are numbers, of operations of which nothing is read and in which an input has a part."""
-            main = self.read.scopes[0]
-            shapes, reached = Shapes(main.program), set(main.body.inputs)
-            read = {name for node in main.nodes for name in node.reads}
-            ends = list[str]()
-            for node in main.nodes:
-                if node.reads & reached:
-                    reached.update(node.outputs)
-                    ends += [] if read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
-            floats = [name for name in ends if (kind := shapes.kind(main, name)) is not None and kind.kind == "f"]
-            return floats or ends
-
-        @cached_property
-        def reads(self) -> Sequence[str]:
-            """Those that outputs depend on."""
-            main = self.read.scopes[0]
-            read = {name for node in needed(main.nodes, self.gives) for name in node.reads}
-            return [name for name in main.body.inputs if name in read]
 
     return GraphModel(checkpoint.replace(read=program))

@@ -221,7 +221,7 @@ class ShapeRule:
         if dims is None:
             return None
         count = len(dims) - 2
-        channels, kernel = dims[1], self.integers("kernel_shape", None)
+        channels, kernel = dims[1], self.attributes.get("kernel_shape")
         if self.node.kind == "Conv":
             channels = None if window is None else window[0]
             kernel = window[2:] if window is not None else kernel

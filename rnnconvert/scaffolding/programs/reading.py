@@ -79,11 +79,11 @@ class GraphReading:
     def description(self) -> Description:
         """Return the description of the main graph."""
         main = self.work.read.scopes[0]
-        declared = {value.name: value for value in reversed(main.body.declared)}
+        declared, begins = self.work.declared, {*self.work.reads}
         for name in self.work.reads:
             if main.constant(name) is None:
                 self._values[main, name] = self._input(declared[name])
-        self.walk(main, {*needed(main.nodes, self.work.gives)})
+        self.walk(main, {*needed([node for node in main.nodes if not begins & {*node.outputs}], self.work.gives)})
         ends = [self.tensor(main, name) for name in self.work.gives]
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
@@ -332,15 +332,13 @@ def describe(work: ProgramModel, title: str, partial: bool = False, axes: Sequen
         raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
     rounded = [str(note) for note in work.checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS]
     going_on = [name for name, placed in work.read.calls.items() if placed.continues]
-    anew = [
-        f"{name} goes on from one call to the next, as its file runs; what is written begins every call with zeros" for name in going_on
-    ]
-    return replace(description, notes=(*description.notes, *rounded, *anew), continues=bool(going_on))
+    anew = [f"{name} goes on from one call to the next in its file; what is written begins every call with zeros" for name in going_on]
+    return replace(description, notes=(*description.notes, *work.notes, *rounded, *anew), continues=bool(going_on))
 
 
 def _ranks(work: ProgramModel, axes: Sequence[int]) -> dict[str, int]:
     """Return how many axes inputs have that do not state it, by their names. Raises UsageError for others than there are."""
     main = work.read.scopes[0]
-    stated = {value.name for value in main.body.declared if value.dims is not None}
+    stated = {name for name, value in work.declared.items() if value.dims is not None}
     unknown = [name for name in work.reads if name not in stated and main.constant(name) is None]
     return stated_ranks(axes, unknown)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.graphs.program.operations import COMMON, Operation, bodies
+from rnnconvert.graphs.program.operations import COMMON, Declared, Operation, bodies
 from rnnconvert.graphs.program.places import place, sources
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Model, Unit
@@ -53,6 +53,16 @@ class ProgramModel:
     def reads(self) -> Sequence[str]:
         """The values that it reads."""
         return self.read.scopes[0].body.inputs
+
+    @property
+    def declared(self) -> dict[str, Declared]:
+        """What the file states of the values of its main graph, of its inputs before others."""
+        return {value.name: value for value in reversed(self.read.scopes[0].body.declared)}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader of what is written should know."""
+        return ()
 
     def input_name(self, value: str) -> str:
         """Return what an input is called."""

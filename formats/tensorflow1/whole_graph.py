@@ -1,0 +1,77 @@
+"""A frozen graph as a whole model: which of its values are the model's inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from rnnconvert.graphs.program.lowering import needed
+from rnnconvert.graphs.program.operations import Declared
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.scaffolding.programs.units import ProgramModel
+
+_FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
+"""Operations that make features of a sound, which speech models have in front of their layers. Source: tensorflow/core/ops/audio_ops.cc."""
+
+
+class GraphModel(ProgramModel):
+    """A graph, in which every value that nothing reads is an output, and which begins behind what makes features of a sound."""
+
+    @property
+    def _main(self) -> Scope:
+        return self.read.scopes[0]
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return Shapes(self._main.program)
+
+    def input_name(self, value: str) -> str:
+        """Return the name of the operation that gives it."""
+        return value.partition(":")[0]
+
+    @cached_property
+    def gives(self) -> Sequence[str]:
+        """Those that are numbers, of operations of which nothing is read and in which an input has a part."""
+        main, reached, ends = self._main, {*self._main.body.inputs}, list[str]()
+        read = {name for node in main.nodes for name in node.reads}
+        for node in main.nodes:
+            if node.reads & reached:
+                reached.update(node.outputs)
+                ends += [] if read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
+        floats = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind == "f"]
+        return floats or ends
+
+    @cached_property
+    def reads(self) -> Sequence[str]:
+        """The features of a sound; else the inputs that outputs depend on."""
+        read = {name for node in needed(self._main.nodes, self.gives) for name in node.reads}
+        return [*self._features] or [name for name in self._main.body.inputs if name in read]
+
+    @cached_property
+    def declared(self) -> dict[str, Declared]:
+        """What is known of the model's inputs, by name."""
+        return {**super().declared, **self._features}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Where the model begins, if that is not where the graph does."""
+        operators = [node.kind for node in self._main.nodes if node.kind in _FRONT]
+        names = ", ".join(map(self.input_name, self._features))
+        return [f"its input is {names!r}: what makes that of a sound ({', '.join(operators)}) is not written"] if names else []
+
+    @cached_property
+    def _features(self) -> dict[str, Declared]:
+        """The first values behind the features of a sound whose axes are known, but for that of the batch."""
+        main, made, features = self._main, set[str](), dict[str, Declared]()
+        for node in main.nodes:
+            if node.kind in _FRONT:
+                made.update(node.outputs)
+            elif node.reads & made:
+                for name in node.outputs:
+                    dims = self._shapes.dims(main, name)
+                    if dims is None or None in [*dims[1:]]:
+                        made.add(name)
+                    else:
+                        features[name] = Declared(name, self._shapes.kind(main, name), [None, *dims[1:]])
+        return features
