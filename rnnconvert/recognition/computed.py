@@ -74,7 +74,7 @@ class RecognisedLayers:
 
     layers   the layers by name
     reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
-    scopes   every graph, the one that was looked at first
+    scopes   every graph, first the one that was searched
     cells    those of these names whose steps were recognised as a cell's: a layer, whatever else the graph holds
     """
 
@@ -85,7 +85,7 @@ class RecognisedLayers:
 
     @property
     def scope(self) -> Scope | None:
-        """The graph that was looked at; None where there is none."""
+        """The graph that was searched; None where there is none."""
         return next(iter(self.scopes), None)
 
     @property

@@ -1,1 +1,1 @@
-"""Whole ONNX models as rnnconvert.scaffolding describes models."""
+"""Whole programs, of whatever room wrote them, as rnnconvert.scaffolding describes models."""

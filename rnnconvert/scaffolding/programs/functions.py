@@ -129,7 +129,7 @@ def _act(word: str, key: str = "", default: float = 0.0) -> Rule:
 
 def _selu(r: GraphReading, op: Op) -> SourceTensor:
     if op.values:
-        raise r.build.refuse("Selu with constants of its own", "torch and Keras have those of the paper")
+        raise r.build.refuse("Selu with constants of its own", "the libraries that it is written for have those of the paper")
     return operations.activation(r.build, op[0], "selu")
 
 

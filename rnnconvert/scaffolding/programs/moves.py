@@ -161,7 +161,7 @@ def _pad(r: GraphReading, op: Op) -> SourceTensor:
         pairs[axis] = stated[n], stated[n + len(axes)]
     behind = x.rank - next((n for n, pair in enumerate(pairs) if any(pair)), x.rank)
     if mode != "constant" and (min(map(min, pairs)) < 0 or behind > 3 or x.rank > behind + 2):
-        raise r.build.refuse(f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so")
+        raise r.build.refuse(f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "only the last axes of few are padded so")
     return operations.padded(r.build, x, pairs, mode, number)
 
 

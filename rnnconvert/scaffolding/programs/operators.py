@@ -49,7 +49,7 @@ def _arg(operation: str) -> Rule:
     def rule(r: GraphReading, op: Op) -> SourceTensor:
         x, axis, keep = op[0], axis_of(op, op[0], 0), bool(op.values.get("keepdims", 1))
         if op.values.get("select_last_index"):
-            raise r.build.refuse(f"{op.kind} that takes the last of several", "torch and Keras take the first")
+            raise r.build.refuse(f"{op.kind} that takes the last of several", "the libraries that it is written for take the first")
         return operations.place(r.build, x, operation, axis, keep)
 
     return rule
