@@ -106,7 +106,8 @@ def in_tensorflow(path: Path) -> Run:
     json_format.ParseDict(document["modelTopology"], graph)
     for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
         if node.op == "Const":
-            node.attr["value"].tensor.CopyFrom(tensorflow.make_tensor_proto(numbers[node.name]))
+            dtype = tensorflow.as_dtype(node.attr["dtype"].type)
+            node.attr["value"].tensor.CopyFrom(tensorflow.make_tensor_proto(numbers[node.name].astype(dtype.as_numpy_dtype), dtype))
     reads, gives = ([tensor["name"] for tensor in document["signature"][side].values()] for side in ("inputs", "outputs"))
     with tensorflow.Graph().as_default() as built:
         tensorflow.import_graph_def(graph, name="")
