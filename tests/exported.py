@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rnnconvert.files import weight_groups
 from rnnconvert.formats.openvino.run import library
 from rnnconvert.formats.tfjs.run import NodeJs, decoded, encoded
 from tests.coreml_evaluate import Program
@@ -91,6 +93,28 @@ def _tfjs(path: Path) -> Run:
         with NodeJs(str(path)) as node:
             encoded_outputs = node.ask("run", inputs=[encoded(np.asarray(array)) for array in inputs])["outputs"]
         return [decoded(output) for output in encoded_outputs]
+
+    return run
+
+
+def in_tensorflow(path: Path) -> Run:
+    """A graph model of TensorFlow.js, whose nodes are TensorFlow's, in TensorFlow itself: it checks what each node states."""
+    tensorflow, json_format = needed("tensorflow", "tensorflow"), needed("tensorflow", "google.protobuf.json_format")
+    document = json.loads(path.read_bytes())
+    numbers = weight_groups.read(path, document["weightsManifest"])[0]
+    graph = tensorflow.compat.v1.GraphDef()
+    json_format.ParseDict(document["modelTopology"], graph)
+    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+        if node.op == "Const":
+            dtype = tensorflow.as_dtype(node.attr["dtype"].type)
+            node.attr["value"].tensor.CopyFrom(tensorflow.make_tensor_proto(numbers[node.name].astype(dtype.as_numpy_dtype), dtype))
+    reads, gives = ([tensor["name"] for tensor in document["signature"][side].values()] for side in ("inputs", "outputs"))
+    with tensorflow.Graph().as_default() as built:
+        tensorflow.import_graph_def(graph, name="")
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        with tensorflow.compat.v1.Session(graph=built) as session:
+            return list(session.run(gives, dict(zip(reads, inputs, strict=True))))
 
     return run
 

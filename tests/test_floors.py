@@ -45,6 +45,8 @@ NEIGHBOURS = {
     "formats.tfjs.export_layers": "rnnconvert.formats.keras.scaffold",  # and its layers, by the same table
     "formats.tfjs.export_config": "rnnconvert.formats.keras.scaffold",
     "formats.tfjs.export_model": "rnnconvert.formats.keras.scaffold",
+    "formats.tfjs.export_nodes": "rnnconvert.formats.tflite",  # its graphs are made of TFLite's operators, by the same rules
+    "formats.tfjs.export_operations": "rnnconvert.formats.tflite",
 }
 """The rooms that write, or read, another framework's files."""
 SHARED = "running.sequences"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from tests.drawn import NotComparedError, drawn, each
-from tests.exported import RUNS
+from tests.exported import RUNS, in_tensorflow
 from tests.random_models import fill, random_model
 from tests.requirements import needed
 from tests.test_whole_onnx_layers import GROUPS, filled
@@ -25,22 +26,29 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
     pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
 ]
-RUN_THERE = ("xml", "tflite", "json")
-"""The endings of files that their own runtimes run."""
+RUN_THERE = ("xml", "tflite", "json", "graph")
+"""The endings of files that their own runtimes run, and the graph models of TensorFlow.js."""
 TARGETS = (*RUN_THERE, "mlpackage")
-FORMATS = {"json": "tfjs"}
-"""The formats that an ending does not decide."""
+STATED: dict[str, dict[str, Any]] = {
+    "json": {"format": "tfjs", "settings": ["form=layers"]},
+    "graph": {"format": "tfjs", "settings": ["form=graph"]},
+}
+"""What an ending does not decide."""
+
+
+def file_of(folder: Path, target: str) -> Path:
+    return folder / f"model.{'json' if target == 'graph' else target}"
 
 
 def agrees(model: Any, calls: Sequence[Sequence[Any]], folder: Path, target: str) -> None:
     """Check all outputs of a written model against Keras's, call by call."""
-    source, path = folder / "model.keras", folder / f"model.{target}"
+    source, path = folder / "model.keras", file_of(folder, target)
     model.save(source)
     if path.is_dir():
         shutil.rmtree(path)  # a package is never replaced
-    rc.export_model(source, path, format=FORMATS.get(target), force=True)
-    run = RUNS[target](path)
-    for x in calls:
+    rc.export_model(source, path, force=True, **STATED.get(target, {}))
+    runs = [RUNS[path.suffix[1:]](path), *([in_tensorflow(path)] if target == "graph" else [])]
+    for run, x in product(runs, calls):
         expected = model(list(x) if len(x) > 1 else x[0], training=False)
         expected = list(expected) if isinstance(expected, (list, tuple)) else [expected]
         for output, truth in zip(run(x), expected, strict=True):
@@ -53,9 +61,11 @@ def values(*shape: int) -> Any:
     return np.random.default_rng(5).normal(size=shape).astype(np.float32)
 
 
+OVER_SPACE = ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D")
 REFUSED = {
     "xml": (),
-    "tflite": ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D"),
+    "tflite": OVER_SPACE,
+    "graph": OVER_SPACE,
     "mlpackage": ("UpSampling2D", "UpSampling3D"),
     "json": (
         "Cropping3D", "ELU", "GlobalAveragePooling3D", "GlobalMaxPooling3D", "GroupNormalization", "Normalization", "RMSNormalization",
@@ -118,6 +128,7 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "xml": ("through",),
     "tflite": (),
     "mlpackage": (),
+    "graph": (),
     "json": ("the reset gate after the product", "hard_sigmoid", "zeros at the steps that a mask leaves out"),
 }
 """What of recurrent layers a format lacks, in the words of its refusals."""
@@ -157,7 +168,7 @@ def test_models_drawn_by_a_seed(tmp_path: Path, target: str) -> None:
             shapes = [tuple(n or time for n in (3, *tensor.shape[1:])) for tensor in model.inputs]
             calls.append([
                 random.integers(0, 4, shape).astype(tensor.dtype)
-                if "int" in tensor.dtype or (target == "json" and len(shape) == 2)  # TensorFlow.js stops at an index below zero
+                if "int" in tensor.dtype or (target in STATED and len(shape) == 2)  # TensorFlow.js stops at an index below zero
                 else random.normal(size=shape).astype(np.float32)
                 for shape, tensor in zip(shapes, model.inputs, strict=True)
             ])  # fmt: skip
@@ -177,16 +188,16 @@ def test_a_file_is_proved_and_read_again(tmp_path: Path, target: str) -> None:
     gru = a.GRU(4, return_sequences=True, reset_after=target != "json", name="first")
     parts = [a.Embedding(9, 5), gru, a.LSTM(3, name="second"), a.Dense(2)]
     model = k.Sequential([k.Input((None,), dtype="int32"), *parts])
-    source, out = tmp_path / "model.keras", tmp_path / f"model.{target}"
+    source, out = tmp_path / "model.keras", file_of(tmp_path, target)
     model.save(source)
-    assert rc.export_model(source, out, format=FORMATS.get(target), verify=True).equal
+    assert rc.export_model(source, out, verify=True, **STATED.get(target, {})).equal
     first, second = rc.load(out).layers.values()
     assert (first.cell.kind, second.cell.kind) == ("gru", "lstm")
     ours, theirs = (stack.layers[0].directions[0] for stack in (first, rc.load(source).layers["first"]))
     for gate in "rzn":
         np.testing.assert_array_equal(np.asarray(ours.arrays["recurrent", gate]), np.asarray(theirs.arrays["recurrent", gate]))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    to = ["--to", FORMATS[target]] if target in FORMATS else []
+    to = ["--to", "tfjs"] if target in STATED else []
     result = CliRunner().invoke(main, ["export", str(source), str(out), *to])
     assert result.exit_code == 2 and "--force" in result.output
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from rnnconvert.cli.main import main
 from rnnconvert.files import weight_groups
 from rnnconvert.formats.tfjs import export_graph
 from rnnconvert.formats.tfjs.export_tables import FUNCTIONS
+from rnnconvert.formats.tfjs.run import NodeJs, encoded
 from tests.drawn import each
-from tests.exported import RUNS
+from tests.exported import RUNS, in_tensorflow
 from tests.frameworks import let_node_find_tfjs
 from tests.random_models import fill
 from tests.requirements import needed
@@ -124,17 +126,49 @@ def refused_models(k: Any) -> dict[str, tuple[Callable[[], Any], str]]:
     }
 
 
-def test_what_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
+LAYERS = ["form=layers"]
+
+
+def test_what_layers_lack_is_refused_by_name(tmp_path: Path) -> None:
     models = refused_models(needed("keras", "keras"))
 
     def check(name: str) -> None:
         make, words = models[name]
         with pytest.raises(rc.RefusedError, match=words) as caught:
-            exported(make(), tmp_path)
+            exported(make(), tmp_path, settings=LAYERS)
         assert caught.value.layer and "This model can be written for" in str(caught.value)
         assert [path.name for path in tmp_path.iterdir()] == ["source.keras"]
 
     each(models, check)
+
+
+def test_what_layers_lack_is_a_graph(tmp_path: Path) -> None:
+    models = refused_models(needed("keras", "keras"))
+
+    def check(name: str) -> None:
+        make, words = models[name]
+        done = exported(make(), tmp_path)
+        assert done.equal and re.search(words, done.notes[-3]) and "loadGraphModel" in done.notes[-2]
+
+    each(models, check)
+
+
+def test_a_graph_in_another_runtime_and_with_tensors_that_do_not_stay(tmp_path: Path) -> None:
+    """TensorFlow runs the nodes that TensorFlow.js runs, and a call leaves no tensors behind but what it gives."""
+    k = needed("keras", "keras")
+    a = k.layers
+    layers = [a.Embedding(9, 5, mask_zero=True), a.Bidirectional(a.GRU(4, return_sequences=True)), a.LSTM(3), a.Dense(2)]
+    model = k.Sequential([k.Input((None,), dtype="int32"), *layers])
+    assert exported(model, tmp_path).equal
+    x = np.array([[1, 2, 3, 0, 0], [4, 5, 6, 7, 8]], np.int32)
+    expected = k.ops.convert_to_numpy(model(x))
+    np.testing.assert_allclose(in_tensorflow(tmp_path / "model.json")([x])[0], expected, atol=1e-6)
+    with NodeJs(str(tmp_path / "model.json")) as node:
+        alive = []
+        for _ in range(3):
+            node.ask("run", inputs=[encoded(x)])
+            alive.append(node.ask("alive"))
+    assert len(set(alive)) == 1
 
 
 def test_a_gru_with_the_reset_gate_after_a_diagonal_product_is_one_with_it_before(tmp_path: Path) -> None:
@@ -147,7 +181,7 @@ def test_a_gru_with_the_reset_gate_after_a_diagonal_product_is_one_with_it_befor
     bias[1, 8:] = 0
     model.get_layer("gru").set_weights([kernel, recurrent, bias])
     model.save(tmp_path / "source.keras")
-    assert rc.export_model(tmp_path / "source.keras", tmp_path / "model.json", format="tfjs", verify=True).equal
+    assert rc.export_model(tmp_path / "source.keras", tmp_path / "model.json", format="tfjs", settings=LAYERS, verify=True).equal
 
 
 def test_weights_alone_and_other_sources(tmp_path: Path) -> None:
@@ -218,7 +252,7 @@ def test_masks_of_a_model_called_twice_are_not_taken_for_one(tmp_path: Path) -> 
     first, second = k.Input((None,), dtype="int32"), k.Input((None,), dtype="int32")
     model = k.Model([first, second], k.layers.Add()([k.layers.LSTM(3)(inner(first)), k.layers.LSTM(3)(inner(second))]))
     with pytest.raises(rc.RefusedError, match="called twice"):
-        exported(model, tmp_path)
+        exported(model, tmp_path, settings=LAYERS)
 
 
 def test_without_the_refusal_a_mask_reaches_a_layer_that_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,8 @@ def _direction(w: NetWriter, node: Node, name: str, direction: Direction, revers
     try:
         fitted = fit_to_layout(single, registry.layouts_of("ncnn"), retyped=True)
     except RefusedError as error:  # its remedies are settings of a conversion
-        raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or name) from None
+        reason = f"{error.reason}. A net has no loops in which its other layers could compute the steps"
+        raise RefusedError(error.feature, TITLE, reason, "", error.layer or name) from None
     packed = pack(fitted.layout, fitted.stack, np.dtype(np.float32))
     initial = [w.shaped(state, [1, -1], f"{name}/initial") for state in states]
     count = 3 if direction.cell.kind == "lstm" else 2

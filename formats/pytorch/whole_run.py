@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.containers.zips import entry_names
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
+from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
@@ -32,6 +36,31 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
     if not scripted and not exported:
         raise UsageError(f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)")
     return FileModel(path, ["torch-cpu"])
+
+
+def open_chain(path: Path, chain: str) -> FileModel:
+    """Return a state dictionary with the layers of a stated chain as a program of torch's own modules.
+
+    Raises UsageError for a file or a layer that torch has no module for, MissingPackageError without torch.
+    """
+    try:
+        from rnnconvert.formats.pytorch import run_chain
+    except ImportError:
+        raise MissingPackageError("torch", f"run {path}") from None
+    with contextlib.ExitStack() as failing:
+        until = failing.enter_context(contextlib.ExitStack())
+        program = until.enter_context(new_folder()) / "chain.pt"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the form in which the executor takes it
+                run_chain.program(str(path), chain.split()).save(str(program))
+        except Exception as error:  # torch.load raises what it likes
+            raise UsageError(f"{path}: {Flag('verify')} builds the chain of torch.nn's layers, and cannot: {error}. Leave it out") from None
+        show_as(program, path)
+        note = "the source is the chain as you stated it, of torch.nn's layers: its order and its functions are not proved"
+        model = FileModel(path, ["torch-cpu"], program, notes=[note], until=until)
+        failing.pop_all()
+    return model
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:

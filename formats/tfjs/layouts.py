@@ -5,7 +5,7 @@ tfjs-layers/src/activations.ts; tfjs-core/src/io/io_utils.ts, decodeWeights, for
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
     "tfjs",
@@ -15,7 +15,7 @@ SYSTEM = System(
     (
         "a model is model.json with its groups of weights next to it; groups quantized to float16, uint8 or uint16 are "
         "read, with a warning",
-        "a GRU with reset_after is refused: tfjs-layers throws where it is true",
+        "as a layer, a GRU with reset_after is refused: tfjs-layers throws where it is true; `export` writes it as a graph model",
         "`export` writes whole models of this format, from embeddings to dense layers: docs/whole.md",
         "hard_sigmoid means 0.2 x + 0.5 here, as in Keras 2, and recurrent_activation is hard_sigmoid where a file does not state it",
         "graph models (converted for inference, without layers) are graphs of TensorFlow's: tensorflow1 reads their loops",
@@ -23,6 +23,11 @@ SYSTEM = System(
     ),
     separator="/",
     speaking=True,
+    options=(
+        Option(
+            "form", ("layers", "graph"), "whole models: layers alone, or a graph; layers, where they hold the model, by default", "write"
+        ),
+    ),
     functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2},
     family="deployment",
 )

@@ -37,13 +37,30 @@ function recurrent(name) {
   return layer;
 }
 
+// A graph model gives the same outputs from call to call, and its layers are nodes: none of them can be watched.
+async function loadGraph(artifacts) {
+  let converter;
+  try {
+    converter = load('tfjs-converter');
+  } catch (error) {
+    throw new Refused('it is a graph model, and @tensorflow/tfjs-converter was not found: npm install @tensorflow/tfjs');
+  }
+  model = await converter.loadGraphModel({load: async () => artifacts});
+  const shape = (tensor) => (tensor.shape || []).map((length) => (length < 0 ? null : length));
+  return {
+    inputs: model.inputs.map((tensor) => ({name: tensor.name, shape: shape(tensor), dtype: tensor.dtype})),
+    outputs: model.outputNodes, rows: [], masks: [], zero: false,
+  };
+}
+
 let model = null;
+let graph = false;
 let calls = [];
 
 const requests = {
   async load({file}) {
     const document = JSON.parse(fs.readFileSync(file, 'utf8'));
-    if (document.modelTopology == null || document.modelTopology.node) throw new Refused('it is no layers model');
+    if (document.modelTopology == null) throw new Refused('it is no model');
     const parts = document.weightsManifest.flatMap((group) => group.paths.map((name) => fs.readFileSync(path.join(path.dirname(file), name))));
     const data = Buffer.concat(parts);
     const artifacts = {
@@ -51,7 +68,9 @@ const requests = {
       weightSpecs: document.weightsManifest.flatMap((group) => group.weights),
       weightData: data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength),
     };
+    graph = document.modelTopology.node != null;
     try {
+      if (graph) return await loadGraph({...artifacts, signature: document.signature});
       model = await layers.loadLayersModel({load: async () => artifacts});
     } catch (error) {
       throw new Refused(`TensorFlow.js does not load it: ${error.message}`);
@@ -68,6 +87,7 @@ const requests = {
   // Have layers record their calls: what they read, their mask and states, and what they give.
   watch({names}) {
     const counts = {};
+    if (graph) return counts;
     for (const layer of inside(model)) {
       if (!names.includes(layer.name) || !RECURRENT.has(layer.getClassName())) continue;
       counts[layer.name] = (counts[layer.name] || 0) + 1;
@@ -90,17 +110,31 @@ const requests = {
     return counts;
   },
   reset() {
+    if (graph) return;
     for (const layer of inside(model)) {
       if (RECURRENT.has(layer.getClassName())) for (const way of ways(layer)) if (way.stateful) way.resetStates();
     }
   },
-  run({inputs}) {
+  async run({inputs}) {
     calls = [];
+    if (graph) {
+      const read = inputs.map(decoded);
+      const given = listed(await model.executeAsync(read));
+      const outputs = given.map(encoded);
+      core.dispose([...read, ...given]);
+      return {outputs, calls};
+    }
     const outputs = core.tidy(() => listed(model.predict(inputs.map(decoded), {batchSize: Math.max(1, inputs[0].shape[0])})).map(encoded));
     return {outputs, calls};
   },
-  weights: () => model.getWeights().map(encoded),
-  assign: ({weights}) => model.setWeights(weights.map(decoded)),
+  weights: () => (graph ? Object.values(model.weights).map(([tensor]) => tensor) : model.getWeights()).map(encoded),
+  assign({weights}) {
+    if (!graph) return model.setWeights(weights.map(decoded));
+    const names = Object.keys(model.weights);
+    model.executor.weightMap = Object.fromEntries(weights.map((weight, place) => [names[place], [decoded(weight)]]));
+  },
+  // How many tensors are alive: a loop that leaves some behind fills a page's memory.
+  alive: () => core.memory().numTensors,
   ways({name}) {
     const layer = recurrent(name);
     return [ways(layer).length, per(layer)];

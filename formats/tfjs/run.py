@@ -1,6 +1,6 @@
-"""TensorFlow.js in Node.js, on the CPU: a layers model run whole, or its recurrent layers one after the other.
+"""TensorFlow.js in Node.js, on the CPU: a model run whole, or the recurrent layers of a layers model one after the other.
 
-Source: @tensorflow/tfjs-layers 4.22, the code that a browser runs, too. Layers models hold no code: nothing of a file is executed.
+Source: @tensorflow/tfjs-layers and tfjs-converter 4.22, which a browser runs, too. Models hold no code: nothing of a file is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = np.ndarray
 NEEDS = ()
 FORMAT = "tfjs"
 SUFFIX = ".json"
-SUPPORTS = "layers models: simpleRNN, GRU with the reset gate before the product, LSTM, two directions; no lengths or gradients"
+SUPPORTS = "layers models: simpleRNN, GRU with the reset gate before the product, LSTM, two directions; graph models whole; no gradients"
 CANNOT = {
     "cotangents": "its layers are run for their outputs alone",
     "lengths": "sequences of different lengths: the models that are run have no input for them",

@@ -1,36 +1,57 @@
-"""A layers model as files: model.json, and the file of its numbers, which takes its place first."""
+"""Models as files: model.json, and the file of its numbers, which takes its place first."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from rnnconvert.containers.data_files import replacing_with_data
 from rnnconvert.containers.files import Summed
 from rnnconvert.core.arrays import Array, Pieced
 
+Weights: TypeAlias = "Mapping[str, Array | Pieced]"
+"""The arrays of a model by name, in their order in the file: of float32, and of int32 and truths in graphs."""
 
-def document_of(model: Mapping[str, Any], weights: Mapping[str, Array | Pieced], paths: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what model.json holds.
 
-    model    the class and the configuration of the model
-    weights  its arrays of float32 by name, in their order in the file
-    paths    the files that hold them
+def document_of(model: Mapping[str, Any], weights: Weights, paths: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what the model.json of a layers model holds.
+
+    model  the class and the configuration of the model
+    paths  the files that hold the arrays
     """
-    topology = {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": dict(model)}
-    stated = [{"name": name, "shape": list(array.shape), "dtype": "float32"} for name, array in weights.items()]
+    return _document("layers-model", {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": dict(model)}, weights, paths)
+
+
+def graph_document(topology: Mapping[str, Any], signature: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
+    """Return what the model.json of a graph model holds, without the files that hold the arrays.
+
+    signature  its inputs and outputs by name
+    """
+    return {**_document("graph-model", topology, weights, ()), "signature": signature}
+
+
+def _document(kind: str, topology: Mapping[str, Any], weights: Weights, paths: Sequence[str]) -> dict[str, Any]:
+    stated = [
+        {"name": name, "shape": list(array.shape), "dtype": {"i": "int32", "b": "bool"}.get(array.dtype.kind, "float32")}
+        for name, array in weights.items()
+    ]
     return {
-        "format": "layers-model",
+        "format": kind,
         "generatedBy": "rnnconvert",
         "convertedBy": None,
-        "modelTopology": topology,
+        "modelTopology": dict(topology),
         "weightsManifest": [{"paths": list(paths), "weights": stated}],
     }
 
 
-def write_model(path: Path, model: Mapping[str, Any], weights: Mapping[str, Array | Pieced]) -> Path:
+def write_model(path: Path, model: Mapping[str, Any], weights: Weights) -> Path:
+    """Write a layers model, and return the file of its numbers next to it. Raises UsageError if nothing can be written there."""
+    return write_document(path, document_of(model, weights), weights)
+
+
+def write_document(path: Path, document: Mapping[str, Any], weights: Weights) -> Path:
     """Write a model, and return the file of its numbers next to it. Raises UsageError if nothing can be written there."""
 
     def fill(data: IO[bytes]) -> str:
@@ -39,6 +60,8 @@ def write_model(path: Path, model: Mapping[str, Any], weights: Mapping[str, Arra
             numbers.pieces(array)
         return f"{numbers.value:08x}"
 
+    (group,) = document["weightsManifest"]
     with replacing_with_data(path, fill) as (file, data_name):
-        file.write(json.dumps(document_of(model, weights, [data_name]), indent=1).encode() + b"\n")
+        manifest = [{**group, "paths": [data_name]}]
+        file.write(json.dumps({**document, "weightsManifest": manifest}, indent=1).encode() + b"\n")
     return path.with_name(data_name)

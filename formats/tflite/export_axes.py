@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, kind_of
-from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter, refused
+from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
+from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT, kind_of
 from rnnconvert.graphs.program.operations import Operation
 
 
@@ -24,7 +24,7 @@ def _gather(w: TfliteWriter, node: Operation) -> None:
     if index is not None and min(index, default=0) < 0:
         length = dims[axis]
         if length is None:
-            raise refused(node, "places that count from the end", "its operator counts from the beginning")
+            raise w.refused(node, "places that count from the end", "its operator counts from the beginning")
         shape = [each or 1 for each in w.shape(where) or ()]
         places = w.values.constant(where, np.array([n % length for n in index], np.int32).reshape(shape))
     table = w.stored(name)
@@ -44,7 +44,7 @@ def _gather_by_row(w: TfliteWriter, node: Operation) -> None:
     """Add steps of each sequence at places of its own."""
     name, where = node.inputs
     if node.attributes.get("batch_dims", 0) != 1:
-        raise refused(node, "places in several axes", "no operator of TFLite's is known for it")
+        raise w.refused(node, "places in several axes", w.unknown_reason)
     last = len(w.dims(node, where)) - 1
     w.put(node, "GATHER", [w[name], w.picked(node, w[where], last, 0)], axis=1, batch_dims=1)
 
@@ -107,7 +107,7 @@ def _slice(w: TfliteWriter, node: Operation) -> None:
     lists, masks = [], []
     for name, stated, empty in ((node.inputs[1], begins, 0), (node.inputs[2], ends, 0)):
         if stated is None and len(axes) > 1:
-            raise refused(node, "a part with several bounds that a run decides", "no operator of TFLite's is known for it")
+            raise w.refused(node, "a part with several bounds that a run decides", w.unknown_reason)
         mask = sum(1 << axis for axis in range(width) if axis not in axes)
         if stated is None:
             before = [w.values.integers(*[empty] * axes[0])] if axes[0] else []

@@ -20,8 +20,9 @@ from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_axes import AXES
 from rnnconvert.formats.tflite.export_space import SPACE
 from rnnconvert.formats.tflite.export_steps import steps
-from rnnconvert.formats.tflite.export_tables import BOOL, FLOAT, INT, Storage
-from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter, refused
+from rnnconvert.formats.tflite.export_tables import OperatorGraph, Storage, StoringTables
+from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
+from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
 from rnnconvert.scaffolding.graph.target import of_other_type
@@ -37,16 +38,16 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
     """Return a graph as a TFLite model. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     if (tensor := of_other_type(graph)) is not None:
         raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", "TFLite", "its kernels compute in float32 alone")
-    writer = TfliteWriter(graph, RULES, storage)
+    tables = StoringTables(storage)
+    writer = TfliteWriter(graph, RULES, OperatorGraph(tables, "main"))
     writer.write_all()
     notes = ["resize_tensor_input gives its inputs their lengths; it keeps no states from call to call"] if graph.inputs else []
     if any(tensor.value.dtype == "int64" for tensor in graph.inputs):
         notes.append("whole numbers are computed in 32 bits")
-    tables = writer.values.model
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)
     count = sum(len(part.operators) for part in tables.graphs)
     write = partial(flatbuffer_write.write, identifier=s.IDENTIFIER, root=tables.root())
-    return WrittenGraph(graph, count, writer.recurrent, [*notes, *writer.values.model.notes()], size, write, _ROUNDED[storage])
+    return WrittenGraph(graph, count, writer.recurrent, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
 
 
 _ROUNDED: Mapping[Storage, str] = {
@@ -80,7 +81,7 @@ def _product(w: TfliteWriter, node: Operation) -> None:
     elif min(ranks) > 1:
         w.put(node, "BATCH_MATMUL")
     else:
-        raise refused(node, "a product with a list of numbers", "its operators take matrices")
+        raise w.refused(node, "a product with a list of numbers", "its operators take matrices")
 
 
 def _reduced(operator: str) -> Rule:
@@ -131,7 +132,7 @@ def _top(w: TfliteWriter, node: Operation) -> None:
     x = x if largest else w.add("NEG", [x], node, "less")
     counts = w.numbers(node.inputs[1])
     if counts is None:
-        raise refused(node, "a number of places that a run decides", "no operator of TFLite's is known for it")
+        raise w.refused(node, "a number of places that a run decides", w.unknown_reason)
     outputs = [w.values.value(f"{node.name}/{word}", kind) for word, kind in (("top", w.values.kinds[x]), ("at", INT))]
     w.values.several("TOPK_V2", [x, w.values.integer(counts[0])], outputs)
     top = outputs[0] if largest else w.add("NEG", outputs[:1], node, "values")
@@ -159,7 +160,7 @@ def _modulo(w: TfliteWriter, node: Operation) -> None:
         w.put(node, "FLOOR_MOD")
         return
     if w.values.kinds[left] == FLOAT:
-        raise refused(node, "a remainder towards zero", "no operator of TFLite's is known for it")
+        raise w.refused(node, "a remainder towards zero", w.unknown_reason)
     quotient = w.add("DIV", [left, right], node, "quotient")
     w.put(node, "SUB", [left, w.add("MUL", [quotient, right], node, "product")])
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.tflite.export_tables import FLOAT
-from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter, refused
+from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
+from rnnconvert.formats.tflite.operator_values import FLOAT
 from rnnconvert.graphs.program.operations import Operation
 
 
@@ -31,9 +31,9 @@ def _two(numbers: Sequence[int]) -> tuple[int, int]:
     return first, second
 
 
-def _flat(node: Operation, count: int, what: str) -> None:
+def _flat(w: TfliteWriter, node: Operation, count: int, what: str) -> None:
     if count not in (1, 2):
-        raise refused(node, f"{what} over {count} axes", "its operators are for one axis or two")
+        raise w.refused(node, f"{what} over {count} axes", "its operators are for one axis or two")
 
 
 _SAME, _VALID = 0, 1
@@ -54,10 +54,10 @@ def _padded(w: TfliteWriter, node: Operation, x: int, count: int, number: float)
 def _conv(w: TfliteWriter, node: Operation) -> None:
     stored = w.stored(node.inputs[1])
     if stored is None:
-        raise refused(node, "a convolution with computed weights", "no operator of TFLite's is known for it")
+        raise w.refused(node, "a convolution with computed weights", w.unknown_reason)
     weights = np.asarray(stored)
     count, groups = weights.ndim - 2, node.attributes.get("group", 1)
-    _flat(node, count, "a convolution")
+    _flat(w, node, count, "a convolution")
     x, padding = _padded(w, node, _to_end(w, node, w[node.inputs[0]], count), count, 0.0)
     if count == 1:
         weights = weights[:, :, None]
@@ -71,16 +71,16 @@ def _conv(w: TfliteWriter, node: Operation) -> None:
         output = w.add("DEPTHWISE_CONV_2D", [x, kernel, added], node, "convolved", **options, multiplier=len(weights) // groups)
     else:
         kernel = w.values.matrix(f"{node.name}/kernel", np.transpose(weights, (0, 2, 3, 1)))
-        output = w.add("CONV_2D", [x, kernel, added], node, "convolved", **options)
+        output = w.add("CONV_2D", [x, kernel, added], node, "convolved", **options, groups=groups)
     _back(w, node, output, count)
 
 
 def _conv_transposed(w: TfliteWriter, node: Operation) -> None:
     weights = np.asarray(w.stored(node.inputs[1]))
     count = weights.ndim - 2
-    _flat(node, count, "a transposed convolution")
+    _flat(w, node, count, "a transposed convolution")
     if node.attributes.get("group", 1) > 1 or max(node.attributes.get("dilations", [1])) > 1:
-        raise refused(node, "a transposed convolution in groups or with places apart", "its operator has neither")
+        raise w.refused(node, "a transposed convolution in groups or with places apart", "its operator has neither")
     weights = weights[:, :, None] if count == 1 else weights
     strides, kernel = _two(node.attributes.get("strides", [1] * count)), weights.shape[2:]
     more = [0, *node.attributes.get("output_padding", [0] * count)][-2:]
@@ -105,16 +105,16 @@ def _conv_transposed(w: TfliteWriter, node: Operation) -> None:
 def _pool(w: TfliteWriter, node: Operation) -> None:
     kernel = node.attributes["kernel_shape"]
     count, most = len(kernel), node.kind == "MaxPool"
-    _flat(node, count, "a pool")
+    _flat(w, node, count, "a pool")
     strides, pads = node.attributes.get("strides", [1] * count), node.attributes.get("pads", [0] * 2 * count)
     if node.attributes.get("ceil_mode", 0) or max(node.attributes.get("dilations", [1])) > 1:
-        raise refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "its operators have neither")
+        raise w.refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "its operators have neither")
     x = _to_end(w, node, w[node.inputs[0]], count)
     padding = _SAME
     same = [n for size in kernel for n in ((size - 1) // 2,)] + [size // 2 for size in kernel]
     if not (most or node.attributes.get("count_include_pad", 0)) and any(pads):
         if list(pads) != same or max(strides) > 1:
-            raise refused(node, "an average that leaves its padding out", "its operator does so for other pads")
+            raise w.refused(node, "an average that leaves its padding out", "its operator does so for other pads")
     else:
         x, padding = _padded(w, node, x, count, float(np.finfo(np.float32).min) if most else 0.0)
     (height, width), (stride_h, stride_w) = _two(kernel), _two(strides)
@@ -125,7 +125,7 @@ def _pool(w: TfliteWriter, node: Operation) -> None:
 def _pad(w: TfliteWriter, node: Operation) -> None:
     pads, mode = w.numbers(node.inputs[1]), node.attributes.get("mode", "constant")
     if pads is None or min(pads) < 0 or mode not in ("constant", "reflect"):
-        raise refused(node, f"padding of mode {mode!r}, or by a number below zero or of a run", "no operator of TFLite's is known for it")
+        raise w.refused(node, f"padding of mode {mode!r}, or by a number below zero or of a run", w.unknown_reason)
     pairs = np.array(pads, np.int32).reshape(2, -1).T
     x, listed = w[node.inputs[0]], w.values.constant(f"{node.name}/pads", pairs)
     if mode == "reflect":

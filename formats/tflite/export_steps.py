@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.tflite.export_tables import BOOL, INT, OperatorGraph
+from rnnconvert.formats.tflite.operator_values import BOOL, INT, OperatorValues
 from rnnconvert.language import outline
 from rnnconvert.language.packing import pack
 from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
@@ -24,7 +24,7 @@ _OPERATORS: Mapping[str, str] = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sigmoid": 
 class StepTensor(StepValue):
     """A value in the graph of a step."""
 
-    def __init__(self, graph: OperatorGraph, place: int) -> None:
+    def __init__(self, graph: OperatorValues, place: int) -> None:
         self.graph, self.place = graph, place
 
     def apply(self, operator: str, *others: StepTensor | float) -> StepTensor:
@@ -44,7 +44,7 @@ class StepTensor(StepValue):
         return StepTensor(self.graph, _cut(self.graph, self.place, len(part) if isinstance(part, tuple) else 1, last))
 
 
-def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
+def _cut(graph: OperatorValues, place: int, axes: int, part: slice) -> int:
     """Add a part of the last of some axes."""
     begin, end = ([0] * (axes - 1) + [bound or 0] for bound in (part.start, part.stop))
     mask = (1 << (axes - 1)) - 1
@@ -53,13 +53,13 @@ def _cut(graph: OperatorGraph, place: int, axes: int, part: slice) -> int:
     return graph.add("STRIDED_SLICE", [place, *bounds], "part", begin_mask=mask, end_mask=ends, shrink_axis_mask=0)
 
 
-def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states: Sequence[int], lengths: int) -> list[int]:
+def steps(graph: OperatorValues, name: str, direction: Direction, x: int, states: Sequence[int], lengths: int) -> list[int]:
     """Add a WHILE over the steps of x (time, batch, in): the outputs (time, batch, units), and the last states (batch, units).
 
     states   the initial ones (batch, units); of a direction without any zeros
     lengths  how many steps of each sequence count, (batch,); -1 where all do
     """
-    cell, kind = StepEquations(name, "TFLite", direction), direction.cell.kind
+    cell, kind = StepEquations(name, graph.title, direction), direction.cell.kind
     widths = [direction.output_size, direction.hidden_size][: 2 if kind == "lstm" else 1]
     shape = graph.add("SHAPE", [x], f"{name}/shape", INT, out_type=INT)
     sizes = [_cut(graph, shape, 1, slice(place, place + 1)) for place in range(2)]
@@ -69,17 +69,17 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
         initial = states[place] if states else graph.number(0.0)
         operator = "BROADCAST_TO" if states else "FILL"
         first.append(graph.add(operator, [initial, size] if states else [size, initial], f"{name}/state", 0, (None, width)))
-    size = graph.add("CONCATENATION", [*sizes, graph.integers(widths[0])], f"{name}/output shape", axis=0)
-    every = graph.add("FILL", [size, graph.number(0.0)], f"{name}/outputs", 0, (None, None, widths[0]))
     bounds = [graph.integers(0), graph.integers(1), graph.integers(1)]
     count = graph.add("STRIDED_SLICE", [shape, *bounds], f"{name}/count", shape=(), begin_mask=0, end_mask=0, shrink_axis_mask=1)
+    every = graph.list_of_steps(sizes, count, widths[0], f"{name}/outputs")
     counted = [lengths] if lengths >= 0 else []
     shapes: list[tuple[int | None, ...]] = [(), (), (None, None, direction.input_size), (None, None, widths[0])]
-    shapes += [(None, width) for width in widths] + [(None,)] * len(counted)
-    loop = [graph.integer(0), count, x, every, *first, *counted]
+    held = first[:1] if counted and graph.disposes else []
+    shapes += [(None, width) for width in widths] + [(None,)] * len(counted) + [(None, widths[0])] * len(held)
+    loop = [graph.integer(0), count, x, every, *first, *counted, *held]
 
-    def inner(word: str) -> tuple[OperatorGraph, list[int]]:
-        part = OperatorGraph(graph.model, f"{name}/{word}")
+    def inner(word: str) -> tuple[OperatorValues, list[int]]:
+        part = graph.inner(f"{name}/{word}")
         places = [
             part.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(loop, shapes, strict=True))
         ]
@@ -90,6 +90,7 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     going.outputs = {"0": going.add("LESS", places[:2], f"{name}/less", BOOL, ())}
     body, places = inner("step")
     number, limit, sequence, outputs, *others = places
+    lengths_of = others[len(widths) : len(widths) + len(counted)]
     after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
     read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
     weights = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)))
@@ -108,23 +109,17 @@ def steps(graph: OperatorGraph, name: str, direction: Direction, x: int, states:
     new = [state.place for state in results][: len(widths)]
     ends = new
     if counted:
-        wide = body.add("EXPAND_DIMS", [body.add("GREATER", [others[-1], number], f"{name}/counts", BOOL), body.integer(1)], f"{name}/wide")
+        wide = body.add(
+            "EXPAND_DIMS", [body.add("GREATER", [*lengths_of, number], f"{name}/counts", BOOL), body.integer(1)], f"{name}/wide"
+        )
         ends = [
             # Where a file does not state the axes, LiteRT drops those of one element.
             body.add("SELECT_V2", [wide, state, old.place], f"{name}/kept", 0, (None, width))
             for state, old, width in zip(new, before, widths, strict=True)
         ]
-    minus, zero = body.integer(-1), body.integer(0)
-
-    def packed(*parts: int) -> int:
-        return body.add("PACK", parts, f"{name}/bounds", INT, (3,), count=3, axis=0)
-
-    head = body.add("SLICE", [outputs, body.integers(0, 0, 0), packed(number, minus, minus)], f"{name}/before", shape=shapes[3])
-    element = body.add("EXPAND_DIMS", [new[0], zero], f"{name}/output", shape=(1, None, widths[0]))
-    tail = body.add("SLICE", [outputs, packed(after, zero, zero), body.integers(-1, -1, -1)], f"{name}/behind", shape=shapes[3])
-    listed = body.add("CONCATENATION", [head, element, tail], f"{name}/listed", shape=shapes[3], axis=0)
-    last = [after, limit, sequence, listed, *ends, *others[len(widths) :]]
+    listed = body.with_step(outputs, number, after, new[0], f"{name}/listed")
+    last = [after, limit, sequence, listed, *ends, *lengths_of, *new[: len(held)]]
     body.outputs = {str(n): place for n, place in enumerate(last)}
     gives = [graph.value(f"{name}/{n}" if n else name, graph.kinds[outer], shapes[n]) for n, outer in enumerate(loop)]
     graph.several("WHILE", loop, gives, cond=going.place, body=body.place)
-    return gives[3 : 4 + len(widths)]
+    return [graph.stacked(gives[3], widths[0]), *gives[4 : 4 + len(widths)]]

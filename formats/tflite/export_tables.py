@@ -1,6 +1,6 @@
-"""A graph of a TFLite file as basic operators are added to it: values by their places, with element types and numbers of axes.
+"""A graph of a TFLite file as basic operators are added to it.
 
-Whole numbers are computed in 32 bits, which every kernel takes. Source: tensorflow/lite/schema/schema.fbs, tables of options.
+Source: tensorflow/lite/schema/schema.fbs, tables of options.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from rnnconvert.core import int8
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Number
+from rnnconvert.formats.tflite.operator_values import FLOAT, INT, OperatorValues, computed, kind_of
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
 from rnnconvert.models.names import listing
 
-FLOAT, HALF, INT, WIDE, BOOL, BYTE = 0, 1, 2, 4, 6, 9
-"""Numbers of element types."""
+HALF, WIDE, BYTE = 1, 4, 9
+"""Numbers of element types besides those of the values of a graph."""
 _CODES = {name: code for code, name in s.OPERATORS.items()}
 _OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
     "ARG_MAX": (40, {"output_type": (0, "b")}),
@@ -49,11 +50,6 @@ _OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
     **dict.fromkeys(("SUM", "MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"), (27, {"keep_dims": (0, "B")})),
 }  # fmt: skip
 """For each operator that has options the number of their table, and their fields."""
-
-
-def kind_of(dtype: np.dtype[Any]) -> int:
-    """Return the number of the element type in which numbers of a type are computed."""
-    return {"f": FLOAT, "V": FLOAT, "b": BOOL}.get(dtype.kind, INT)
 
 
 Storage = Literal["float32", "float16", "int8"]
@@ -97,15 +93,16 @@ class StoringTables(ModelTables):
         return notes
 
 
-class OperatorGraph(GraphTables):
-    """A graph whose values are told apart by their places."""
+class OperatorGraph(GraphTables, OperatorValues):
+    """A graph of a file."""
 
     model: StoringTables
+    title = "TFLite"
 
     def __init__(self, model: StoringTables, name: str) -> None:
-        super().__init__(model, name)
-        self.kinds: list[int] = []
-        self._integers: dict[object, int] = {}
+        GraphTables.__init__(self, model, name)
+        OperatorValues.__init__(self)
+        self._shapes: dict[int, Sequence[int | None]] = {}
 
     def value(
         self,
@@ -115,7 +112,6 @@ class OperatorGraph(GraphTables):
         array: Array | Pieced | None = None,
         scales: tuple[Array, int] | None = None,
     ) -> int:
-        """Add a value; return its place."""
         signature: Sequence[int] = ()
         if shape is not None and None in shape:
             signature = [-1 if length is None else length for length in shape]
@@ -123,32 +119,22 @@ class OperatorGraph(GraphTables):
             name, [1 if length is None else length for length in shape or ()], array, kind, signature=signature, scales=scales
         )
         self.kinds.append(kind)
+        self._shapes[place] = shape or ()
         return place
 
     def constant(self, name: str, array: Array | Pieced) -> int:
-        """Add stored numbers. Whole ones become 32 bits wide, and those beyond them the last."""
         kind = kind_of(array.dtype)
         shape = tuple(array.shape)
         if self.model.storage == "float16" and kind == FLOAT and shape:
             if int8.largest(array) <= float(np.finfo(np.float16).max):
                 return self._meant(name, self.value(f"{name}/half", HALF, shape, int8.Halves(array)), shape, _HALVES)
             self.model.wide.append(name)
-        if array.dtype == np.float32:
-            return self.value(name, kind, shape, array)
-        stored = np.asarray(array)
-        if kind == INT:
-            ends = np.iinfo(np.int32)
-            stored = np.clip(stored, ends.min, ends.max).astype("<i4")
-        elif kind == FLOAT:
-            return self.value(name, kind, shape, stored.astype("<f4"))
+        stored = computed(array)
+        if kind == FLOAT:
+            return self.value(name, kind, shape, stored)
         return self.value(name, kind, shape, np.frombuffer(np.ascontiguousarray(stored).tobytes(), np.uint8))
 
     def matrix(self, name: str, array: Array | Pieced, axis: int = 0, hybrid: bool = True) -> int:
-        """Add the stored numbers of a product or a table.
-
-        axis    what has a scale for each of its places: the first axis or the last
-        hybrid  whether the operator that reads it takes integers
-        """
         shape = tuple(array.shape)
         if self.model.storage != "int8" or not all(shape):
             return self.constant(name, array)
@@ -164,45 +150,33 @@ class OperatorGraph(GraphTables):
         self.operator(_CODES["DEQUANTIZE"], [place], [output], version=version)
         return output
 
-    def integers(self, *numbers: int) -> int:
-        """Return a list of whole numbers, stored once."""
-        if numbers not in self._integers:
-            self._integers[numbers] = self.constant("integers", np.array(numbers, np.int32))
-        return self._integers[numbers]
+    def inner(self, name: str) -> OperatorGraph:
+        return OperatorGraph(self.model, name)
 
-    def integer(self, number: int) -> int:
-        """Return a whole number without axes, stored once."""
-        if ("scalar", number) not in self._integers:
-            self._integers["scalar", number] = self.constant("integer", np.array(number, np.int32))
-        return self._integers["scalar", number]
+    def list_of_steps(self, sizes: Sequence[int], count: int, width: int, name: str) -> int:
+        size = self.add("CONCATENATION", [*sizes, self.integers(width)], f"{name}/shape", axis=0)
+        return self.add("FILL", [size, self.number(0.0)], name, 0, (None, None, width))
 
-    def number(self, value: float) -> int:
-        """Return a number without axes, stored once."""
-        key = ("number", np.float32(value).tobytes())
-        if key not in self._integers:
-            self._integers[key] = self.constant("number", np.array(value, np.float32))
-        return self._integers[key]
+    def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
+        minus, zero = self.integer(-1), self.integer(0)
 
-    def add(
-        self,
-        operator: str,
-        inputs: Sequence[int],
-        name: str,
-        kind: int | None = None,
-        shape: Sequence[int | None] | None = None,
-        **options: Any,
-    ) -> int:
-        """Add an operator of one output; return that. Its element type is that of the first input, unless stated."""
-        output = self.value(name, self.kinds[inputs[0]] if kind is None else kind, shape)
-        self.several(operator, inputs, [output], **options)
-        return output
+        def packed(*parts: int) -> int:
+            return self.add("PACK", parts, f"{name}/bounds", INT, (3,), count=3, axis=0)
+
+        shape = self._shapes[outputs]
+        head = self.add("SLICE", [outputs, self.integers(0, 0, 0), packed(number, minus, minus)], f"{name}/before", shape=shape)
+        element = self.add("EXPAND_DIMS", [output, zero], f"{name}/output", shape=(1, *shape[1:]))
+        tail = self.add("SLICE", [outputs, packed(after, zero, zero), self.integers(-1, -1, -1)], f"{name}/behind", shape=shape)
+        return self.add("CONCATENATION", [head, element, tail], name, shape=shape, axis=0)
+
+    def stacked(self, outputs: int, width: int) -> int:
+        return outputs
 
     def several(self, operator: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
-        """Add an operator of any number of outputs."""
         stated = None
         if operator in _OPTIONS:
             table, fields = _OPTIONS[operator]
-            numbers = {fields[key][0]: Number(fields[key][1], value) for key, value in options.items()}
+            numbers = {fields[key][0]: Number(fields[key][1], value) for key, value in options.items() if key in fields}
             stated = table, dict(sorted(numbers.items()))
         hybrid = operator in _HYBRID and self.kinds[inputs[1]] == BYTE
         self.operator(_CODES[operator], inputs, outputs, stated, _HYBRID[operator] if hybrid else None)

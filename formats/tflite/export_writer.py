@@ -9,7 +9,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.tflite.export_tables import INT, WIDE, OperatorGraph, Storage, StoringTables, kind_of
+from rnnconvert.formats.tflite.export_tables import WIDE
+from rnnconvert.formats.tflite.operator_values import INT, OperatorValues, kind_of
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 from rnnconvert.scaffolding.graph.target import TargetWriter
@@ -19,31 +20,40 @@ Rule = Callable[["TfliteWriter", Operation], None]
 
 
 class TfliteWriter(TargetWriter[int]):
-    """A TFLite model under construction.
+    """A model in the operators of TFLite under construction; TensorFlow has most of them, too, under names of its own.
 
     values  its main graph
     """
 
-    def __init__(self, graph: OperationGraph, rules: Mapping[str, Rule], storage: Storage) -> None:
+    def __init__(self, graph: OperationGraph, rules: Mapping[str, Rule], values: OperatorValues) -> None:
         """Begin it.
 
-        rules    by kinds of operations
-        storage  how its weights are held
+        rules   by kinds of operations
+        values  the main graph, which is empty
         """
         super().__init__(graph, rules)
-        self.values = OperatorGraph(StoringTables(storage), "main")
+        self.values = values
 
     def constant(self, name: str, array: Array | Pieced) -> int:
         return self.values.constant(name, array)
 
     def unknown(self, node: Operation) -> RefusedError:
-        return refused(node, f"the operation {node.kind}", "no operator of TFLite's is known for it")
+        return self.refused(node, f"the operation {node.kind}", self.unknown_reason)
+
+    @property
+    def unknown_reason(self) -> str:
+        """Why something is refused that no rule writes."""
+        return f"no operator of {self.values.title}'s is known for it"
+
+    def refused(self, node: Operation, feature: str, reason: str) -> RefusedError:
+        """Return the refusal of an operation."""
+        return RefusedError(feature, self.values.title, reason, "", node.name)
 
     def dims(self, node: Operation, name: str) -> Sequence[int | None]:
         """Return the axes of a value. Raises RefusedError where not even their number is known."""
         dims = self.shape(name)
         if dims is None:
-            raise refused(node, "a value of any number of axes", "its operators are for a number that is known")
+            raise self.refused(node, "a value of any number of axes", "its operators are for a number that is known")
         return dims
 
     def input(self, tensor: NamedTensor) -> None:
@@ -93,8 +103,3 @@ class TfliteWriter(TargetWriter[int]):
     def size(self, node: Operation, place: int) -> int:
         """Add the lengths of a value's axes."""
         return self.add("SHAPE", [place], node, "shape", INT, out_type=INT)
-
-
-def refused(node: Operation, feature: str, reason: str) -> RefusedError:
-    """Return the refusal of an operation."""
-    return RefusedError(feature, "TFLite", reason, "", node.name)

@@ -64,6 +64,7 @@ class WriteOptions(_Shared, total=False):
     between: Literal["nothing"]
     directions: Literal["split"]
     external_data: Literal["true", "false"] | bool
+    form: Literal["layers", "graph"]
     initial_state: Literal["call"]
     merge: Literal["concat"]
     module: Literal["stack", "cell", "optimized", "flat", "gates"]

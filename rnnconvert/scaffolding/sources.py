@@ -16,7 +16,7 @@ from rnnconvert.files.load import model_path
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import open_file
+from rnnconvert.models.runners import open_file, runners
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.ordered import ordered, unstated
@@ -129,10 +129,13 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
     model, description = ordered(weights, chain)
 
     def run() -> Any:
-        raise UsageError(
-            f"{path} holds weights, and states no model that runs: there is nothing to compare with. Leave out "
-            f"{Flag('verify')}, and compare with your own code"
-        )
+        opening = getattr(runners().get(weights.framework), "open_chain", None)
+        if opening is None:
+            raise UsageError(
+                f"{path} holds weights, and states no model that runs; nothing builds a chain of its layers to compare with. Leave out "
+                f"{Flag('verify')}, and compare with your own code"
+            )
+        return opening(model_path(path), chain)
 
     return DescribedSource(path, path.name, _named(description, model, False), model, run)
 

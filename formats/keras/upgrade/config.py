@@ -244,7 +244,7 @@ def rule_of(layer: Entry) -> tables.ClassRule:
     """Return what becomes of the class of a layer. Raises RefusedError for one that is not known."""
     rule = tables.LAYERS.get(layer.class_name)
     if rule is None:
-        unknown = "it is not one of the layers whose meaning in both is known" if layer.built_in else "it is a user's own class"
+        unknown = "it is not one of the layers whose meaning in both is known" if layer.built_in else "it is not one of Keras's own classes"
         raise refuse(
             layer.name,
             f"a layer of class {layer.class_name!r}",

@@ -1,0 +1,198 @@
+"""A stated chain of a state dictionary's layers, built of torch's own modules: the source's run where weights alone are exported.
+
+torch loads the file, and each layer takes the arrays below its name with load_state_dict, which refuses one too many or too few. None of
+rnnconvert's readers and writers has a part in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+_FUNCTIONS: Mapping[str, Callable[[], Any]] = {
+    "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid, "softmax": lambda: nn.Softmax(-1), "log_softmax": lambda: nn.LogSoftmax(-1),
+    "elu": nn.ELU, "gelu": nn.GELU, "silu": nn.SiLU, "selu": nn.SELU, "softplus": nn.Softplus, "softsign": nn.Softsign, "mish": nn.Mish,
+    "relu6": nn.ReLU6, "hard_swish": nn.Hardswish,
+}  # fmt: skip
+_GATES: Mapping[int, type[Any]] = {4: nn.LSTM, 3: nn.GRU, 1: nn.RNN}
+_FIRST = ("weight_ih_l0", "weight")
+"""The first array of a layer."""
+_ALONE = ("lstm", "gru", "rnn")
+"""What a layer is called whose arrays have no prefix."""
+
+
+class RecurrentPart(nn.Module):  # type: ignore[misc]
+    """A recurrent layer without its last states."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return its outputs."""
+        output: torch.Tensor = self.layer(x)[0]
+        return output
+
+
+class PlainPart(nn.Module):  # type: ignore[misc]
+    """A layer that reads one tensor, and gives one."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return what it gives."""
+        output: torch.Tensor = self.layer(x)
+        return output
+
+
+class SlopesPart(nn.Module):  # type: ignore[misc]
+    """Slopes for the values of a step: torch has them for axis 1."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return what they give."""
+        output: torch.Tensor = self.layer(x.transpose(1, -1)).transpose(1, -1)
+        return output
+
+
+class LastStepPart(nn.Module):  # type: ignore[misc]
+    """The last step of a sequence."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return x[:, -1]
+
+
+class PlusInputPart(nn.Module):  # type: ignore[misc]
+    """The sum with the first values of the chain's input."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return x + begin[..., : x.shape[-1]]
+
+
+class TorchChain(nn.Module):  # type: ignore[misc]
+    """Parts one after the other, which read what stands before them and what the first one reads."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the last one gives."""
+        begin = x
+        for part in self.parts:
+            x = part(x, begin)
+        return x
+
+
+def program(file: str, words: Sequence[str]) -> Any:
+    """Return a chain as a scripted module.
+
+    words  names of layers and functions in their order: see docs/whole.md, Weights alone
+
+    Raises NotImplementedError for a file that is not a state dictionary, and for layers that torch has no module for.
+    """
+    state = _state(file)
+    ends = [(name, end) for name in state for end in _FIRST if name == end or name.endswith(f".{end}")]
+    prefixes = [name.removesuffix(end) for name, end in ends]
+    names = [text.partition(":")[0] for text in words]
+    parts: list[nn.Module] = []
+    for number, text in enumerate(words):
+        name, _, stated = text.partition(":")
+        fitting = [prefix for prefix in prefixes if prefix in (f"{name}.", "" if name in _ALONE else f"{name}.")]
+        fitting = fitting or [prefix for prefix in prefixes if prefix.endswith(f".{name}.")]
+        if len(fitting) == 1:
+            arrays = {local: state[fitting[0] + local] for local in _below(state, fitting[0])}
+            behind = next((_width(state, other, prefixes) for other in names[number + 1 :] if other not in _FUNCTIONS), None)
+            parts.append(_part(text, arrays, stated, None if number else behind))
+        elif not fitting and name in _FUNCTIONS:
+            parts.append(PlainPart(_FUNCTIONS[name]()))
+        elif not fitting and name in ("last", "skip"):
+            parts.append(LastStepPart() if name == "last" else PlusInputPart())
+        else:
+            raise NotImplementedError(f"{len(fitting)} layers of torch.nn have the name {name!r}")
+    chain = TorchChain(parts).eval()
+    wide = any(tensor.dtype == torch.float64 for tensor in chain.state_dict().values())
+    return torch.jit.script(chain.double() if wide else chain.float())
+
+
+def _state(file: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a file by their names: of a checkpoint those of its only dictionary of them, or of its state_dict."""
+    if file.lower().endswith(".safetensors"):
+        from safetensors.torch import load_file
+
+        return dict(load_file(file))
+    loaded = torch.load(file, map_location="cpu", weights_only=True)
+    inside = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else {}
+    state = {str(name): tensor for name, tensor in inside.items() if isinstance(tensor, torch.Tensor)}
+    if not state:
+        raise NotImplementedError("torch does not load it as a state dictionary, nor as a checkpoint with a state_dict")
+    return state
+
+
+def _below(state: Mapping[str, Any], prefix: str) -> list[str]:
+    """Return the names of a layer's arrays without its prefix."""
+    inside = [name[len(prefix) :] for name in state if name.startswith(prefix)]
+    return [name for name in inside if "." not in name and (prefix or re.fullmatch(r"(weight|bias)_\w+_l\d+(_reverse)?", name))]
+
+
+def _width(state: Mapping[str, torch.Tensor], name: str, prefixes: Sequence[str]) -> int | None:
+    """Return how many values a layer reads."""
+    fitting = [prefix for prefix in prefixes if prefix == f"{name}." or prefix.endswith(f".{name}.")]
+    first = [state[fitting[0] + end] for end in _FIRST if fitting and fitting[0] + end in state]
+    return int(first[0].shape[-1]) if first and first[0].ndim == 2 else None
+
+
+def _part(text: str, arrays: Mapping[str, torch.Tensor], stated: str, behind: int | None) -> nn.Module:
+    """Return a layer with its weights.
+
+    behind  of the first layer how many values the next one reads: a matrix without a bias may be an embedding
+    """
+    layer = _layer(text, arrays, stated, behind)
+    try:
+        layer.load_state_dict(dict(arrays), strict=True)
+    except RuntimeError as error:
+        raise NotImplementedError(
+            f"{type(layer).__name__} does not take the arrays of {text!r}: {str(error).splitlines()[-1].strip()}"
+        ) from None
+    if isinstance(layer, nn.RNNBase):
+        return RecurrentPart(layer)
+    return SlopesPart(layer) if isinstance(layer, nn.PReLU) else PlainPart(layer)
+
+
+def _layer(text: str, arrays: Mapping[str, torch.Tensor], stated: str, behind: int | None) -> nn.Module:
+    if "weight_ih_l0" in arrays:
+        return _recurrent(text, arrays, stated)
+    weight = arrays["weight"]
+    if weight.ndim == 1 and "bias" not in arrays:
+        return nn.PReLU(len(weight))
+    if weight.ndim != 2:
+        raise NotImplementedError(f"weights do not show what {text!r} computes")
+    rows, columns = map(int, weight.shape)
+    if stated == "embedding" or (stated != "dense" and "bias" not in arrays and behind == columns):
+        return nn.Embedding(rows, columns)
+    return nn.Linear(columns, rows, bias="bias" in arrays)
+
+
+def _recurrent(text: str, arrays: Mapping[str, torch.Tensor], stated: str) -> nn.Module:
+    """Return a recurrent layer of the sizes that its arrays have."""
+    hidden, inputs = arrays["weight_hh_l0"].shape[0], arrays["weight_ih_l0"].shape[1]
+    units = int(arrays["weight_hh_l0"].shape[1])
+    kind = _GATES.get(hidden // units)
+    if kind is None or hidden % units:
+        raise NotImplementedError(f"torch.nn has no layer with the {hidden} rows of {text!r} for {units} units")
+    numbers = [int(match[1]) for name in arrays if (match := re.fullmatch(r"weight_ih_l(\d+)", name))]
+    settings: dict[str, Any] = {"nonlinearity": stated or "tanh"} if kind is nn.RNN else {}
+    both, bias = "weight_ih_l0_reverse" in arrays, "bias_ih_l0" in arrays
+    layer: nn.Module = kind(int(inputs), units, len(numbers), bias=bias, batch_first=True, bidirectional=both, **settings)
+    return layer
