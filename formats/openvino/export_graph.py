@@ -412,11 +412,11 @@ def _truths(w: _IrWriter, name: str, x: Out, dims: Sequence[int]) -> Out:
 
 def _at_least_one(w: _IrWriter, name: str, steps: Out) -> Out:
     """Return how many steps there are, which are some: without any, the runtime gives the sequences of the call before it."""
-    one, axis = w.xml.constant(f"{name}/one", np.ones((1, 1), np.int64)), w.xml.integers(f"{name}/axis", 0)
-    some = w.add("Minimum", f"{name}/some", [steps, one], dims=[[1, 1]])
-    length = w.add("Squeeze", f"{name}/some or none", [w.add("Add", f"{name}/columns", [some, one], dims=[[1, 1]]), axis], dims=[[1]])
+    single, axis = w.xml.constant(f"{name}/one", np.ones((1, 1), np.int64)), w.xml.integers(f"{name}/axis", 0)
+    some = w.add("Minimum", f"{name}/some", [steps, single], dims=[[1, 1]])
+    length = w.add("Squeeze", f"{name}/some or none", [w.add("Add", f"{name}/columns", [some, single], dims=[[1, 1]]), axis], dims=[[1]])
     shape = w.add("Concat", f"{name}/row", [w.listed(f"{name}/rows", 1), length], dims=[[2]], axis=0)
-    row = w.add("Broadcast", f"{name}/ones", [one, shape], dims=[[1, -1]], mode="bidirectional")
+    row = w.add("Broadcast", f"{name}/ones", [single, shape], dims=[[1, -1]], mode="bidirectional")
     two = w.xml.constant(f"{name}/two", np.ones((1, 2), np.int64))
     rows = w.add("Concat", f"expected a step of {name}", [two, row], dims=[[2, 2]], axis=0)
     every = w.listed(f"{name}/axes", 0, 1)

@@ -75,11 +75,11 @@ def _copied_into(program: OperatorProgram, view: Argument, value: Argument) -> A
             break
         views.append(operation)
         tensor = operation.inputs[0]
-    made = tensor.operation if isinstance(tensor, Ref) else None
-    if place is None or not isinstance(place[0], int) or made is None or program.is_changed(tensor):
+    origin = tensor.operation if isinstance(tensor, Ref) else None
+    if place is None or not isinstance(place[0], int) or origin is None or program.is_changed(tensor):
         return None
     axis, index, element = *place, program.current(value)
-    if made.block is program.block:
+    if origin.block is program.block:
         copied = program.apply("select_scatter", [tensor, element, axis, index])
         copied.called = "select_scatter", copied.inputs, {}
         program.change_into(tensor, copied)

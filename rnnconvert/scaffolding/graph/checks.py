@@ -42,8 +42,8 @@ def fulfilled(g: GraphWriter, checks: Sequence[Check], inputs: Sequence[Value], 
         beyond = g.cast(g.add("Not", [holds], condition), "int64", condition)
         size = g.add("Unsqueeze", [g.add("Add", [beyond, g.index(1)], condition), g.integers(0)], condition)
         shape = g.add("Concat", [g.integers(1), size], condition, axis=0)
-        one = g.shared("row_of_1", np.ones((1, 1), np.int64))
-        rows = g.add("Concat", [one, g.add("Expand", [one, shape], condition)], f"expected {condition}", axis=0)
+        single = g.shared("row_of_1", np.ones((1, 1), np.int64))
+        rows = g.add("Concat", [single, g.add("Expand", [single, shape], condition)], f"expected {condition}", axis=0)
         ones.append(g.add("ReduceMax", [rows], condition, axes=[0], keepdims=0))
     return g.folded("Mul", ones, "fulfilled") if ones else ""
 
