@@ -165,6 +165,44 @@ def test_the_time_may_be_the_first_axis(tmp_path: Path) -> None:
             agrees(target, [x.numpy()], [model(x).detach().numpy()], done, axis=0)
 
 
+def test_what_reads_last_states_goes_on_too(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(1)
+
+    class Reader(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = torch.nn.LSTM(3, 4, batch_first=True), torch.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            y, (h, c) = self.rnn(x)
+            return self.head(y), torch.tanh(self.head(h[-1])), c.reshape(-1, 2, 2)
+
+    model, x = Reader().eval(), torch.randn(2, 11, 3)
+    torch.jit.trace(model, x).save(str(tmp_path / "m.pt"))
+    for ending in ("onnx", "tflite", "xml"):
+        target = tmp_path / f"m.{ending}"
+        done = export(tmp_path / "m.pt", target, axes=3)
+        agrees(target, [x.numpy()], [y.detach().numpy() for y in model(x)], done)
+
+
+def test_a_shape_that_exchanges_batch_and_time_is_refused(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Exchanged(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            y = self.rnn(x)[0]
+            return y.reshape(y.size(1), y.size(0), 4)
+
+    torch.jit.trace(Exchanged().eval(), torch.randn(2, 5, 3)).save(str(tmp_path / "m.pt"))
+    with pytest.raises(rc.RefusedError, match="the time does not stay an axis of its own"):
+        export(tmp_path / "m.pt", tmp_path / "m.onnx", axes=3)
+
+
 def refusals(k: Any) -> dict[str, tuple[Any, str]]:
     a, rnn = k.layers, k.layers.LSTM(3, return_sequences=True, name="rnn")
     x = k.Input((None, 4))

@@ -12,12 +12,14 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError
+from tests.exported import RUNS
 from tests.requirements import needed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
+TARGETS = ("onnx", "xml")
 _MODULE = """
 from typing import List
 
@@ -67,6 +69,7 @@ class Model(nn.Module):
         super().__init__()
         self.cell, self.norm, self.multiplicative = Gru(), LayerNormLstm(), MultiplicativeLstm()
         self.lstm, self.rnn, self.context = nn.LSTMCell(5, 6), nn.RNNCell(6, 6), nn.GRUCell(10, 6)
+        self.gru = nn.GRU(5, 6, batch_first=True)
         self.query, self.fc, self.first = nn.Linear(6, 5), nn.Linear(6, 2), nn.Parameter(torch.randn(6))
 
     def forward(self, x: torch.Tensor):
@@ -162,6 +165,13 @@ RIGHT = {
             outs.append(h)
         return torch.stack(outs, 1)
     """,
+    "states that are those of other ones": """
+        g, m, n = h, torch.zeros(batch, dtype=torch.bool), torch.ones(batch, dtype=torch.bool)
+        for t in range(time):
+            c, g, h = g, h, self.cell(x[:, t], c)
+            m, n = n, ~m
+        return h, c, g, m, n
+    """,
     "exchanged states": """
         for t in range(time):
             h, c = c + 1.0, self.cell(x[:, t], h)
@@ -183,8 +193,6 @@ RIGHT = {
             h = self.rnn(step, h)
         return h
     """,
-}
-REFUSED = {
     "all steps but one": """
         for t in range(time - 1):
             h = self.cell(x[:, t], h)
@@ -212,16 +220,190 @@ REFUSED = {
             n += 1
         return h
     """,
+    "the number of the step": """
+        for t in range(time):
+            h = self.cell(x[:, t], h) * (1.0 / (t + 1))
+        return h
+    """,
+    "a list that is not empty": """
+        outs.append(h)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs)
+    """,
+    "a list that goes on": """
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        outs.append(h)
+        return torch.stack(outs)
+    """,
+    "an element changed later": """
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+            h.mul_(0.9)
+        return torch.stack(outs)
+    """,
+    "every third from the end": """
+        for t in range(time - 1, -1, -3):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs, 1)
+    """,
+    "a slice of one step": """
+        for t in range(time):
+            h = self.cell(x[:, t : t + 1].squeeze(1), h)
+            outs.append(h)
+        return torch.stack(outs, 1), outs[-1], outs[0]
+    """,
+    "a list that is turned around": """
+        steps = x.unbind(1)[::-1]
+        for t in range(len(steps)):
+            h = self.cell(steps[t], h)
+            outs.append(h)
+        later = outs[::-1]
+        outs.reverse()
+        return torch.stack(outs, 1), torch.stack(later, 0)
+    """,
+    "both directions in one loop": """
+        back = torch.jit.annotate(List[torch.Tensor], [])
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            c = self.cell(x[:, time - 1 - t], c)
+            outs.append(h)
+            back.insert(0, c)
+        return torch.cat([torch.stack(outs, 1), torch.stack(back, 1)], 2)
+    """,
+    "a list filled by two loops": """
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        for t in range(time):
+            c = self.rnn(h, c)
+            outs.append(c)
+        return torch.stack(outs, 1)
+    """,
+    "without a sequence": """
+        for t in range(time):
+            h = self.rnn(h + 1.0, h)
+            outs.append(h)
+        return torch.stack(outs, 1)
+    """,
+    "a condition on the step": """
+        for t in range(time):
+            if t % 2 == 0:
+                h = self.cell(x[:, t], h)
+            else:
+                h, c = self.lstm(-x[:, t], (h, c))
+            outs.append(h if t > 2 else c)
+        return torch.stack(outs, 1)
+    """,
+    "a layer in the loop": """
+        s = torch.zeros(1, batch, 6)
+        for t in range(time):
+            y, s = self.gru(x[:, t].unsqueeze(1), s)
+            outs.append(y)
+        return torch.cat(outs, 1)
+    """,
+    "in place on a value of the step": """
+        for t in range(time):
+            h = h * 0.9
+            h.add_(self.first)
+            h += self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs, 1), h
+    """,
+    "whole numbers as a state": """
+        n = torch.zeros(batch, dtype=torch.long)
+        for t in range(time):
+            n = n + (x[:, t].sum(1) > 0).long()
+            h = self.cell(x[:, t], h) / (t + 1)
+        return h, n
+    """,
+    "a tensor that is filled": """
+        out, other = torch.zeros(batch, time, 6), torch.zeros(time, batch, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            out[:, t] = h
+            other[t, :, :] = h.mean(1, keepdim=True).expand(batch, 6)
+        out[:, 0] = h
+        return out * 2.0, other
+    """,
+    "a tensor that is filled, all steps but one": """
+        out = torch.zeros(time, batch, 2)
+        for t in range(1, time):
+            h = self.cell(x[:, t], h)
+            out[t] = self.fc(h)
+        return out
+    """,
+}
+REFUSED = {
+    "a tensor that is filled at times": """
+        out = torch.zeros(batch, time, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            if t % 2 == 0:
+                out[:, t] = h
+        return out
+    """,
+    "a tensor that is filled twice": """
+        out = torch.zeros(batch, time, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            out[:, t] = h
+            out[:, t] = h * 2.0
+        return out
+    """,
+    "a tensor that is filled and looked at before": """
+        out = torch.zeros(batch, time, 6)
+        first = out[:, 0]
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            out[:, t] = h
+        return first
+    """,
+    "a tensor that is filled and read": """
+        out = torch.zeros(batch, time, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h) + out[:, 0]
+            out[:, t] = h
+        return out
+    """,
+    "a branch on a length that changes a value in place": """
+        y = self.fc(h)
+        if time > 3:
+            y.mul_(2.0)
+        return y
+    """,
+    "a branch that changes a value in place, without a loop": """
+        y = self.fc(h)
+        if bool(x.sum() > 0):
+            y.add_(1.0)
+        return y
+    """,
+    "a part of a value changed in place": """
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            y = h * 1.0
+            y[:, :3].zero_()
+            outs.append(y)
+        return torch.stack(outs, 1)
+    """,
+    "a branch that changes a state in place": """
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            if t % 2 == 0:
+                h.mul_(0.5)
+            outs.append(h)
+        return torch.stack(outs, 1)
+    """,
     "a number that changes": """
         n = 1.0
         for t in range(time):
             h = self.cell(x[:, t], h) * n
             n = n * 0.9
-        return h
-    """,
-    "the number of the step": """
-        for t in range(time):
-            h = self.cell(x[:, t], h) * (1.0 / (t + 1))
         return h
     """,
     "a list that is read": """
@@ -246,31 +428,10 @@ REFUSED = {
             outs.append(-h)
         return torch.stack(outs)
     """,
-    "a list that is not empty": """
-        outs.append(h)
-        for t in range(time):
-            h = self.cell(x[:, t], h)
-            outs.append(h)
-        return torch.stack(outs)
-    """,
-    "a list that goes on": """
-        for t in range(time):
-            h = self.cell(x[:, t], h)
-            outs.append(h)
-        outs.append(h)
-        return torch.stack(outs)
-    """,
     "a list filled in its middle": """
         for t in range(time):
             h = self.cell(x[:, t], h)
             outs.insert(1, h)
-        return torch.stack(outs)
-    """,
-    "an element changed later": """
-        for t in range(time):
-            h = self.cell(x[:, t], h)
-            outs.append(h)
-            h.mul_(0.9)
         return torch.stack(outs)
     """,
     "a state changed in place": """
@@ -338,16 +499,19 @@ def scripted(folder: Path, forward: str) -> Any:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_loop_gives_what_torch_gives_for_any_length(name: str, tmp_path: Path) -> None:
-    torch, onnxruntime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    torch = needed("torch", "torch")
     model = scripted(tmp_path, RIGHT[name])
-    rc.export_model(tmp_path / "model.pt", tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    for batch, time in ((3, 7), (1, 1), (2, 12)):
-        x = torch.randn(batch, time, 5)
-        expected = model(x)
-        expected = [expected] if isinstance(expected, torch.Tensor) else expected
-        for output, truth in zip(session.run(None, {"x": x.numpy()}), expected, strict=True):
-            np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-5, atol=2e-6)
+    for target in TARGETS:
+        rc.export_model(tmp_path / "model.pt", tmp_path / f"model.{target}")
+        run = RUNS[target](tmp_path / f"model.{target}")
+        for batch, time in ((3, 7), (1, 1), (2, 12)):
+            if time == 1 and ("second step" in name or "all steps but" in name):
+                continue  # no step is left, and the runtimes stop
+            x = torch.randn(batch, time, 5)
+            expected = model(x)
+            expected = [expected] if isinstance(expected, torch.Tensor) else expected
+            for output, truth in zip(run([x.numpy()]), expected, strict=True):
+                np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -358,8 +522,32 @@ def test_a_loop_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "model.onnx").exists()
 
 
+@pytest.mark.parametrize("target", ["onnx", "xml", "tflite"])
+def test_steps_that_are_written_out_stop_the_runtime_for_fewer(target: str, tmp_path: Path) -> None:
+    """The source raises an exception; OpenVINO's runtime gives zeros for places that are not there."""
+    torch = needed("torch", "torch")
+    model, x = written(tmp_path, RIGHT["stacked"]), torch.randn(3, 7, 5)
+    torch.jit.trace(model, x).save(str(tmp_path / "model.pt"))
+    rc.export_model(tmp_path / "model.pt", tmp_path / f"model.{target}", axes=3)
+    run = RUNS[target](tmp_path / f"model.{target}")
+    np.testing.assert_allclose(run([x.numpy()])[0], model(x).detach().numpy(), rtol=1e-5, atol=2e-6)
+    with pytest.raises(Exception, match=r"."):
+        run([x[:, :5].numpy()])
+
+
+def test_a_loop_without_a_step_stops_openvino(tmp_path: Path) -> None:
+    """It would give the sequence of the call before it."""
+    torch = needed("torch", "torch")
+    scripted(tmp_path, RIGHT["a tensor that is filled, all steps but one"])
+    rc.export_model(tmp_path / "model.pt", tmp_path / "model.xml")
+    run = RUNS["xml"](tmp_path / "model.xml")
+    assert run([torch.randn(3, 7, 5).numpy()])[0].shape == (7, 3, 2)
+    with pytest.raises(RuntimeError):
+        run([torch.randn(3, 1, 5).numpy()])
+
+
 @pytest.mark.parametrize("saved", ["trace", "program"])
-@pytest.mark.parametrize("name", ["layer norm", "multiplicative", "states as a tuple"])
+@pytest.mark.parametrize("name", ["layer norm", "multiplicative", "states as a tuple", "a tensor that is filled"])
 def test_the_weights_of_steps_that_are_written_out_are_stored_once(name: str, saved: str, tmp_path: Path) -> None:
     torch, sizes = needed("torch", "torch"), []
     for time in (2, 9):
@@ -384,5 +572,6 @@ def test_an_lstm_of_convolutions_gives_what_keras_gives(rank: int, settings: dic
     x = keras.Input((None, *(7, 6, 5)[:rank], 2))
     layer = getattr(keras.layers, f"ConvLSTM{rank}D")(3, 3, recurrent_activation="hard_sigmoid", return_state=True, **settings)
     keras.Model(x, layer(x)).save(tmp_path / "model.keras")
-    exported = rc.export_model(tmp_path / "model.keras", tmp_path / "model.onnx", verify=True)
-    assert exported.proof and all(exported.proof)
+    for target in TARGETS:
+        exported = rc.export_model(tmp_path / "model.keras", tmp_path / f"model.{target}", verify=True)
+        assert exported.proof and all(exported.proof)

@@ -43,6 +43,15 @@ def test_a_layer_that_reads_from_the_end_gives_its_steps_in_the_order_of_time(tm
     np.testing.assert_allclose(y.transpose(1, 0, 2), reference.run(layer, x).y, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_projection_in_a_chain_is_refused(layers: int, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    model = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(5, 4, layers, proj_size=3)})
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    with pytest.raises(rc.RefusedError, match="projection"):
+        rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain="lstm")
+
+
 def test_no_whole_model_is_offered_without_the_arrays_of_no_known_layer(tmp_path: Path) -> None:
     """The output layer of this network is not read: an order of its recurrent layers is not its model."""
     need("corpus", corpus.absent())

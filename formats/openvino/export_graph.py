@@ -5,7 +5,8 @@ Source: docs/articles_en/documentation/openvino-ir-format/operation-sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, code_of
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -53,7 +54,7 @@ class _IrWriter(TargetWriter[Out]):
 
     def reads(self, name: str) -> bool:
         """Whether anything reads a value."""
-        return any(name in node.inputs for node in self._graph.nodes)
+        return name in self._scope.body.outputs or any(name in node.reads for node in self._scope.nodes)
 
     def stored(self, name: str) -> Array | Pieced:
         """Return stored numbers."""
@@ -61,8 +62,7 @@ class _IrWriter(TargetWriter[Out]):
 
     def input(self, tensor: NamedTensor) -> None:
         dims, code = [-1 if length is None else length for length in tensor.value.shape], code_of(np.dtype(tensor.value.dtype))
-        data = {"shape": ",".join("?" if length < 0 else str(length) for length in dims), "element_type": code}
-        self.named(tensor.name, self.xml.add("Parameter", tensor.name, [], [dims], data, [code]))
+        self.named(tensor.name, self.xml.parameter(tensor.name, dims, code))
 
     def output(self, tensor: NamedTensor) -> None:
         self.xml.add("Result", f"{tensor.name}/result", [self[tensor.name]], [], {})
@@ -93,6 +93,17 @@ class _IrWriter(TargetWriter[Out]):
         self._turned[out] = source, in_order
         return out
 
+    @contextlib.contextmanager
+    def graph_in(self, node: Operation) -> Iterator[Body]:
+        """Write the graph in an operation, as `xml`."""
+        around = self.xml, self._turned
+        self.xml, self._turned = XmlGraph(self.xml), {}
+        try:
+            with self.inside(node) as body:
+                yield body
+        finally:
+            self.xml, self._turned = around
+
 
 Rule = Callable[[_IrWriter, Operation], None]
 
@@ -121,7 +132,7 @@ def _reshape(w: _IrWriter, node: Operation) -> None:
 
 def _slice(w: _IrWriter, node: Operation) -> None:
     x, start, end, *others = (w[name] for name in node.inputs)
-    length = len(w.stored(node.inputs[1]).shape) and w.lengths(node.inputs[1])[0]
+    length = next(iter(w.lengths(node.inputs[1])), 0)
     axes = others[0] if others else w.listed(f"{node.name}/axes", *range(length))
     steps = others[1] if len(others) > 1 else w.listed(f"{node.name}/steps", *[1] * length)
     w.put(node, "Slice", [x, start, end, steps, axes])
@@ -387,6 +398,84 @@ def _sequence(w: _IrWriter, name: str, stack: Recurrent, x: Out, initial: Sequen
     return [(number, port + place) for place in range(1 + len(states))]
 
 
+def _numbers(w: _IrWriter, name: str, x: Out, dims: Sequence[int]) -> Out:
+    """Return a value; of truths, whole numbers."""
+    if w.xml.types[x] != "boolean":
+        return x
+    return w.add("Convert", f"{name}/number", [x], "i32", [dims], destination_type="i32")
+
+
+def _truths(w: _IrWriter, name: str, x: Out, dims: Sequence[int]) -> Out:
+    """Add whether whole numbers are other than 0."""
+    return w.add("NotEqual", f"{name}/truth", [x, w.xml.constant(f"{name}/zero", np.zeros((), np.int32))], "boolean", [dims])
+
+
+def _at_least_one(w: _IrWriter, name: str, steps: Out) -> Out:
+    """Return how many steps there are, which are some: without any, the runtime gives the sequences of the call before it."""
+    single, axis = w.xml.constant(f"{name}/one", np.ones((1, 1), np.int64)), w.xml.integers(f"{name}/axis", 0)
+    some = w.add("Minimum", f"{name}/some", [steps, single], dims=[[1, 1]])
+    length = w.add("Squeeze", f"{name}/some or none", [w.add("Add", f"{name}/columns", [some, single], dims=[[1, 1]]), axis], dims=[[1]])
+    shape = w.add("Concat", f"{name}/row", [w.listed(f"{name}/rows", 1), length], dims=[[2]], axis=0)
+    row = w.add("Broadcast", f"{name}/ones", [single, shape], dims=[[1, -1]], mode="bidirectional")
+    two = w.xml.constant(f"{name}/two", np.ones((1, 2), np.int64))
+    rows = w.add("Concat", f"expected a step of {name}", [two, row], dims=[[2, 2]], axis=0)
+    every = w.listed(f"{name}/axes", 0, 1)
+    return w.add("Multiply", f"{name}/count", [steps, w.add("ReduceMax", f"{name}/stated", [rows, every], keep_dims=False)])
+
+
+def _scan(w: _IrWriter, node: Operation) -> None:
+    """Add a loop over the steps of sequences.
+
+    Source: docs/articles_en/documentation/openvino-ir-format/operation-sets/operation-specs/infrastructure/loop-5.rst: what it reads
+    step by step keeps the axis, of length 1. A TensorIterator would count the steps by those inputs alone that its graph reads.
+
+    The runtime (2026.4) copies no state that is another one's value, so that it is read after that is overwritten, and leaves out what
+    changes nothing; it knows no such thing of the larger of two equal numbers. Of truths it does, so that these go through as numbers.
+    """
+    count = len(node.inputs) - node.attributes["num_scan_inputs"]
+    ((_, body),) = node.bodies
+    names = [*node.inputs, *w.captured(body)]
+    read = [_numbers(w, f"{node.name}/{place}", w[name], w.lengths(name)) for place, name in enumerate(names)]
+    are_truths = [w.xml.types[w[name]] == "boolean" for name in names]
+    outside = [(w.xml.types[out], w.lengths(name)) for name, out in zip(names, read, strict=True)]
+    shape = w.add("ShapeOf", f"{node.name}/shape", [w[node.inputs[count]]], "i64", output_type="i64")
+    first = w.xml.integers(f"{node.name}/first", 0)
+    steps = w.add("Gather", f"{node.name}/steps", [shape, first, first], batch_dims=0)
+    if len(node.outputs) > count:
+        steps = _at_least_one(w, node.name, steps)
+    inputs = [steps, w.xml.constant(f"{node.name}/begins", np.array(True)), *read]
+    by_step = ' axis="0" start="0" end="-1" stride="1" part_size="1"'
+    ports, begun, left, types, gives_truths = list[str](), list[int](), list[int](), list[str](), list[bool]()
+    with w.graph_in(node):
+        axis = w.xml.integers(f"{node.name}/time", 0)
+        for place, (name, (code, dims)) in enumerate(zip((*body.inputs, *names[len(node.inputs) :]), outside, strict=True)):
+            is_step = count <= place < len(node.inputs)
+            inner = dims if place >= len(node.inputs) else w.lengths(name)
+            entered = w.xml.parameter(name, [1, *inner] if is_step else inner, code)
+            begun.append(entered[0])
+            ports.append(f'<input external_port_id="{place + 2}" internal_layer_id="{entered[0]}"{by_step if is_step else ""}/>')
+            x = w.add("Squeeze", f"{name}/step", [entered, axis], dims=[inner]) if is_step else entered
+            w.named(name, _truths(w, name, x, inner) if are_truths[place] else x)
+        w.write_nodes()
+        for place, name in enumerate(body.outputs):
+            x = _numbers(w, name, w[name], w.lengths(name))
+            gives_truths.append(x is not w[name])
+            same = w.add("Maximum", f"{name}/value", [x, x], dims=[w.lengths(name)])
+            out = same if place < count else w.add("Unsqueeze", f"{name}/step", [same, axis], dims=[[1, *w.lengths(name)]])
+            types.append(w.xml.types[out])
+            left.append(w.xml.add("Result", f"{name}/result", [out], [], {})[0])
+            joined = by_step if place >= count else ""
+            ports.append(f'<output external_port_id="{len(inputs) + place}" internal_layer_id="{left[-1]}"{joined}/>')
+        goes_on = w.xml.add("Result", f"{node.name}/goes on", [w.xml.constant(f"{node.name}/on", np.array(True))], [], {})[0]
+        ports.append(f'<output external_port_id="-1" internal_layer_id="{goes_on}" purpose="execution_condition"/>')
+        edges = [f'<edge from-layer="{last}" to-layer="{start}"/>' for last, start in zip(left[:count], begun, strict=False)]
+        inside = f"<port_map>{''.join(ports)}</port_map><back_edges>{''.join(edges)}</back_edges><body>{w.xml.text()}</body>"
+    number, port = w.xml.add("Loop", node.name, inputs, [w.lengths(name) for name in node.outputs], {}, types, inside)
+    for place, name in enumerate(node.outputs):
+        out = number, port + place
+        w.named(name, _truths(w, name, out, w.lengths(name)) if gives_truths[place] else out)
+
+
 _RULES: Mapping[str, Rule] = {
     **{kind: _plain(kind) for kind in (
         "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Sigmoid", "Sign",
@@ -414,7 +503,8 @@ _RULES: Mapping[str, Rule] = {
     "HardSigmoid": _hard_sigmoid, "Identity": _identity,
     "LogSoftmax": lambda w, node: w.put(node, "LogSoftmax", axis=node.attributes["axis"]),
     "MatMul": _plain("MatMul", transpose_a=False, transpose_b=False), "Mod": _modulo, "OneHot": _one_hot, "Pad": _pad, "Range": _range,
-    "Reshape": _reshape, "Round": _plain("Round", mode="half_to_even"), "ScatterElements": _scatter, "Selu": _selu, "Shape": _shape,
+    "Reshape": _reshape, "Round": _plain("Round", mode="half_to_even"), "Scan": _scan,
+    "ScatterElements": _scatter, "Selu": _selu, "Shape": _shape,
     "Slice": _slice, "Softmax": lambda w, node: w.put(node, "SoftMax", axis=node.attributes["axis"]), "Split": _split, "TopK": _top,
     "Transpose": _transpose, "Where": lambda w, node: w.put(node, "Select", dtype=w.xml.types[w[node.inputs[1]]]),
 }  # fmt: skip

@@ -24,7 +24,7 @@ _SEQUENCES = {"lstm": "LSTMSequence", "gru": "GRUSequence", "rnn": "RNNSequence"
 _VERSIONS = {
     **dict.fromkeys(("ShapeOf", "Broadcast", "CumSum", "ScatterElementsUpdate"), 3),
     **dict.fromkeys(("Acosh", "Asinh", "Atanh", "HSwish", "Range", "ReduceL2", "SoftPlus"), 4),
-    **dict.fromkeys(("LSTMSequence", "GRUSequence", "RNNSequence", "LogSoftmax", "Round"), 5),
+    **dict.fromkeys(("LSTMSequence", "GRUSequence", "RNNSequence", "LogSoftmax", "Loop", "Round"), 5),
     **dict.fromkeys(("GatherElements", "MVN"), 6),
     **dict.fromkeys(("Einsum", "Gelu"), 7),
     **dict.fromkeys(("Gather", "GatherND", "MaxPool", "Slice", "SoftMax"), 8),
@@ -45,15 +45,19 @@ def companions(path: Path) -> tuple[Path, ...]:
 
 
 class XmlGraph:
-    """A graph under construction: its operations and edges as XML, and the arrays of its .bin."""
+    """A graph under construction: its operations and edges as XML, and the arrays of its .bin.
 
-    def __init__(self) -> None:
+    around  the graph in whose operation it is, which has the arrays
+    """
+
+    def __init__(self, around: XmlGraph | None = None) -> None:
         self.layers: list[str] = []
         self.edges: list[str] = []
         self.arrays: list[Array | Pieced] = []
         self.size = 0
-        self.names: set[str] = set()
+        self.names: set[str] = set() if around is None else around.names
         self.types: dict[Out, str] = {}
+        self._files: XmlGraph = self if around is None else around._files
 
     def add(
         self,
@@ -63,8 +67,12 @@ class XmlGraph:
         outputs: Sequence[Sequence[int]],
         data: Mapping[str, Any],
         types: Sequence[str] = (),
+        inside: str = "",
     ) -> Out:
-        """Add an operation; return its first output."""
+        """Add an operation; return its first output.
+
+        inside  what else stands in it: a graph
+        """
         number = len(self.layers)
         version = 14 if data.get("rounding_type") == "ceil_torch" else _VERSIONS.get(kind, 1)
         name = unique(name, self.names)
@@ -87,16 +95,17 @@ class XmlGraph:
             ports.append(f'<port id="{port}" precision="{_PRECISIONS[code]}"{label}>{dims}</port>')
         if ports:
             lines.append(f"<output>{''.join(ports)}</output>")
-        self.layers.append("".join(lines) + "</layer>")
+        self.layers.append("".join(lines) + inside + "</layer>")
         return number, first
 
     def constant(self, name: str, array: Array | Pieced) -> Out:
         """Add a constant; float16 weights become float32 in the graph, as the runtime's own compression has it."""
         code = code_of(array.dtype)
         shape = tuple(array.shape)
-        data = {"element_type": code, "shape": ", ".join(map(str, shape)), "offset": self.size, "size": nbytes(array)}
-        self.arrays.append(array)
-        self.size += nbytes(array) + -nbytes(array) % 8
+        files = self._files
+        data = {"element_type": code, "shape": ", ".join(map(str, shape)), "offset": files.size, "size": nbytes(array)}
+        files.arrays.append(array)
+        files.size += nbytes(array) + -nbytes(array) % 8
         constant = self.add("Const", name, [], [shape], data, [code])
         if code != "f16":
             return constant
@@ -142,6 +151,16 @@ class XmlGraph:
         }
         return data | ({"linear_before_reset": str(bool(cell.reset_after)).lower()} if cell.kind == "gru" else {})
 
+    def text(self) -> str:
+        """Return its operations and edges."""
+        layers, edges = "\n".join(self.layers), "\n".join(self.edges)
+        return f"<layers>\n{layers}\n</layers>\n<edges>\n{edges}\n</edges>"
+
+    def parameter(self, name: str, dims: Sequence[int], code: str) -> Out:
+        """Add what is handed to the graph; -1 are the lengths of axes that are open."""
+        data = {"shape": ",".join("?" if length < 0 else str(length) for length in dims), "element_type": code}
+        return self.add("Parameter", name, [], [dims], data, [code])
+
     def write(self, path: Path) -> None:
         """Write the two files."""
         with replacing_both(path, *companions(path)) as (file, data):
@@ -156,9 +175,8 @@ class XmlGraph:
 
         OpenVINO leaves it out when it saves the model again, as it does any attribute of `info` that it does not know.
         """
-        layers, edges = "\n".join(self.layers), "\n".join(self.edges)
         return (
-            f'<?xml version="1.0"?>\n<net name="recurrent" version="11">\n<layers>\n{layers}\n</layers>\n<edges>\n{edges}\n</edges>\n'
+            f'<?xml version="1.0"?>\n<net name="recurrent" version="11">\n{self.text()}\n'
             f'<rt_info><info name="written by" value="rnnconvert" crc32="{checksum:08x}"/></rt_info>\n</net>\n'
         )
 

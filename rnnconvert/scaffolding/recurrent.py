@@ -28,7 +28,7 @@ def recurrent(
     merge      how the outputs of two directions are joined: concat, sum, mul or ave
     zero       whether its output is zero at steps that do not count, and not that of the step before, which is zero at first
 
-    Raises RefusedError for other numbers than float32, and for directions of different cells.
+    Raises RefusedError for other numbers than float32, for directions of different cells, and for projections.
     """
     stack = unit.stack
     assert stack is not None
@@ -36,6 +36,8 @@ def recurrent(
     ways, units = len(directions), stack.hidden_size
     if x.dtype != "float32":
         raise build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
+    if stack.first.output_size != stack.hidden_size:
+        raise build.refuse("a recurrent layer with a projection", "whole models are written without them")
     build.need(x.dims[-1], stack.input_size)
     if len({(direction.cell, direction.hidden_size) for direction in directions}) > 1:
         raise build.refuse("two directions of different cells", "they are written as one layer")

@@ -15,6 +15,7 @@ from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
 FLOATS = ("float32", "float64")
+INTEGERS = ("int32", "int64")
 
 
 def number(value: Any, dtype: str = "float32") -> SourceTensor:
@@ -22,7 +23,7 @@ def number(value: Any, dtype: str = "float32") -> SourceTensor:
     return SourceTensor((), dtype, "number", numbers=np.asarray(value, object if isinstance(value, Size) else dtype))
 
 
-def _operand(value: Any, like: SourceTensor) -> SourceTensor:
+def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
     """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it.
 
     A trace holds Python's numbers as tensors without axes. Beside a tensor with axes these do not decide the element type.
@@ -31,6 +32,9 @@ def _operand(value: Any, like: SourceTensor) -> SourceTensor:
     if isinstance(value, SourceTensor):
         a_number = value.numbers is not None and not value.dims and like.dims
         lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
+        if value.numbers is None and not value.dims and like.dims and value.dtype in INTEGERS and like.dtype in FLOATS:
+            r.ask_type(like, value.dtype)
+            return r.build.cast(value, like.dtype)
         return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float, Size)):
         raise ValueError(f"{value!r} beside a tensor")
@@ -55,17 +59,20 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")
-        left, right = _operand(left, like), _operand(right, like)
+        if like.dtype in INTEGERS and (operation == "divide" or isinstance(left, float) or isinstance(right, float)):
+            left, right, like = (r.build.cast(x, "float32") if isinstance(x, SourceTensor) else x for x in (left, right, like))
+        left, right = _operand(r, left, like), _operand(r, right, like)
         for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
             for dim, length in ((first, second), (second, first)):
                 if isinstance(dim, Size) and isinstance(length, int) and length > 1:
                     r.build.need(dim, length)
-        if left.dtype != right.dtype and operation not in ("and", "or"):
+        if left.dtype != right.dtype:
+            for x, other in ((left, right), (right, left)):
+                if dtype and other.dtype in INTEGERS:
+                    r.ask_type(x, other.dtype)
             raise ValueError(f"{left.dtype} beside {right.dtype}")
-        if operation == "divide" and like.dtype not in FLOATS:
-            raise ValueError("a division of whole numbers, which gives fractions")
         if scaled and call("alpha", 1) != 1:
-            right = r.build.elementwise("multiply", [right, _operand(call("alpha"), like)])
+            right = r.build.elementwise("multiply", [right, _operand(r, call("alpha"), like)])
         return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)
 
     return rule
@@ -119,6 +126,8 @@ def _floor_divide(r: ProgramReading, call: BoundCall) -> Any:
     value, by = to_length(call("x")), to_length(call("other"))
     if isinstance(value, (int, Size)) and isinstance(by, (int, Size)):
         return value // by
+    if any(isinstance(x, SourceTensor) and x.dtype in INTEGERS for x in (value, by)):
+        raise ValueError("a division of whole numbers that rounds")
     return operations.function(r.build, pair("divide")(r, call), "floor")
 
 
@@ -195,8 +204,39 @@ def _unary(operation: str) -> Rule:
     return rule
 
 
+def _of_truths(operation: str) -> Rule:
+    """Return the rule of an operator on two tensors of truths."""
+    return lambda r, call: r.build.elementwise(operation, [_truths(r, call), _truths(r, call, "other")], "bool")
+
+
+def _not(r: ProgramReading, call: BoundCall) -> Any:
+    x = call("x")
+    return operations.function(r.build, _truths(r, call), "not") if isinstance(x, SourceTensor) else _number("not", x)
+
+
+def _truth(r: ProgramReading, x: Any) -> Any:
+    """Return whether the only number of a tensor is other than 0."""
+    if not isinstance(x, SourceTensor) or any(dim != 1 for dim in x.dims):
+        raise ValueError(f"the truth of {x!r}")
+    x = r.build.reshape(x, ())
+    return x if x.dtype == "bool" else r.build.elementwise("not_equal", [x, number(0, x.dtype)], "bool")
+
+
+def _float(r: ProgramReading, x: Any) -> Any:
+    if isinstance(x, SourceTensor) and not x.dims:
+        return r.build.cast(x, "float32")
+    if isinstance(x, bool) or not isinstance(x, (int, float)):
+        raise ValueError(f"{x!r} as a fraction")
+    return float(x)
+
+
 def _function(word: str, key: str = "", default: Any = None) -> Rule:
     return lambda r, call: operations.activation(r.build, call.tensor(), word, float(call(key, default)) if key else None)
+
+
+def _log_sigmoid(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    opposite = operations.function(r.build, call.tensor(), "neg")
+    return operations.function(r.build, operations.activation(r.build, opposite, "softplus"), "neg")
 
 
 def _elu(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -255,14 +295,23 @@ def _cast(r: ProgramReading, call: BoundCall) -> Any:
     return x if str(dtype) == x.dtype else r.build.cast(x, str(dtype))
 
 
+def _truths(r: ProgramReading, call: BoundCall, word: str = "x") -> SourceTensor:
+    """Return an argument of truths. Raises NeedError for an input of a file that states no element types."""
+    x = call.tensor(word)
+    if x.dtype != "bool":
+        r.ask_type(x, "bool")
+        raise ValueError(f"{x.dtype} as truths")
+    return x
+
+
 def _where(r: ProgramReading, call: BoundCall) -> SourceTensor:
     like = next(x for x in (call("yes"), call("no")) if isinstance(x, SourceTensor))
-    return r.build.elementwise("where", [call.tensor(), _operand(call("yes"), like), _operand(call("no"), like)], like.dtype)
+    return r.build.elementwise("where", [_truths(r, call), _operand(r, call("yes"), like), _operand(r, call("no"), like)], like.dtype)
 
 
 def _masked_fill(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
-    return r.build.elementwise("where", [call.tensor("mask"), _operand(call("value"), x), x], x.dtype)
+    return r.build.elementwise("where", [_truths(r, call, "mask"), _operand(r, call("value"), x), x], x.dtype)
 
 
 FUNCTIONS: dict[str, tuple[str, Rule]] = {
@@ -274,8 +323,7 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     **{word: ("x other", pair(kind)) for word, kind in (
         ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"),
         ("remainder", "remainder"), ("fmod", "remainder towards zero"))},
-    **{word: ("x other", pair(kind, "bool")) for word, kind in (
-        ("logical_and", "and"), ("logical_or", "or"), ("bitwise_and", "and"), ("bitwise_or", "or"))},
+    **{word: ("x other", _of_truths(kind)) for kind in ("and", "or", "xor") for word in (kind, f"logical_{kind}", f"bitwise_{kind}")},
     **{word: ("x other", _compared(kind)) for word, kind in (
         ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("gt", "greater"), ("le", "less_equal"), ("ge", "greater_equal"))},
     **{word: ("x", _unary(word)) for word in (
@@ -284,11 +332,14 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     **dict.fromkeys(("trunc", "Int", "int", "IntImplicit", "item", "sym_int"), ("x", lambda r, call: to_length(call("x")))),
     "quotient": ("x by rounding", lambda r, call: _ROUNDING[str(call("rounding"))](call("x"), call("by"))),
     "sym_float": ("x", lambda r, call: call("x")),
-    **dict.fromkeys(("not", "logical_not", "bitwise_not"), ("x", _unary("not"))),
+    **dict.fromkeys(("not", "logical_not", "bitwise_not"), ("x", _not)),
+    **dict.fromkeys(("bool", "Bool"), ("x", lambda r, call: _truth(r, call("x")))),
+    **dict.fromkeys(("float", "Float"), ("x", lambda r, call: _float(r, call("x")))),
     **{word: ("x", _function(word)) for word in ("relu", "sigmoid", "tanh", "softsign", "selu", "silu", "mish", "relu6")},
     "hardsigmoid": ("x", _function("hard_sigmoid")),
     "hardswish": ("x", _function("hard_swish")),
     "gelu": ("x approximate", _gelu),
+    "log_sigmoid": ("x", _log_sigmoid),
     "leaky_relu": ("x negative_slope", _function("leaky_relu", "negative_slope", 0.01)),
     "elu": ("x alpha scale input_scale", _elu),
     "softplus": ("x beta threshold", _softplus),

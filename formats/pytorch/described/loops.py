@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.described.modules import read_by, renewed
 from rnnconvert.formats.pytorch.program.program import LoopState, OperatorCall, Ref, UnknownLoop, refs
-from rnnconvert.graphs.sizes import Dim, Size
+from rnnconvert.graphs.sizes import Dim, Size, open_size, reaches
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -19,11 +21,41 @@ if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 
+_NESTED = 8
+"""The most operators within one another of the place of a step in its sequence."""
+
+
+@dataclass(frozen=True)
+class _StepPlace:
+    """Where in an axis a step of a loop reads: `start + by * n` in step n."""
+
+    start: Dim
+    by: int
+
+
+@dataclass(frozen=True)
+class _StepElements:
+    """The elements of a sequence that the steps of a loop read, one each.
+
+    base   the sequence
+    axis   the axis that holds them
+    place  where
+    """
+
+    base: Any
+    axis: Any
+    place: _StepPlace
+
+
 @dataclass(frozen=True)
 class StepList:
-    """A list with a value for each step of a loop, as one tensor whose first axis is the time."""
+    """A list with a value for each step of a loop, as one tensor whose first axis is the time.
+
+    first  at which place of a tensor that they fill the first of them is
+    """
 
     x: SourceTensor
+    first: Dim = 0
 
 
 def by_loop(operations: Sequence[OperatorCall]) -> Iterator[tuple[UnknownLoop | None, list[OperatorCall]]]:
@@ -64,6 +96,13 @@ def _spreads(x: SourceTensor, y: SourceTensor) -> bool:
     return x.rank == y.rank and all(dim in (1, other) for dim, other in zip(x.dims, y.dims, strict=True))
 
 
+def _scaled(x: _StepPlace, by: _StepPlace, more: _StepPlace = _StepPlace(0, 0)) -> _StepPlace | None:
+    """Return `x * by + more`, where that is a line over the number of the step."""
+    if by.by or not isinstance(by.start, int):
+        return None
+    return _StepPlace(x.start * by.start + more.start, x.by * by.start + more.by)
+
+
 class _LoopReading:
     """A loop on its way into a description."""
 
@@ -79,20 +118,27 @@ class _LoopReading:
         if loop.why or not isinstance(count, (int, Size)):
             raise self._refused(loop.why or "it is not one over the steps of a sequence, from the first to the last")
         self._check_elements()
-        picked = {operation: picked for operation in self._operations if (picked := self._step_taken(operation, count)) is not None}
-        sequences = {key: self._in_time(*key, count) for key in dict.fromkeys(picked.values())}
-        if not sequences:
-            raise self._refused("it reads no sequence from the first step to the last")
+        picked, sequences = dict[OperatorCall, tuple[_StepElements, bool]](), dict[_StepElements | None, SourceTensor]()
+        for operation in self._operations:
+            elements = self._step_taken(operation)
+            if elements is not None and (x := sequences.get(elements[0]) or self._in_time(elements[0], count)) is not None:
+                picked[operation], sequences[elements[0]] = elements, x
+        self._not_empty(count)
+        body = self._body(picked)
+        if not sequences or any(ref is loop.index for operation in body for ref in read_by(operation)):
+            read_for_count: list[Value] = []
+            (high,) = build.lengths([count], read_for_count)
+            sequences[None] = build.add("range", read_for_count, (count,), "int64", start=0, stop=high, step=1, name="steps")
         changed = [state for state in loop.states if state.last is not state.before]
         begins = [self._tensor(state.before) for state in changed]
         build.call(count, "time")
         for x in begins:
             build.call(x.dims[0] if x.dims else 0, "batch")
-        step = self._step(changed, begins, picked, sequences)
+        step = self._step(changed, begins, body, picked, sequences)
         spread = [y.dims if _spreads(x, y) else x.dims for x, y in zip(begins, step.left, strict=True)]
         if spread != [x.dims for x in begins]:  # a state of one row for all sequences
             begins = [build.expand(x, dims) for x, dims in zip(begins, spread, strict=True)]
-            step = self._step(changed, begins, picked, sequences)
+            step = self._step(changed, begins, body, picked, sequences)
         self._check(changed, begins, step.left)
         gives = [*((x.dims, x.dtype, "loop") for x in step.left), *(((count, *x.dims), x.dtype, "steps") for x in step.listed)]
         read = [*begins, *sequences.values(), *step.captured]
@@ -100,23 +146,28 @@ class _LoopReading:
         for state, x in zip(changed, results, strict=False):
             r.give(state.last, x)
         for each, x in zip(loop.listed, results[len(changed) :], strict=True):
-            r.give(each.filled, StepList(build.flip(x, 0) if each.at_front else x))
+            place = _StepPlace(0, -1 if each.at_front else 1) if each.index is None else self._place(each.index)
+            if place is None or place.by not in (1, -1):
+                raise self._refused("it fills other places of a tensor than those from one to another")
+            first = place.start if place.by > 0 else place.start - count + 1
+            r.give(each.filled, StepList(build.flip(x, 0) if place.by < 0 else x, first))
 
     def _step(
         self,
         changed: Sequence[LoopState],
         begins: Sequence[SourceTensor],
-        picked: Mapping[OperatorCall, Any],
-        sequences: Mapping[Any, SourceTensor],
+        body: Sequence[OperatorCall],
+        picked: Mapping[OperatorCall, tuple[_StepElements, bool]],
+        sequences: Mapping[_StepElements | None, SourceTensor],
     ) -> _LoopStep:
         """Return what a step computes.
 
         begins     what the states that it changes begin with
-        picked     the operators that take a step of a sequence, and which
-        sequences  these, with the time in front
+        body       the operators that compute it
+        picked     the operators that take a step of a sequence, which, and whether its axis stays
+        sequences  these, with the time in front; the numbers of the steps as None
         """
         r, loop, captured, inputs = self._r, self._loop, list[SourceTensor](), list[Value]()
-        body = [operation for operation in self._operations if operation not in picked and loop.index not in operation.outputs.values()]
         outside = {ref: r.outcome(ref) for ref in self._from_outside(body)}
         outside |= {state.handed: r.value(state.before) for state in loop.states if state not in changed}
 
@@ -134,9 +185,12 @@ class _LoopReading:
             for state, x in zip(changed, begins, strict=True):
                 r.give(state.handed, enter(x))
             steps = {key: enter(SourceTensor(x.dims[1:], x.dtype, x.name)) for key, x in sequences.items()}
-            for operation, key in picked.items():
+            capture(next(iter(sequences.values())))  # whose first axis says how many steps there are
+            if None in steps and loop.index is not None:
+                r.give(loop.index, steps[None])
+            for operation, (key, stays) in picked.items():
                 for ref in operation.outputs.values():
-                    r.give(ref, steps[key])
+                    r.give(ref, r.build.unsqueeze(steps[key], [key.axis % (steps[key].rank + 1)]) if stays else steps[key])
             for ref, outcome in outside.items():
                 r.give(ref, renewed(outcome, capture))
             for operation in body:
@@ -145,34 +199,83 @@ class _LoopReading:
             scope.inputs, scope.outputs = tuple(inputs), tuple(r.build.read(x) for x in (*left, *listed))
         return _LoopStep(scope, left, listed, captured)
 
-    def _step_taken(self, operation: OperatorCall, count: Dim) -> tuple[Any, Any, bool] | None:
-        """Return the sequence of which an operator takes the step that the loop has come to, its axis, and whether its end comes first."""
-        if operation.kind != "select" or len(operation.inputs) != 3:
-            return None
-        base, axis, index = operation.inputs
-        if index is self._loop.index:
-            return base, axis, False
-        derived = index.operation if isinstance(index, Ref) else None
-        if derived is None or derived.kind != "derive_index" or derived.inputs[0] is not self._loop.index:
-            return None
-        for operator in (other for start in refs(derived.inputs[1:2]) for other in self._before(start)):
-            self._r.read(operator)
-        start, step = (self._r.value(argument) for argument in derived.inputs[1:])
-        return (base, axis, step < 0) if (start, step) in ((0, 1), (count - 1, -1)) else None
+    def _not_empty(self, count: Dim) -> None:
+        """Note how long an axis has to be so that there is a step: runtimes take no loop without one."""
+        symbol, zero = count.root if isinstance(count, Size) and not reaches(count, 1) else ("", 0)
+        if symbol and reaches(count - open_size(symbol) + zero, 0):
+            self._r.reaches(open_size(symbol), zero + 1)
 
-    def _in_time(self, base: Any, axis: Any, backwards: bool, count: Dim) -> SourceTensor:
-        """Return a sequence with its time in front, of which the loop reads every step."""
-        for operator in self._before(base):
-            self._r.read(operator)
-        listed = self._r.value(base)
-        x = listed.x if isinstance(listed, StepList) else self._tensor(base)
-        if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
-            raise self._refused(f"it reads steps of axis {axis} of a tensor with {x.rank}")
-        axis %= x.rank
-        if not self._alike(x.dims[axis], count):
-            raise self._refused(f"it has {count} steps, and reads an axis of {x.dims[axis]}, which may be longer")
+    def _body(self, picked: Mapping[OperatorCall, Any]) -> list[OperatorCall]:
+        """Return the operators that what a step leaves is computed by, in their order."""
+        loop, wanted = self._loop, dict[OperatorCall, None]()
+        waiting = [*refs([state.left for state in loop.states]), *refs([each.element for each in loop.listed])]
+        while waiting:
+            ref = waiting.pop()
+            operation = self._inside.get(ref)
+            if operation is not None and operation not in wanted and operation not in picked and ref is not loop.index:
+                wanted[operation] = None
+                waiting += read_by(operation)
+        return [operation for operation in self._operations if operation in wanted]
+
+    def _step_taken(self, operation: OperatorCall) -> tuple[_StepElements, bool] | None:
+        """Return the sequence of which an operator takes an element in each step, and whether it keeps its axis; None for another."""
+        base, axis, index, *rest = [*operation.inputs, None, None, None][:5]
+        place = self._place(index) if operation.kind in ("select", "slice") else None
+        if place is None or not place.by or not isinstance(axis, int):
+            return None
+        stays = operation.kind == "slice"
+        if stays and (operation.inputs[4:] not in ([], [1]) or self._place(rest[0]) != _StepPlace(place.start + 1, place.by)):
+            return None
+        return _StepElements(base, axis, place), stays
+
+    def _place(self, index: Any, depth: int = 0) -> _StepPlace | None:
+        """Return which place an index is in each step, where it is a line over the number of the step."""
+        if index is self._loop.index and index is not None:
+            return _StepPlace(0, 1)
+        operation = self._inside.get(index) if isinstance(index, Ref) else None
+        if operation is None or operation.kind not in ("add", "sub", "mul", "neg", "derive_index"):
+            number = self._same_in_all(index)
+            return _StepPlace(number, 0) if isinstance(number, (int, Size)) and not isinstance(number, bool) else None
+        terms = [self._place(operand, depth + 1) for operand in operation.inputs] if depth < _NESTED else [None]
+        places = [term for term in terms if term is not None]
+        if len(places) < len(terms) or len(terms) > 3:
+            return None
+        first, second = (*places, _StepPlace(0, 0))[:2]
+        if operation.kind == "derive_index":
+            return _scaled(first, places[2], second) if len(places) == 3 else None
+        if operation.kind == "mul":
+            return _scaled(first, second) or _scaled(second, first)
+        sign = _StepPlace(-1, 0)
+        if operation.kind == "neg":
+            return _scaled(first, sign)
+        return _scaled(second, _StepPlace(1, 0) if operation.kind == "add" else sign, first)
+
+    def _same_in_all(self, argument: Any) -> Any:
+        """Return an argument that is the same in all steps; None for one that is not."""
+        try:
+            for operator in self._before(argument):
+                self._r.read(operator)
+            return self._r.value(argument)
+        except RefusedError:
+            return None
+
+    def _in_time(self, elements: _StepElements, count: Dim) -> SourceTensor | None:
+        """Return the elements of a sequence that the steps read, with the time in front; None where a run decides which these are."""
+        listed = self._same_in_all(elements.base)
+        x = listed.x if isinstance(listed, StepList) else listed
+        if not isinstance(x, SourceTensor) or not -x.rank <= elements.axis < x.rank:
+            return None
+        axis, start, by = elements.axis % x.rank, elements.place.start, elements.place.by
+        length, last = x.dims[axis], start + by * (count - 1)
+        low, high = (start, last) if by > 0 else (last, start)
+        complete = low == 0 and high == count - 1 and self._alike(length, count)
+        if not complete and not (reaches(low, 0) and reaches(length - 1 - high, 0)):
+            return None
         x = self._r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
-        return self._r.build.flip(x, 0) if backwards else x
+        x = self._r.build.slice(x, 0, low, high + 1, abs(by))
+        if x.dims[0] != count:
+            return None
+        return self._r.build.flip(x, 0) if by < 0 else x
 
     def _before(self, ref: Any) -> list[OperatorCall]:
         """Return the operators in the loop that a value comes from, in their order. Raises RefusedError where they read a state."""
@@ -197,6 +300,8 @@ class _LoopReading:
     def _tensor(self, argument: Any) -> SourceTensor:
         self._r.build.place = "a loop"
         x = self._r.value(argument)
+        if isinstance(x, (int, Size)) and not isinstance(x, bool):
+            return SourceTensor((), "int64", "number", numbers=np.asarray(x, object if isinstance(x, Size) else np.int64))
         if not isinstance(x, SourceTensor):
             raise self._refused("it hands on, or puts into a list, other than tensors")
         return x
@@ -204,6 +309,9 @@ class _LoopReading:
     def _check(self, states: Sequence[LoopState], begins: Sequence[SourceTensor], after: Sequence[SourceTensor]) -> None:
         """Raise RefusedError for a state that is of another form after a step."""
         for state, x, y in zip(states, begins, after, strict=True):
+            if x.dtype != y.dtype:
+                self._r.ask_type(y, x.dtype)
+                self._r.ask_type(x, y.dtype)
             if x.rank != y.rank or x.dtype != y.dtype or not all(map(self._alike, x.dims, y.dims)):
                 forms = f"{list(map(str, x.dims))}, and a step leaves {list(map(str, y.dims))}"
                 raise self._refused(f"its state {state.handed.name!r} begins as {forms}")

@@ -8,7 +8,8 @@ import numpy as np
 
 from rnnconvert.formats.pytorch.described.loops import StepList
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.graphs.sizes import Dim, Size, divided, open_size, product
+from rnnconvert.formats.pytorch.program.program import FILLED
+from rnnconvert.graphs.sizes import Dim, Size, divided, open_size, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.needs import NeedError
@@ -101,6 +102,47 @@ def _stack(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.concatenate([r.build.unsqueeze(x, [axis]) for x in tensors], axis)
 
 
+def _filled_by_loop(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    """Return a tensor after a loop whose steps put values into places of it, one after the other."""
+    steps, axis = call("steps"), call.axis()
+    length, count = call.tensor().dims[axis], steps.x.dims[0]
+    if not reaches(steps.first, 0) or not reaches(length - steps.first - count, 0):
+        raise ValueError(f"places from {steps.first} on of an axis of {length}, as many as {count}")
+    return _put(r, call.tensor(), steps.x, axis, steps.first)
+
+
+def _put(r: ProgramReading, x: SourceTensor, values: SourceTensor, axis: int, first: Dim) -> SourceTensor:
+    """Return a tensor with other values from one place of an axis on; the values have this axis in front."""
+    length, count = x.dims[axis], values.dims[0]
+    around = (*x.dims[:axis], *x.dims[axis + 1 :])
+    values = r.build.expand(r.build.cast(values, x.dtype), (count, *around))
+    order = [*range(1, x.rank)]
+    order.insert(axis, 0)
+    ends = [r.build.slice(x, axis, 0, first, 1), r.build.transpose(values, order), r.build.slice(x, axis, first + count, length, 1)]
+    parts = [part for part, size in zip(ends, (first, count, length - first - count), strict=True) if size != 0]
+    return r.build.concatenate(parts, axis)
+
+
+def _select_scatter(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    x, axis, index, value = call.tensor(), call.axis(), call("index"), call.tensor("value")
+    length = x.dims[axis]
+    if not isinstance(index, (int, Size)):
+        raise ValueError("a place that a run decides")
+    first = length + index if isinstance(index, int) and index < 0 else index
+    if isinstance(length, int) and isinstance(first, int) and 0 <= first < length:
+        around = (*x.dims[:axis], *x.dims[axis + 1 :])
+        value = r.build.expand(r.build.cast(value, x.dtype), around)
+        parts = [value if place == first else r.build.select(x, axis, place) for place in range(length)]
+        order = [*range(1, x.rank)]
+        order.insert(axis, 0)
+        return r.build.transpose(r.build.stacked(parts), order)
+    if isinstance(index, int):
+        r.reaches(length, index + 1 if index >= 0 else -index)
+    elif not reaches(index, 0) or not reaches(length - index, 1):
+        raise ValueError(f"place {index} of an axis of {length}")
+    return _put(r, x, r.build.unsqueeze(value, [0]), axis, first)
+
+
 def _steps_at(r: ProgramReading, steps: StepList, axis: int) -> SourceTensor:
     """Return what the steps of a loop gave, with the time at an axis."""
     order = [*range(1, steps.x.rank)]
@@ -144,7 +186,10 @@ def _unbind(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    x, axis, index = call.tensor(), call.axis(), call("index")
+    steps, index = call("x"), call("index")
+    x, axis = (steps.x, 0) if isinstance(steps, StepList) else (call.tensor(), call.axis())
+    if isinstance(index, SourceTensor) and not index.dims and index.dtype == "int64":
+        return r.build.add("gather", [x, index], (*x.dims[:axis], *x.dims[axis + 1 :]), axis=axis, name="taken")
     if not isinstance(index, (int, Size)):
         raise ValueError("an index that a run decides")
     if isinstance(index, int):
@@ -152,21 +197,26 @@ def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.select(x, axis, index)
 
 
-def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    x, axis = call.tensor(), call.axis("dim", 0)
+def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor | StepList:
+    steps = call("x")
+    x, axis = (steps.x, 0) if isinstance(steps, StepList) else (call.tensor(), call.axis("dim", 0))
     start, end, step = call("start", 0), call("end", 1 << 62), call("step", 1)
     if not all(isinstance(bound, (int, Size)) for bound in (start, end, step)):
         raise ValueError("bounds that a run decides")
     if isinstance(step, Size):
         raise ValueError(f"steps of {step}, which a run decides")
-    return r.build.slice(x, axis, start, end, step)
+    x = r.build.slice(x, axis, start, end, step)
+    return StepList(x) if isinstance(steps, StepList) else x
 
 
 def _narrow(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.slice(call.tensor(), call.axis(), call("start"), call("start") + call("length"), 1)
 
 
-def _flip(r: ProgramReading, call: BoundCall) -> SourceTensor:
+def _flip(r: ProgramReading, call: BoundCall) -> SourceTensor | StepList:
+    steps = call("x")
+    if isinstance(steps, StepList):
+        return StepList(r.build.flip(steps.x, 0))
     x = call.tensor()
     for axis in call("dims"):
         x = r.build.flip(x, axis % x.rank)
@@ -174,7 +224,13 @@ def _flip(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 
 def _repeat(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    return operations.tiled(r.build, call.tensor(), call("repeats"))
+    x, by = call.tensor(), lengths(call("repeats"))
+    x = r.build.unsqueeze(x, list(range(len(by) - x.rank)))
+    if any(isinstance(n, Size) for n in by):  # an axis of length 1 that is spread
+        if any(n != 1 and dim != 1 for n, dim in zip(by, x.dims, strict=True)):
+            raise ValueError("axes repeated as often as a run decides")
+        return r.build.expand(x, tuple(dim if n == 1 else n for n, dim in zip(by, x.dims, strict=True)))
+    return operations.tiled(r.build, x, [n for n in by if isinstance(n, int)])
 
 
 def _pad(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -193,16 +249,19 @@ def _size(r: ProgramReading, call: BoundCall) -> Any:
     return lengths_read if call("dim") is None else lengths_read[0]
 
 
-def _zeros(value: float) -> Rule:
+def _filled(value: float | None) -> Rule:
+    """Return the rule of what makes a tensor of one number, None for that of the call; a size that is not stated is that of a tensor."""
+
     def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
-        dtype = call("dtype")
-        return SourceTensor(tuple(lengths(call("size"))), str(dtype) if isinstance(dtype, np.dtype) else "float32", "zeros", filled=value)
+        dtype, number, x = call("dtype"), call("value") if value is None else value, call("x")
+        if not isinstance(number, (int, float)):
+            raise ValueError(f"a tensor filled with {number!r}")
+        by_default = "float32" if value is not None or isinstance(number, float) else "bool" if isinstance(number, bool) else "int64"
+        by_default = x.dtype if isinstance(x, SourceTensor) else by_default
+        dims = call.tensor().dims if call("size") is None else tuple(lengths(call("size")))
+        return SourceTensor(dims, str(dtype) if isinstance(dtype, np.dtype) else by_default, "zeros", filled=number)
 
     return rule
-
-
-def _like(value: float) -> Rule:
-    return lambda r, call: SourceTensor(call.tensor().dims, call.tensor().dtype, "zeros", filled=value)
 
 
 def _arange(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -212,7 +271,8 @@ def _arange(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError("arange of other than whole numbers")
     read: list[Value] = []
     low, high = r.build.lengths([start, stop], read)
-    return r.build.add("range", read, (stop - start,), "int64", start=low, stop=high, step=1, name="steps")
+    x = r.build.add("range", read, (stop - start,), "int64", start=low, stop=high, step=1, name="steps")
+    return r.build.cast(x, str(call("dtype"))) if isinstance(call("dtype"), np.dtype) else x
 
 
 _SAME = (
@@ -242,6 +302,7 @@ MOVES: dict[str, tuple[str, Rule]] = {
     "squeeze": ("x dim", _squeeze),
     "unsqueeze": ("x dim", _unsqueeze),
     "expand": ("x size implicit", _expand),
+    "expand_as": ("x other", lambda r, call: r.build.expand(call.tensor(), call.tensor("other").dims)),
     **dict.fromkeys(("cat", "concat", "concatenate"), ("tensors dim", _cat)),
     "stack": ("tensors dim", _stack),
     **dict.fromkeys(("chunk", "unsafe_chunk"), ("x chunks dim", _chunk)),
@@ -250,14 +311,20 @@ MOVES: dict[str, tuple[str, Rule]] = {
     "select": ("x dim index", _select),
     "slice": ("x dim start end step", _slice),
     "narrow": ("x dim start length", _narrow),
+    FILLED: ("x steps dim", _filled_by_loop),
+    "select_scatter": ("x value dim index", _select_scatter),
     "flip": ("x dims", _flip),
     "repeat": ("x repeats", _repeat),
     **dict.fromkeys(("pad", "constant_pad_nd"), ("x pad mode value", _pad)),
-    "zeros": ("size dtype", _zeros(0)),
-    "ones": ("size dtype", _zeros(1)),
-    "new_zeros": ("x size dtype", _zeros(0)),
-    "zeros_like": ("x dtype", _like(0)),
-    "ones_like": ("x dtype", _like(1)),
+    **dict.fromkeys(("zeros", "empty"), ("size dtype", _filled(0))),
+    "ones": ("size dtype", _filled(1)),
+    "full": ("size value dtype", _filled(None)),
+    "new_zeros": ("x size dtype", _filled(0)),
+    "new_ones": ("x size dtype", _filled(1)),
+    "new_full": ("x size value dtype", _filled(None)),
+    "zeros_like": ("x dtype", _filled(0)),
+    "ones_like": ("x dtype", _filled(1)),
+    "full_like": ("x value dtype", _filled(None)),
     "arange": ("x stop step dtype", _arange),
     "size": ("x dim", _size),
 }

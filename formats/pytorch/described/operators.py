@@ -12,7 +12,7 @@ from rnnconvert.formats.pytorch.described.loops import StepList
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.formats.pytorch.program.cells import APART
-from rnnconvert.formats.pytorch.program.program import Several
+from rnnconvert.formats.pytorch.program.program import JOINED, UNBOUND, Several
 from rnnconvert.graphs.sizes import Size, least, most, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -163,10 +163,30 @@ def _length(r: ProgramReading, call: BoundCall) -> Any:
 def _range_length(r: ProgramReading, call: BoundCall) -> Any:
     """Return how many numbers a range has. Raises ValueError for one that may be empty because it ends before it starts, or skips some."""
     start, stop, step = (to_length(call(word)) for word in ("start", "stop", "step"))
-    count = stop - start if step == 1 else start - stop if step == -1 else None
-    if count is None or not reaches(count, 0):
+    up = isinstance(step, int) and step > 0
+    reach = (stop - start if up else start - stop) if isinstance(step, int) and step else -1
+    if not reaches(reach, 0):
         raise ValueError(f"a range from {start} to {stop} in steps of {step}")
-    return count
+    return (reach + abs(step) - 1) // abs(step)
+
+
+def _derived_index(r: ProgramReading, call: BoundCall) -> Any:
+    """Return a number of a range, by its place in it."""
+    start, step = (to_length(call(word)) for word in ("start", "step"))
+    if isinstance(call("x"), (int, Size)):
+        return start + call("x") * step
+    x = r.build.elementwise("multiply", [call.tensor(), number(step, "int64")])
+    return r.build.elementwise("add", [x, number(start, "int64")])
+
+
+def _joined(r: ProgramReading, call: BoundCall) -> StepList:
+    lists = [each.x if isinstance(each, StepList) else r.build.stacked(each) for each in (call("x"), call("other"))]
+    return StepList(r.build.concatenate(lists, 0))
+
+
+def _unbound(r: ProgramReading, call: BoundCall) -> StepList:
+    x, axis = call.tensor(), call.axis()
+    return StepList(r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)]))
 
 
 _OVER = "x dim keepdim dtype"
@@ -194,6 +214,9 @@ RULES: dict[str, tuple[str, Rule]] = {
     "numel": ("x", lambda r, call: product(call.tensor().dims)),
     "contains": ("x other", _contains),
     "range_length": ("start stop step", _range_length),
+    JOINED: ("x other", _joined),
+    UNBOUND: ("x dim", _unbound),
+    "derive_index": ("x start step", _derived_index),
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),
     aten.LIST: ("a b c d e f g h", lambda r, call: [*call.arguments]),

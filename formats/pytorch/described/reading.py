@@ -153,6 +153,12 @@ class ProgramReading:
         if isinstance(dim, Size) and dim.symbol:
             self._least[dim.symbol] = max(self._least.get(dim.symbol, 1), length)
 
+    def ask_type(self, x: SourceTensor, dtype: str) -> None:
+        """Raise NeedError where a tensor is of an input whose element type the file does not state: it has to be another."""
+        word = f"type of {x.name}"
+        if word not in self.build.needs and any(ref.name == x.name and not ref.dtype for ref in self._program.inputs):
+            raise NeedError(word, dtype)
+
     def _long_enough(self, inputs: Sequence[Value]) -> Iterator[Check]:
         """Yield the conditions that the inputs are as long as the program reads them."""
         for number, value in enumerate(inputs):
@@ -214,7 +220,7 @@ class ProgramReading:
         from rnnconvert.formats.pytorch.described.operators import RULES
 
         if operation.kind == aten.BRANCH:
-            return self.value(operation.inputs[2 if self.value(operation.inputs[0]) else 1])
+            return self._chosen(*operation.inputs)
         if operation.called is None:
             arguments: Sequence[Any] = operation.inputs
             named: Mapping[str, Any] = {}
@@ -230,6 +236,23 @@ class ProgramReading:
         self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)
         self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
         return function(self, BoundCall(kind, operation, values, options, names))
+
+    def _chosen(self, condition: Any, otherwise: Any, then: Any) -> Any:
+        """Return one of two values; one that a step of a loop decides is picked number by number, out of tensors of one form."""
+        truth = self.value(condition)
+        if not isinstance(truth, SourceTensor):
+            return self.value(then if truth else otherwise)
+        if truth.dtype != "bool" or truth.dims:
+            raise ValueError("a branch that other than one truth decides")
+        yes, no = ends = [self.value(then), self.value(otherwise)]
+        tensors = all(isinstance(x, SourceTensor) for x in ends) and yes.rank == no.rank
+        for pair in zip(yes.dims, no.dims, strict=True) if tensors else ():
+            for dim, length in (pair, pair[::-1]):
+                if isinstance(dim, Size) and isinstance(length, int):
+                    self.build.need(dim, length)
+        if not tensors or yes.dtype != no.dtype or yes.dims != no.dims:
+            raise ValueError("a branch that a run decides, between other than tensors of one form")
+        return self.build.elementwise("where", [truth, yes, no], yes.dtype)
 
     def _count(self, value: Any) -> int:
         """Return how many values a value has, those of a list each time that it occurs: lists of lists can multiply."""

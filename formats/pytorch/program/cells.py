@@ -242,7 +242,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         operation = value.operation if isinstance(value, Ref) else None
         if operation is None or not operation.inputs:
             return value
-        if aten.DIALECT.get(operation.kind) is SAME or operation.kind in ("unsqueeze", "squeeze") or _is_whole(operation):
+        if aten.DIALECT.get(operation.kind) is SAME or operation.kind in ("unsqueeze", "squeeze") or is_complete(operation):
             value = operation.inputs[0]
         elif operation.kind == aten.BRANCH:
             choices = [plain(choice, depth + 1) for choice in operation.inputs[1:3]] if depth < _CHOICES else [None, value]
@@ -254,7 +254,8 @@ def plain(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _is_whole(operation: OperatorCall) -> bool:
+def is_complete(operation: OperatorCall) -> bool:
     """Return whether an operator is a slice from the beginning to the end."""
     start, end, step = (*operation.inputs[2:], None, None, None)[:3]
-    return operation.kind == "slice" and start in (None, 0) and end in (None, 9223372036854775807) and step in (None, 1)
+    ends = all(bound is None or isinstance(bound, int) for bound in (start, end, step))
+    return operation.kind == "slice" and ends and start in (None, 0) and end in (None, 9223372036854775807) and step in (None, 1)

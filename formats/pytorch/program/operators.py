@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, OperatorProgram, Ref, Several, refs
+from rnnconvert.formats.pytorch.program.cells import is_complete
+from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
 from rnnconvert.graphs import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
@@ -27,7 +28,7 @@ def operator(program: OperatorProgram, name: str, inputs: Sequence[Argument], ke
     before = len(program.operations)
     result = _noted(program, name, inputs, keywords)
     for operation in program.operations[before:]:
-        if operation.kind != CHANGED:
+        if operation.kind != CHANGED and operation.called is None:
             operation.called = called
     return result
 
@@ -38,6 +39,8 @@ def _noted(program: OperatorProgram, name: str, inputs: Sequence[Argument], keyw
         operation = program.apply(f"{name} into a given tensor", [*inputs, *keywords.values()])
         program.change(operation, [keywords["out"]])
         return program.output(operation)
+    if name == "copy_" and len(inputs) > 1 and (element := _copied_into(program, *inputs[:2])) is not None:
+        return element
     kind = _SIZES.get(name, name)
     plain = kind.rstrip("_")
     if plain == "_pack_padded_sequence" and len(inputs) == 3 and isinstance(inputs[2], bool):
@@ -56,6 +59,35 @@ def _noted(program: OperatorProgram, name: str, inputs: Sequence[Argument], keyw
         return _by_name(program, kind, inputs, keywords)
     operation = program.apply(kind, inputs if plain in aten.DIALECT else [*inputs, *keywords.values()])
     return program.output(operation)
+
+
+def _copied_into(program: OperatorProgram, view: Argument, value: Argument) -> Argument:
+    """Note that a value is copied into one place of an axis of a tensor: what is read of it later is a new tensor.
+
+    Return the value; None where it is not one place, or where the tensor is made elsewhere than around the innermost loop.
+    """
+    views, place, tensor = list[OperatorCall](), None, view
+    while isinstance(tensor, Ref) and tensor.operation is not None and not program.is_changed(tensor):
+        operation = tensor.operation
+        if operation.kind == "select" and place is None and len(operation.inputs) == 3:
+            place = operation.inputs[1], operation.inputs[2]
+        elif not is_complete(operation):
+            break
+        views.append(operation)
+        tensor = operation.inputs[0]
+    origin = tensor.operation if isinstance(tensor, Ref) else None
+    if place is None or not isinstance(place[0], int) or origin is None or program.is_changed(tensor):
+        return None
+    axis, index, element = *place, program.current(value)
+    if origin.block is program.block:
+        copied = program.apply("select_scatter", [tensor, element, axis, index])
+        copied.called = "select_scatter", copied.inputs, {}
+        program.change_into(tensor, copied)
+    elif program.loop is not None and program.block is program.loop.block and isinstance(index, Ref):
+        program.loop.put.append(StepPut(tensor, axis, index, element, views))
+    else:
+        return None
+    return element
 
 
 def _is_longest(inputs: Sequence[Argument]) -> bool:

@@ -22,6 +22,9 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 CHANGED = "changed in place"
 LISTED = "a list that a loop fills"
+JOINED = "lists behind one another"
+UNBOUND = "the steps of a sequence as a list"
+FILLED = "a tensor that a loop fills"
 
 
 Argument: TypeAlias = "Any"
@@ -89,16 +92,36 @@ class LoopState:
 
 @dataclass(frozen=True, eq=False)
 class LoopList:
-    """A list that was empty before a loop, into which each of its steps puts one value.
+    """What each step of a loop puts into a list.
 
-    element   that value
+    element   the one value of a step
     at_front  whether it is put before those of earlier steps, and not behind them
-    filled    what stands for the list behind the loop
+    filled    what stands for the values of all steps behind the loop
+    index     of a tensor that the steps fill: the place of a step
     """
 
     element: Argument
     at_front: bool
     filled: Ref
+    index: Argument = None
+
+
+@dataclass(frozen=True, eq=False)
+class StepPut:
+    """What a step of a loop puts into a tensor from before it.
+
+    tensor   that tensor
+    axis     the axis whose places the steps fill
+    index    the place of a step
+    element  the value
+    views    the operators that the place is picked out by
+    """
+
+    tensor: Ref
+    axis: int
+    index: Argument
+    element: Argument
+    views: Sequence[OperatorCall]
 
 
 @dataclass(eq=False)
@@ -109,6 +132,8 @@ class UnknownLoop:
     count   how many steps it has, if it counts them
     states  what its steps hand on
     listed  the lists that its steps fill
+    put     what its steps put into tensors
+    block   what its operators have as their block
     why     why it is not a plain one over the steps of sequences; "" where nothing is known against it
     """
 
@@ -116,6 +141,8 @@ class UnknownLoop:
     count: Argument = None
     states: list[LoopState] = field(default_factory=list)
     listed: list[LoopList] = field(default_factory=list)
+    put: list[StepPut] = field(default_factory=list)
+    block: object = None
     why: str = ""
 
 
@@ -140,6 +167,7 @@ class OperatorCall:
     attributes  what the code states besides; "count" is of how many parts a list consists that it takes apart
     base     the elements that it changes in place, if it does
     loop     the loop in whose body it stands, if it is in one
+    block    the innermost branch or loop that is not decided before a run in which it stands, if it is in one
     outputs  what it gives, by number; those that nothing reads are left out
     called   the operator as the code calls it: its name, its arguments, and those that it names
     callers  the modules in whose calls it runs, the outermost first, where the file says so
@@ -151,6 +179,7 @@ class OperatorCall:
     label: str
     base: SharedElements | None = None
     loop: UnknownLoop | None = None
+    block: object = None
     outputs: dict[int, Ref] = field(default_factory=dict)
     called: tuple[str, list[Any], dict[str, Any]] | None = None
     callers: tuple[Caller, ...] = ()
@@ -181,6 +210,7 @@ class OperatorProgram:
         self.changed: dict[str, None] = {}
         self.checks: list[Check] = []
         self.loop: UnknownLoop | None = None
+        self.block: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
         self._replaced: dict[Ref, OperatorCall] = {}
@@ -212,12 +242,13 @@ class OperatorProgram:
             raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
         plain = kind.rstrip("_") if not kind.startswith("__") else kind
         read = [self.current(operand) for operand in inputs]
-        operation = OperatorCall(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
+        operation = OperatorCall(plain, read, dict(attributes or {}), label or plain, loop=self.loop, block=self.block)
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
             self.change(operation, operation.inputs[:1])
-            if self.loop is None and isinstance(read[0] if read else None, Ref):
-                self._replaced[read[0]] = operation  # who reads this value later reads what the operator gives
+            first = read[0] if read else None
+            if isinstance(first, Ref) and (first.operation.block if first.operation is not None else None) is self.block:
+                self._replaced[first] = operation  # who reads this value later reads what the operator gives: it runs wherever that is made
         return operation
 
     def change(self, operation: OperatorCall, values: Sequence[Argument]) -> None:
@@ -225,6 +256,11 @@ class OperatorProgram:
         for ref in refs(values):
             operation.base = operation.base or ref.storage
             self._change(ref.storage)
+
+    def change_into(self, value: Ref, operation: OperatorCall) -> None:
+        """Note that an operator changes a value in place to what it gives."""
+        self.change(operation, [value])
+        self._replaced[value] = operation
 
     def output(self, operation: OperatorCall, number: int = 0, name: str = "") -> Ref:
         """Return a value that an operator gives."""
@@ -245,7 +281,7 @@ class OperatorProgram:
         if current is None or self.is_changed(current):
             if len(self.operations) >= PROGRAM_OPERATIONS:
                 raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
-            changed = OperatorCall(CHANGED, [value], {}, f"{value.name}, {CHANGED}")
+            changed = OperatorCall(CHANGED, [value], {}, f"{value.name}, {CHANGED}", loop=self.loop, block=self.block)
             self.operations.append(changed)
             current = Ref(value.name, value.storage, changed, version=value.storage.version)
             changed.outputs[0] = current

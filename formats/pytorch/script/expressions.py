@@ -13,7 +13,7 @@ from rnnconvert.core.limits import STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import APART, LOOP
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.program.program import CELLS, JOINED, RECURRENT, UNBOUND, OperatorProgram, Ref, Several, TooLongError, refs
 from rnnconvert.formats.pytorch.script.code_expressions import Expression
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
@@ -49,10 +49,12 @@ class ListsOfLoop:
     """Lists from outside of a loop that its steps use.
 
     filled  what each step puts into one, and whether at its front and not at its end; None where that is not known
+    before  what is in these before the loop: a list, or what stands for one that a loop before it filled
     read    those whose items or length are read
     """
 
     filled: dict[Items, tuple[Any, bool] | None] = field(default_factory=dict)
+    before: dict[Items, Ref | Items] = field(default_factory=dict)
     read: set[Items] = field(default_factory=set)
 
 
@@ -152,7 +154,7 @@ class Expressions:
     def item(self, of: Any, index: Any) -> Any:
         """Return an item of a list, or of what an operator gives."""
         self._note_read(of)
-        if isinstance(of, Items) and of.steps is not None and isinstance(index, Ref):
+        if isinstance(of, Items) and of.steps is not None and isinstance(index, Ref | int):
             return self._operator("select", [of.steps, 0, index], {})
         if isinstance(of, Items) and of.complete and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
@@ -233,6 +235,9 @@ class Expressions:
                 return STATIC[plain](*map(static, arguments))
             except (TypeError, ValueError, ArithmeticError, IndexError):
                 return self.unknown(values, plain)
+        if plain == "slice" and arguments and isinstance(arguments[0], Several) and arguments[0].operation.kind in APART:
+            base, axis, *_ = [*arguments[0].operation.inputs, 0]
+            arguments[0] = self._listed(self.output(UNBOUND, [base, axis]))
         on_list = bool(arguments) and isinstance(arguments[0], Items | dict)
         if plain == "_set_item" or (on_list and (plain in _CHANGES or plain in _ON_LISTS or plain.endswith("_"))):
             return self._on_list(plain, arguments)
@@ -240,11 +245,7 @@ class Expressions:
             return f"the {plain} of a value"
         if plain in ("to", "_to_copy", "type", "type_as"):
             arguments = [DTYPES.get(argument, argument) if type(argument) is int else argument for argument in arguments]
-            keywords = {key: DTYPES.get(keyword, keyword) if type(keyword) is int else keyword for key, keyword in keywords.items()}
-        if self.level and name in (*RECURRENT, *CELLS) and arguments:
-            loop = self.within[-1][0] == A_LOOP and name in CELLS
-            if not loop:
-                arguments = [self.unknown([arguments[0]], self.within[-1][0]), *arguments[1:]]
+        keywords = {key: DTYPES.get(word, word) if key == "dtype" and type(word) is int else word for key, word in keywords.items()}
         operands = [self.argument(argument) for argument in arguments]
         of_numbers = (
             bool(arguments)
@@ -257,6 +258,10 @@ class Expressions:
         if plain in ("add", "mul") and (of_numbers or isinstance(arguments[0], Items)):
             plain = f"list_{plain}"
         given_back = operator(self.program, plain, operands, {key: self.argument(keyword) for key, keyword in keywords.items()})
+        if self.level and name in (*RECURRENT, *CELLS) and arguments and not (self.within[-1][0] == A_LOOP and name in CELLS):
+            # It is no layer's run over a sequence, whatever it is called with.
+            call = next(operation for operation in reversed(self.program.operations) if operation.kind == name)
+            call.inputs[0] = self.unknown([arguments[0]], self.within[-1][0])
         return Items(given_back, self.level) if isinstance(given_back, list) else given_back
 
     def _on_list(self, name: str, arguments: Sequence[Any]) -> Any:
@@ -276,14 +281,30 @@ class Expressions:
             return given_back
         if name == "append" and of.complete and of.level == self.level:
             of.values.append(arguments[1])
+        elif name in ("extend", "add_") and of.complete and of.level == self.level and self._is_complete(arguments[1]):
+            self.spend(1 + len(arguments[1].values) // 8)
+            of.values += arguments[1].values
+        elif name in ("append", "reverse") and of.steps is not None and of.level == self.level:
+            put = Items([*arguments[1:]], self.level)
+            of.steps = self.joined(of.steps, put) if name == "append" else self.output("flip", [of.steps, Items([0])])
+        elif name == "reverse" and of.complete and of.level == self.level:
+            of.values.reverse()
         elif name == "len" and (of.complete or of.steps is not None):
             return len(of.values) if of.steps is None else self.output("len", [of.steps])
         elif name == "slice" and of.complete and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
             return self._copied(of.values[slice(*(*arguments[1:], None, None)[:3])])
+        elif name == "slice" and of.steps is not None and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
+            if [*arguments[1:]] == [None, None, -1]:
+                return self._listed(self.output("flip", [of.steps, Items([0])]))
+            return self._listed(self.output("slice", [of.steps, 0, *arguments[1:]]))
+        elif name == "list" and of.steps is not None:
+            return self._listed(of.steps)
         elif name == "list" and of.complete:
             return self._copied(of.values)
-        elif name == "add" and of.complete and isinstance(arguments[1], Items) and arguments[1].complete:
+        elif name == "add" and of.complete and self._is_complete(arguments[1]):
             return self._copied(of.values, arguments[1].values)
+        elif name == "add" and self._is_listed(of) and self._is_listed(arguments[1]):
+            return self._listed(self.joined(*(of.steps or of for of in (of, arguments[1]))))
         elif self._is_filled(of, name, arguments):
             of.complete = False
         else:
@@ -295,16 +316,37 @@ class Expressions:
         return of
 
     def _is_filled(self, of: Items, name: str, arguments: Sequence[Any]) -> bool:
-        """Note a value that every step of the innermost loop puts at an end of a list that was empty before it, if it is one."""
+        """Note a value that every step of the innermost loop puts at an end of a list from before it, if it is one."""
         at_front = name == "insert" and arguments[1:2] == [0]
         items = arguments[1] if name == "add_" else Items([*arguments[2 if at_front else 1 :]])
         single = isinstance(items, Items) and items.complete and len(items.values) == 1 and isinstance(items.values[0], Ref)
         innermost = bool(self.within) and self.within[-1][0] == A_LOOP and of.level == self.level - 1
-        if not (name in ("append", "add_") or at_front) or not (single and innermost and of.complete and not of.values):
+        if not (name in ("append", "add_") or at_front) or not (single and innermost and (of.complete or of.steps is not None)):
             return False
         self.lists[-1].filled[of] = items.values[0], at_front
-        of.values += items.values
+        self.lists[-1].before[of] = Items([*of.values], of.level) if of.steps is None else of.steps
+        of.values, of.steps = [*of.values, *items.values], None
         return True
+
+    def _is_complete(self, value: Any) -> bool:
+        """Return whether a value is a list whose items are known."""
+        self._note_read(value)
+        return isinstance(value, Items) and value.complete
+
+    def _is_listed(self, value: Any) -> bool:
+        """Return whether a value is a list whose items are known, or given by a loop."""
+        return self._is_complete(value) or (isinstance(value, Items) and value.steps is not None)
+
+    def _listed(self, steps: Ref) -> Items:
+        """Return a list whose items a run of a loop gives."""
+        return Items([], self.level, complete=False, steps=steps)
+
+    def joined(self, first: Ref | Items, second: Ref | Items) -> Ref:
+        """Return what stands for two lists behind one another, of which at least one is what a loop filled."""
+        for empty, other in ((first, second), (second, first)):
+            if isinstance(empty, Items) and not empty.values and isinstance(other, Ref):
+                return other
+        return self.output(JOINED, [first, second])
 
     def _copied(self, *lists: list[Any]) -> Items:
         """Return a list of the items of others."""

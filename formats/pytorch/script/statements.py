@@ -9,19 +9,23 @@ numbers and lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
 from rnnconvert.formats.pytorch.program.program import (
+    FILLED,
     LISTED,
     LoopList,
     LoopState,
+    OperatorCall,
     OperatorProgram,
     Ref,
     Several,
+    SharedElements,
     TooLongError,
     UnknownLoop,
     refs,
@@ -129,14 +133,12 @@ class _Run(Expressions):
         ends: list[dict[str, Any] | None] = []
         for body in (statement.body, statement.orelse):
             branch = Frame(dict(frame.values))
-            self.within.append((A_BRANCH, self._depth))
             try:
-                self._body(body, branch)
+                with self._undecided_block(A_BRANCH):
+                    self._body(body, branch)
                 ends.append(branch.values)
             except RaisedError:
                 ends.append(None)
-            finally:
-                self.within.pop()
         yes, no = ends
         if yes is not None and no is not None:
             condition = self._of_axes(condition)
@@ -149,17 +151,18 @@ class _Run(Expressions):
         return False, None
 
     def _of_axes(self, condition: Ref) -> Ref:
-        """Return a condition; where lengths decide it, one that nobody knows, since those of a run are not those of another."""
-        waiting, seen = [condition], {condition}
+        """Return a condition; where lengths decide it, and no step, one that nobody knows: those of a run are not those of another."""
+        waiting, seen, of_lengths = [condition], {condition}, False
         while waiting:
             self.spend()
             origin = waiting.pop()
-            if origin.operation is not None and origin.operation.kind in ("size", "numel", "len", "batches"):
-                return self.unknown([condition], "a condition on lengths")
+            if self.program.loop is not None and origin is self.program.loop.index:
+                return condition
+            of_lengths |= origin.operation is not None and origin.operation.kind in ("size", "numel", "len", "batches")
             fresh = [ref for ref in refs(origin.operation.inputs if origin.operation is not None else ()) if ref not in seen]
             seen |= set(fresh)
             waiting += fresh if origin.operation is not None and origin.operation.kind != "dim" else []
-        return condition
+        return self.unknown([condition], "a condition on lengths") if of_lengths else condition
 
     def _either(self, condition: Ref, yes: Any, no: Any) -> Any:
         """Return a value that is one of two."""
@@ -197,14 +200,16 @@ class _Run(Expressions):
         if statement.targets:
             loop.index = self.output("the number of a loop's step", [count])
         inner = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
-        self.within.append((A_LOOP, self._depth))
         self.lists.append(ListsOfLoop())
         try:
-            if statement.kind == "while":
-                self.evaluate(statement.value, inner)
-            self._body(statement.body, inner)
+            with self._undecided_block(A_LOOP):
+                loop.block = self.program.block
+                if statement.kind == "while":
+                    self.evaluate(statement.value, inner)
+                self._body(statement.body, inner)
+                for value in (*(inner.values[name] for name in carried), *filter(None, self.lists[-1].filled.values())):
+                    self._as_step_leaves(value)
         finally:
-            self.within.pop()
             lists = self.lists.pop()
             self.program.loop = outer
         for name in carried:
@@ -214,11 +219,49 @@ class _Run(Expressions):
                 loop.why = "a step fills a list otherwise than by one value at its end, or reads it"
             else:
                 element, at_front = put
-                items.steps = self.output(LISTED, [element], label="a list that a loop fills")
-                loop.listed.append(LoopList(self.program.current(self.argument(element)), at_front, items.steps))
+                filled = self.output(LISTED, [element], label="a list that a loop fills")
+                loop.listed.append(LoopList(self.program.current(self.argument(element)), at_front, filled))
+                items.steps = self.joined(filled, lists.before[items]) if at_front else self.joined(lists.before[items], filled)
+        self._put(loop)
         for name in _assigned(statement.body):
             if name not in frame.values:
                 frame.values[name] = self.unknown([inner.values.get(name)], "a loop")
+
+    def _put(self, loop: UnknownLoop) -> None:
+        """Note what tensors are behind a loop whose steps put values into them."""
+        inside = [operation for operation in self.program.operations if operation.loop is loop]
+        read: list[tuple[OperatorCall | None, SharedElements]] = [
+            (operation, ref.storage) for operation in inside for ref in refs([operation.inputs, *(operation.called or ())[1:2]])
+        ]
+        left = [state.left for state in loop.states] + [state.before for state in loop.states] + [each.element for each in loop.listed]
+        read += [(None, ref.storage) for ref in refs([*left, *(put.element for put in loop.put)])]
+        for number, put in enumerate(loop.put):
+            self.spend(len(read) // 8)
+            shares = [operation for operation, storage in read if storage is put.tensor.storage or put.tensor.storage in storage.parents]
+            twice = any(other.tensor.storage is put.tensor.storage for other in loop.put[:number])
+            if twice or any(operation is None or operation not in put.views for operation in shares):
+                loop.why = "a step reads a tensor that the steps before it changed in place"
+            filled = self.output(LISTED, [put.element], label="what the steps of a loop give")
+            loop.listed.append(LoopList(put.element, False, filled, put.index))
+            self.program.change_into(put.tensor, self.program.apply(FILLED, [put.tensor, filled, put.axis]))
+
+    @contextlib.contextmanager
+    def _undecided_block(self, kind: str) -> Iterator[None]:
+        """Follow a branch or a loop of which a run decides whether, or how often, it is gone through."""
+        around, self.program.block = self.program.block, object()
+        self.within.append((kind, self._depth))
+        try:
+            yield
+        finally:
+            self.within.pop()
+            self.program.block = around
+
+    def _as_step_leaves(self, value: Any) -> None:
+        """Note within a loop what operators in place made of the values that a step leaves."""
+        self.spend()
+        for item in value.values if isinstance(value, Items) else value if isinstance(value, tuple) else ():
+            self._as_step_leaves(item)
+        self.program.current(value if isinstance(value, Ref) else None)
 
     def _handed(self, value: Any) -> Any:
         """Return what a step of a loop begins with, in place of a value."""

@@ -1,6 +1,7 @@
 """What a model checks of its inputs, as basic operations: for other lengths the graph stops with an error that names the condition.
 
-No operation raises an error. A Reshape of one number into a list of two does.
+No operation raises an error. To put a row of two numbers behind a row of one does, and no runtime leaves it out: of a number that is
+given another shape OpenVINO's reads the number alone.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+
+import numpy as np
 
 from rnnconvert.scaffolding.description import RANK, Check, Value
 from rnnconvert.scaffolding.graph.writer import GraphWriter
@@ -38,7 +41,10 @@ def fulfilled(g: GraphWriter, checks: Sequence[Check], inputs: Sequence[Value], 
         holds = g.folded("And", [program.computed(tree), *program.divisible], condition)
         beyond = g.cast(g.add("Not", [holds], condition), "int64", condition)
         size = g.add("Unsqueeze", [g.add("Add", [beyond, g.index(1)], condition), g.integers(0)], condition)
-        ones.append(g.add("Reshape", [g.integers(1), size], f"expected {condition}"))
+        shape = g.add("Concat", [g.integers(1), size], condition, axis=0)
+        single = g.shared("row_of_1", np.ones((1, 1), np.int64))
+        rows = g.add("Concat", [single, g.add("Expand", [single, shape], condition)], f"expected {condition}", axis=0)
+        ones.append(g.add("ReduceMax", [rows], condition, axes=[0], keepdims=0))
     return g.folded("Mul", ones, "fulfilled") if ones else ""
 
 

@@ -170,7 +170,8 @@ def operation_graph(description: Description, weights: LayerWeights, title: str,
     for value, wanted in zip(top.outputs, description.output_names, strict=True):
         name = graph.name(wanted)
         if guard and value.shape:
-            graph.node("Expand", [graph(value), guard], [name], name)
+            size = graph.add("Mul", [graph.shape_of(value), guard], f"{name}/shape")
+            graph.node("Expand", [graph(value), size], [name], name)
         else:
             graph.node("Identity", [graph(value)], [name], name)
         outputs.append(_tensor(name, value, description.words, title))

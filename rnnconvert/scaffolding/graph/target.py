@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 
@@ -54,13 +55,31 @@ class TargetWriter(ABC, Generic[Held]):
         """Add the whole graph. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
         for tensor in self._graph.inputs:
             self.input(tensor)
-        for node in self._graph.nodes:
+        self.write_nodes()
+        for tensor in self._graph.outputs:
+            self.output(tensor)
+
+    def write_nodes(self) -> None:
+        """Add the operations of the graph that is being written. Raises RefusedError for one without an equivalent."""
+        for node in self._scope.nodes:
             rule = self._rules.get(node.kind)
             if rule is None:
                 raise self.unknown(node)
             rule(self, node)
-        for tensor in self._graph.outputs:
-            self.output(tensor)
+
+    @contextlib.contextmanager
+    def inside(self, node: Operation) -> Iterator[Body]:
+        """Write the graph in an operation: it has constants of its own, and other values that are handed to it."""
+        around = self._scope, self._held
+        (self._scope,), self._held = self._scope.inner(node, 0), {}
+        try:
+            yield self._scope.body
+        finally:
+            self._scope, self._held = around
+
+    def captured(self, body: Body) -> list[str]:
+        """Return what the graph in an operation reads from around it, but for stored numbers."""
+        return [name for name in sorted(body.free) if name not in self._graph.arrays]
 
     def __getitem__(self, name: str) -> Held:
         """Return a value of the graph; stored numbers become a constant where they are first read."""

@@ -148,12 +148,14 @@ def _permuted(s: StreamSteps, node: Node) -> Place:
 
 def _shaped(s: StreamSteps, node: Node) -> Place:
     """Return the time in another shape: the axis with as many numbers before it, and behind it, as before."""
-    time, shape = _time(s, node), node.x.shape
-    if any(isinstance(length, Length) and axis_of(length) is None for length in node.settings.get("lengths", ())):
+    time, shape, lengths = _time(s, node), node.x.shape, node.settings.get("lengths", ())
+    if any(isinstance(length, Length) and axis_of(length) is None for length in lengths):
         raise s.refused(node, "a shape of lengths that are computed", OTHERS)
     ends = [_count(shape[:time]), _count(shape[time + 1 :])]
+    # Two open axes look alike: where the shape says which is as long as there are steps, it is the time, and no other is.
+    stated = [axis for axis, length in enumerate(lengths) if s.reads_time(node, length)]
     for axis, length in enumerate(node.y.shape):
-        if length == shape[time] and [_count(node.y.shape[:axis]), _count(node.y.shape[axis + 1 :])] == ends:
+        if length == shape[time] and [_count(node.y.shape[:axis]), _count(node.y.shape[axis + 1 :])] == ends and stated in ([], [axis]):
             return axis
     raise s.refused(node, "another shape", "the time does not stay an axis of its own")
 
