@@ -164,6 +164,8 @@ def _folder(next_to: Path | None) -> Path:
 
 
 def _remove(folder: Path) -> None:
+    if f".rnnconvert-{os.getpid()}-" not in folder.name:  # in a copy of the process, which ends before the one that made it
+        return
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
