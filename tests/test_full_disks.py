@@ -252,7 +252,7 @@ FILLED: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("command", FILLED)
-def test_a_full_temporary_folder_is_named_by_each_command(command: str, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_temporary_folder_is_named_by_all(command: str, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     safetensors.write(tmp_path / "packed.safetensors", arrays(4, 300))
     rc.upgrade(UPGRADED, "packed.keras")
