@@ -178,6 +178,26 @@ def test_batch_converts_what_has_a_name_that_is_not_utf8(folder: Path) -> None:
         assert done.exit_code or (folder / f"out{number}" / "z\udcff.onnx").exists()
 
 
+@pytest.mark.own_processes
+def test_nothing_is_left_in_the_home_and_in_the_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a command nor by the frameworks that it runs."""
+    places_of = {"HOME": folder / "home", "TMPDIR": folder / "temporary"}
+    for variable, path in places_of.items():
+        path.mkdir()
+        monkeypatch.setenv(variable, str(path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+
+    def check(words: str) -> None:
+        run = [sys.executable, "-m", "rnnconvert", *called(words)]
+        assert subprocess.run(run, capture_output=True, timeout=120, check=False).returncode == 0
+        _clean(folder)
+        assert not [file for path in places_of.values() for file in path.rglob("*") if file.is_file()]
+
+    chosen = [words for words in CALLS if words != "executors remove"]
+    each(drawn(chosen, 3, "left", always=lambda words: words in ("fuse", "verify")), check, str)
+
+
 @pytest.mark.parametrize("stream", ["closed", "full"])
 def test_output_that_is_lost_is_said(stream: str, folder: Path) -> None:
     """Whatever prints on stdout ends with 74 where nothing can be printed; what prints nothing ends well."""

@@ -240,6 +240,35 @@ def test_a_disk_that_is_full_or_read_only_keeps_what_each_command_would_replace(
     assert all((disk / target).read_bytes() != old.encode() for target in targets)
 
 
+FILLED: dict[str, list[str]] = {
+    "fuse": [str(UNROLLED), "-o", "out.onnx"],
+    "export": ["packed.keras.gz", "out.onnx"],
+    "upgrade": ["old.h5.gz", "out.keras"],
+    "view": ["packed.safetensors.gz", "-o", "out.html"],
+    "transplant": ["packed.safetensors.gz", "--into", "packed.safetensors", "-o", "out.safetensors"],
+    "scaffold": ["packed.keras.gz", "-o", "out.py", "--weights", "out.pt"],
+}
+"""What each command is called with so that it writes into the temporary folder, and the files that it would replace."""
+
+
+@pytest.mark.parametrize("command", FILLED)
+def test_a_full_temporary_folder_is_named_by_all(command: str, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    safetensors.write(tmp_path / "packed.safetensors", arrays(4, 300))
+    rc.upgrade(UPGRADED, "packed.keras")
+    for name, source in (("packed.safetensors", "packed.safetensors"), ("packed.keras", "packed.keras"), ("old.h5", UPGRADED)):
+        Path(f"{name}.gz").write_bytes(gzip.compress(Path(source).read_bytes()))
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    fill(disk, 4096)
+    targets = [Path(word) for word in FILLED[command] if word.startswith("out.")]
+    for target in targets:
+        target.write_text("old")
+    done = CliRunner().invoke(main, [command, *FILLED[command], "--force"])
+    assert done.exit_code == 74 and "Traceback" not in done.output, done.output
+    assert f"temporary folder {disk}: No space left on device. Set TMPDIR to a larger disk" in done.output, done.output
+    assert all(target.read_text() == "old" for target in targets)
+
+
 def test_a_folder_of_proofs_that_cannot_be_made_is_a_target_that_cannot_be_written(disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(OutputError, match="Read-only"):

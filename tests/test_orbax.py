@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -163,6 +164,35 @@ def test_no_array_outside_the_folder_is_read(key: str, tmp_path: Path) -> None:
     described(path, key)
     with pytest.raises(UnreadableError, match=r"would lie outside the folder|cannot be read"):
         orbax_folder.read(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "loop", "zeros"])
+@pytest.mark.parametrize("together", [True, False])
+def test_no_file_of_the_folder_is_waited_for_or_read_elsewhere(kind: str, together: bool, tmp_path: Path) -> None:
+    path = save(tmp_path / "tree", {"b": np.ones(3)}, use_ocdbt=together)
+    save(tmp_path / "other", {"b": np.zeros(3)}, use_ocdbt=together)
+    (file,) = path.rglob(".zarray") if not together else [path / "manifest.ocdbt"]
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "link":
+        file.symlink_to(tmp_path / "other" / file.relative_to(path))
+    elif kind == "loop":
+        file.symlink_to(file.name)
+    else:
+        file.touch()
+        os.truncate(file, 3 << 30)
+    with pytest.raises(UnreadableError, match=r"not a regular file|a link out of the folder|bytes, but a description|cannot be read"):
+        orbax_folder.read(path)
+
+
+def test_a_folder_of_links_is_read_as_hubs_keep_it(tmp_path: Path) -> None:
+    path = save(tmp_path / "blobs", {"b": np.ones(3)}, use_ocdbt=False)
+    for file in [file for file in path.rglob("*") if file.is_file()]:
+        link = tmp_path / "snapshot" / file.relative_to(path)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    assert orbax_folder.read(tmp_path / "snapshot").arrays["b"].tolist() == [1] * 3
 
 
 def test_a_name_is_never_taken_for_an_address(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from rnnconvert.core import int8
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.coreml import mil
 from rnnconvert.formats.coreml.package import NewWeights

@@ -7,6 +7,7 @@ Sources: orbax/checkpoint/_src/metadata/tree.py (InternalTreeMetadata) and _src/
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.malformed import malformed
 
 _METADATA = "_METADATA"
+_DESCRIPTIONS = (".zarray", "zarr.json", "manifest.ocdbt")
 _EXPANSION = 1100
 """How many bytes one stored byte may stand for; zstd is asked for less than deflate can."""
 _SMALL = 1 << 20
@@ -59,7 +61,7 @@ def read(path: Path) -> Stored:
     seen: set[str] = set()
     described = list(_described(folder / _METADATA))
     variables = bool(described) and all(keys[-1] == "value" and len(keys) > 1 for keys, _ in described)
-    stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    stored = _stored_bytes(folder)
     zarr3 = _parsed(folder / _METADATA).get("use_zarr3") is True
     for keys, value in described:
         name = "/".join(keys[:-1] if variables else keys)
@@ -72,6 +74,28 @@ def read(path: Path) -> Stored:
             continue
         arrays[name] = _array(folder, ".".join(keys), "zarr3" if zarr3 else "zarr", name, stored)
     return Stored(arrays, FileMetadata(unreadable=unreadable))
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Return how many bytes the files of a folder have, in which the library then opens what it likes, waits for pipes and follows links.
+
+    Raises UnreadableError for what is neither a file nor a folder, for a link that leads out unless the folder is of such links, as the
+    caches of hubs are, and for a description that is too large.
+    """
+    size, base, is_linked = 0, folder.resolve(), (folder / _METADATA).is_symlink()
+    for entry in folder.rglob("*"):
+        name = str(entry.relative_to(folder))
+        if entry.is_symlink() and not is_linked and not Path(os.path.realpath(entry)).is_relative_to(base):
+            raise UnreadableError(folder, f"{name!r} is a link out of the folder")
+        if entry.is_dir():
+            continue
+        if not entry.is_file():
+            raise UnreadableError(folder, f"{name!r} is not a regular file")
+        length = entry.stat().st_size
+        if entry.name in _DESCRIPTIONS and length > DESCRIPTION_BYTES:
+            raise UnreadableError(folder, f"{name!r} has {length} bytes, but a description has at most {DESCRIPTION_BYTES}")
+        size += length
+    return size
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree

@@ -16,12 +16,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers import graph_def
 from rnnconvert.containers.graph_def import GraphDefFunction
+from rnnconvert.core.cached import cached_property
 
 _FUNCTIONS = {
     "Sigmoid": "sigmoid",

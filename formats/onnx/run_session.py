@@ -64,7 +64,7 @@ class Session:
             nodes, where = ", ".join(dict.fromkeys(node for node, _ in elsewhere)), elsewhere[0][1]
             raise NotImplementedError(f"onnxruntime runs {nodes} by {where}: {self.provider} has no such kernel")
 
-    @functools.cached_property
+    @functools.cached_property  # noqa: TID251  (an executor imports nothing of ours, and its process is not copied)
     def _ran(self) -> list[tuple[str, str]]:
         """The recurrent nodes that ran, and the provider of each; those of inner graphs may have the name of another."""
         assert self._folder is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.names import made_up, module_path

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.operations import DOMAIN, PASSING, OperationStep

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.graphs.program.lowering import needed
 from rnnconvert.graphs.program.operations import Declared
 from rnnconvert.graphs.program.scopes import Scope

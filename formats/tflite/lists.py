@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.formats.tflite.graph import Operator, Subgraph
 from rnnconvert.formats.tflite.integers import Element, elements, is_next, numbers
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.containers.graph_def_node import GraphDefNode
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import named
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rnnconvert.containers import wire
 from rnnconvert.containers.files import shaped
 from rnnconvert.containers.tensor_bundle import TYPES, shape_of
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import REPEATED_NUMBERS
 

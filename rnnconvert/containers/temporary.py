@@ -76,13 +76,20 @@ def new_file(target: Path, mode: int) -> tuple[int, Path]:
 def new_folder(next_to: Path | None = None) -> Iterator[Path]:
     """Yield a folder that is removed when the block ends: next to a target, or where the system has such folders.
 
-    Raises OSError.
+    Raises OSError; OutputError where the system's has no room for what the block writes there.
     """
-    folder = _folder(next_to)
+    folder = None
     try:
+        folder = _folder(next_to)
         yield folder
+    except OSError as error:
+        elsewhere = folder is not None and error.filename and folder not in Path(os.fsdecode(error.filename)).parents
+        if next_to is not None or error.errno not in _FULL or elsewhere:
+            raise
+        raise _no_room("there is no room for what is computed in", error) from None
     finally:
-        _remove(folder)
+        if folder is not None:
+            _remove(folder)
 
 
 def lasting_folder() -> Path:
@@ -105,11 +112,13 @@ def room_for(name: object) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        import tempfile
+        raise _no_room(f"{name}: it does not fit into", error) from None
 
-        raise OutputError(
-            f"{name}: it does not fit into the temporary folder {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR to a larger disk"
-        ) from None
+
+def _no_room(what: str, error: OSError) -> OutputError:
+    import tempfile
+
+    return OutputError(f"{what} the temporary folder {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR to a larger disk")
 
 
 def remedy(target: Path, error: OSError) -> str:
@@ -164,6 +173,8 @@ def _folder(next_to: Path | None) -> Path:
 
 
 def _remove(folder: Path) -> None:
+    if f".rnnconvert-{os.getpid()}-" not in folder.name:  # in a copy of the process, which ends before the one that made it
+        return
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

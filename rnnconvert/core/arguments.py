@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rnnconvert.core.copies import check_copy
 from rnnconvert.core.errors import UnknownWordError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +40,7 @@ def checked(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        check_copy()
         strange = next((word for word in kwargs if word not in keywords), None)
         if strange is not None and not takes_options:
             raise unknown("keyword", strange, keywords)

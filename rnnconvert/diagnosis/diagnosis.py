@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
@@ -65,17 +65,17 @@ class Comparand:
     def __init__(self, stack: Recurrent, other: Recurrent, outputs: Mapping[str, Outputs] | None = None) -> None:
         self._stack, self.other, self.outputs = stack, other, outputs or {}
 
-    @functools.cached_property
+    @cached_property
     def arrays(self) -> Explained | None:
         """What turns the one's arrays into the other's."""
         return by_arrays.explained_in_any_form(self._stack, self.other)
 
-    @functools.cached_property
+    @cached_property
     def near(self) -> Near | None:
         """How the numbers of the other differ, where they stand in the same places; None where a convention explains arrays."""
         return near(self._stack, self.other) if self.arrays is not None and self.arrays.in_place else None
 
-    @functools.cached_property
+    @cached_property
     def differences(self) -> list[Difference]:
         """What differs, part by part."""
         return differences(self._stack, self.other)

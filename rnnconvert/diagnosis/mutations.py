@@ -6,13 +6,13 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
@@ -157,12 +157,12 @@ class _Planted:
             return any(self.fault.direction(d) is not None for *_, d in self._stack.directions())
         return self.fault.change is None or self._planted_stack is not None
 
-    @functools.cached_property
+    @cached_property
     def _planted_stack(self) -> Recurrent | None:
         planted = None if self.fault.change is None else self.fault.change(self._stack)
         return None if planted is None else settled(planted)
 
-    @functools.cached_property
+    @cached_property
     def _first(self) -> tuple[int, Recurrent] | None:
         """The first direction of the first layer that can have the fault: its number, and with the fault, alone."""
         for number, direction in enumerate(self._stack.layers[0].directions):

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.diagnosis.by_arrays import Place, grouped, likeliest, placed, words_of
@@ -99,7 +100,7 @@ class FaultSearch:
 
     # The final state of each direction is an output: it judges that direction without running the others.
 
-    @functools.cached_property
+    @cached_property
     def _order(self) -> list[Place]:
         return [(index, number) for index, number, _ in self.stack.directions()]
 
@@ -119,7 +120,7 @@ class FaultSearch:
         off = self._state_off(0, self._alone(0, changed, self._few[0].case.x))
         return off <= self._far
 
-    @functools.cached_property
+    @cached_property
     def _far(self) -> float:
         """The error that rounding may explain in any model of this size."""
         allowed = self._few[0].allowed.values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -13,6 +12,7 @@ from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_fi
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.reading import charging, open_regular
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.limits import HEADER_BYTES
 from rnnconvert.language.registry import Card

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.language import registry
@@ -59,7 +60,7 @@ class Structure:
     binding: Mapping[str, str]
     places: tuple[Slot, ...]
 
-    @functools.cached_property
+    @cached_property
     def where(self) -> tuple[tuple[int, int, Key, str, Place, bool], ...]:
         """Layer, direction, part and gate of every block, and where it is: what two structures share that read the same."""
         return tuple(

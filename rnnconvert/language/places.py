@@ -7,9 +7,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import GATE_PARTS, gates_of
 from rnnconvert.language.layout import INNER, OUTER, UNUSED, Layout, Place, Shape, Sizes, Slot, Tensor
 

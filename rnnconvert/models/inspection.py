@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import for_user
 from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Direction, Recurrent

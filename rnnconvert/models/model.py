@@ -6,7 +6,6 @@ The same for a file and for a live object, and for the side that gives and the s
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.questions import Question
 from rnnconvert.language.fitting import pattern
@@ -152,16 +152,16 @@ class Model:
         """Return the layer of that name, or None."""
         return self._by_name.get(name)
 
-    @functools.cached_property
+    @cached_property
     def _by_name(self) -> dict[str, Unit]:
         return {unit.name: unit for unit in reversed(self.units)}  # of two of one name the first
 
-    @functools.cached_property
+    @cached_property
     def layers(self) -> tuple[Unit, ...]:
         """The layers without the arrays of no layer, in their order."""
         return tuple(unit for unit in self.units if unit.kinds != ("array",))
 
-    @functools.cached_property
+    @cached_property
     def _places(self) -> dict[str, int]:
         return {unit.name: number for number, unit in reversed([*enumerate(self.layers)])}
 

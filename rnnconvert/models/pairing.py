@@ -6,11 +6,11 @@ say in which order data flows, or where the caller trusts it. The rest is ambigu
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.language.surroundings import Shape
@@ -226,7 +226,7 @@ class _ModelPairing:
         fitting_target = set[int]().union(*(theirs.get(trait, ()) for trait in self._traits(self.target, target)))
         return len(fitting_source) <= 1 and len(fitting_target) <= 1
 
-    @functools.cached_property
+    @cached_property
     def _having(self) -> tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]]:
         """The layers of the target that have a trait, and those of the source."""
         having: tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]] = ({}, {})

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
@@ -136,7 +137,7 @@ class FileModel(ModelApart):
         self.notes = (*notes, *answer.notes)
         self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
 
-    @functools.cached_property
+    @cached_property
     def model(self) -> Model:
         """The layers of the file."""
         return model_of(self.path, settings=self._settings)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.limits import FORMULA_PARTS, MATRIX_NUMBERS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.functions import TWO, UNARY

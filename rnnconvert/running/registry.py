@@ -19,6 +19,7 @@ from typing import Any
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arguments import unknown
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable, unwritable
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.text_file import open_handle, read_text
@@ -47,7 +48,7 @@ class Executor:
     variant: str
     python: str = sys.executable
 
-    @functools.cached_property
+    @cached_property
     def _module(self) -> Any:
         return child.load(self.module)
 
@@ -82,7 +83,7 @@ class Executor:
         """cpu or cuda."""
         return str(self.settings["device"])
 
-    @functools.cached_property
+    @cached_property
     def about(self) -> dict[str, Any]:
         """Whether it can run ("absent": why not, or ""), "versions" of its packages, its "python" and "device"."""
         if self.python == sys.executable:

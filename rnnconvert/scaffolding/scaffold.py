@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.files import move_together, only_replace, replacing
-from rnnconvert.containers.temporary import new_folder, room_for
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
 from rnnconvert.core.remedies import Flag, InPart
@@ -243,7 +243,7 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
 
     with folders:
         if not done.output:
-            with room_for(done.source), new_folder() as folder:
+            with new_folder() as folder:
                 write(Path(folder) / "model.py")
                 prove(Path(folder) / "model.py")
             move_together(weights_to_move)

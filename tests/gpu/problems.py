@@ -6,7 +6,6 @@ import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent

@@ -23,7 +23,7 @@ from rnnconvert.formats.onnx.proto import write
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
-from rnnconvert.running.parent import script
+from rnnconvert.running.parent import DEFAULT_ENVIRONMENT, script
 from rnnconvert.running.registry import executors
 
 SHAKES = 3
@@ -190,7 +190,7 @@ def _python() -> str:
 def _run(folder: Path) -> dict[str, str]:
     """Run the jobs of a folder; return what failed."""
     command = script(_python(), str(Path(fuse_run.__file__)), str(folder))
-    environment = {"CUDA_VISIBLE_DEVICES": "", **os.environ}
+    environment = {**DEFAULT_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": "", **os.environ}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

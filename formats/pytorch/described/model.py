@@ -6,7 +6,6 @@ that its weights ask for.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import load_with
@@ -160,7 +160,7 @@ class _Fit:
     description: Description
     reads_fixed_length: bool
 
-    @functools.cached_property
+    @cached_property
     def lines(self) -> str:
         """The model as code, without comments and docstrings, which state axes."""
         from rnnconvert.formats.pytorch.scaffold.writer import STYLE

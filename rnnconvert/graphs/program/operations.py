@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.malformed import Entries, Fields
 
 COMMON = "onnx"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Deferred, Pieced
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
 from rnnconvert.core.errors import RefusedError
@@ -56,7 +56,7 @@ class StepMatrix(Generic[Held]):
         """
         self._store, self._name, self._array = store, name, array
 
-    @functools.cached_property
+    @cached_property
     def held(self) -> Held:
         """What its numbers are called by, which are stored now."""
         return self._store(self._name, self._array)

@@ -6,10 +6,10 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.remedies import Flag
