@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,9 @@ def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
 def test_the_program_of_the_tutorial_gives_what_keras_gives(tmp_path: Path) -> None:
     keras, root = needed("keras", "keras"), Path(__file__).parents[1]
     need("gcc", absent({}))
-    (program,) = re.findall(r"```c\n(.*?)```", (root / "docs" / "tutorial-c.md").read_text(encoding="utf-8"), re.S)
-    (tmp_path / "program.c").write_text(program)
+    page = (root / "docs" / "tutorial-c.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^    #include <stdio.h>\n(?:    .*\n|\n)+?    }\n", page, re.M)
+    (tmp_path / "program.c").write_text(textwrap.dedent(program))
     export_model(root / "examples" / "encoder.keras", tmp_path / "encoder.h")
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
     subprocess.run(["gcc", *flags, "program.c", "-lm", "-o", "program"], cwd=tmp_path, check=True)
