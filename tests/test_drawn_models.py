@@ -19,10 +19,10 @@ HELD = {
     "lstm": {*EVERYWHERE, "TensorFlow.js"},
     "gru": EVERYWHERE,
     "rnn": {*EVERYWHERE, "TensorFlow.js"},
-    "amplifier": {*EVERYWHERE, "RTNeural", "AIDA-X"},
+    "amplifier": EVERYWHERE - {"ncnn"},  # which lacks learned states
     "module": {"ONNX"},
     "chain": {"ONNX", "TFLite", "TFLite float16", "TFLite int8", "Core ML"},
-    "graph": {"ONNX", "TFLite", "TFLite float16", "TFLite int8", "Core ML"},
+    "graph": {"ONNX"},
 }
 """The targets that hold every model of a kind, so that none is refused there."""
 
