@@ -1,8 +1,10 @@
-"""A whole model as C beside onnxruntime, one sequence at a time: LSTMs of several sizes with a dense head, as ratios of one run.
+"""A whole model as C beside onnxruntime and RTNeural, one sequence at a time: LSTMs with a dense layer on every step, as ratios of one run.
 
-python -m benchmarks.c_models [--steps 100] [--rounds 7]
+    RNNCONVERT_RTNEURAL=FOLDER python -m benchmarks.c_models [--steps 100] [--rounds 7]
 
-Both run on one thread, the C compiled with -O2. The time is that of a sequence, without its inputs' way through a pipe.
+All run on one thread; the C and RTNeural's models, whose sizes are stated when they are compiled (ModelT, with Eigen), are compiled with
+-O3 -march=native, the C once more with sums in any order (-fassociative-math). The time is that of a sequence, without its inputs' way
+through a pipe. Without a checkout of RTNeural, which no registry has as a package, its column is empty.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +21,14 @@ import onnxruntime
 import torch
 
 import rnnconvert as rc
+from tests import audio_plugins
 
 _SIZES = (8, 16, 32, 64)
 _WIDTH = 8
+_OUTPUTS = 4
+_FLAGS = ("-O3", "-march=native")
+_REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno")
+"""With these a compiler adds the products of a row in another order, several at a time; not a number stays so."""
 _MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +36,7 @@ _MAIN = """
 #include "m.h"
 int main(int count, char **words) {
     const size_t steps = (size_t)atoi(words[1]), runs = (size_t)atoi(words[2]);
-    float *x = malloc(steps * M_X_SIZE * sizeof *x), y[M_Y_SIZE], sum = 0;
+    float *x = malloc(steps * M_X_SIZE * sizeof *x), *y = malloc(steps * M_Y_SIZE * sizeof *y), sum = 0;
     struct timespec begin, end;
     size_t i;
     (void)count;
@@ -48,37 +56,61 @@ int main(int count, char **words) {
 
 
 class Tagged(torch.nn.Module):  # type: ignore[misc]
-    """An LSTM with a dense head on its last step."""
+    """An LSTM with a dense layer on every step."""
 
     def __init__(self, units: int) -> None:
         super().__init__()
-        self.rnn, self.head = torch.nn.LSTM(_WIDTH, units, batch_first=True), torch.nn.Linear(units, 4)
+        self.rnn, self.head = torch.nn.LSTM(_WIDTH, units, batch_first=True), torch.nn.Linear(units, _OUTPUTS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the head's output on the last step."""
-        return self.head(self.rnn(x)[0][:, -1])
+        """Return what the dense layer gives at each step."""
+        return self.head(self.rnn(x)[0])
 
 
-def measured(units: int, steps: int, rounds: int, folder: Path, storage: str) -> tuple[float, float]:
-    """Return the seconds of a sequence in C and in onnxruntime, the best of some rounds in turn."""
+def compiled(folder: Path, name: str = "main", *flags: str) -> Callable[[int, int], float]:
+    """Compile the model in a folder's m.h, and return what gives the seconds of a sequence of so many steps, run so many times."""
+    (folder / "main.c").write_text(_MAIN)
+    subprocess.run(["gcc", "-std=gnu99", *_FLAGS, *flags, "-o", name, "main.c", "-lm"], cwd=folder, check=True)
+
+    def seconds(steps: int, runs: int) -> float:
+        done = subprocess.run([folder / name, str(steps), str(runs)], capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[0])
+
+    return seconds
+
+
+def in_rtneural(units: int, folder: Path, x: np.ndarray, sequences: int) -> float:
+    """Return the seconds of a sequence in RTNeural."""
+    sizes = [f"-DUNITS={units}", f"-DWIDTH={_WIDTH}", f"-DOUTPUTS={_OUTPUTS}"]
+    program = audio_plugins.program("RTNEURAL", "-DRTNEURAL_USE_EIGEN=1", *_FLAGS, *sizes)
+    command = [str(program), str(folder / "m.json"), str(x.shape[1]), str(sequences), "time"]
+    done = subprocess.run(command, input=np.repeat(x, sequences, 0).tobytes(), capture_output=True, check=True)
+    return float(done.stdout.split()[0])
+
+
+def measured(units: int, steps: int, rounds: int, folder: Path, storage: str) -> list[float]:
+    """Return the seconds of a sequence in C, with sums in any order, in onnxruntime and in RTNeural, the best of some rounds in turn."""
     module, example = Tagged(units).eval(), torch.zeros(2, 9, _WIDTH)
     rc.export_model(module, folder / "m.h", example=example, force=True, settings=[f"storage={storage}"])
     rc.export_model(module, folder / "m.onnx", example=example, force=True)
-    (folder / "main.c").write_text(_MAIN)
-    subprocess.run(["gcc", "-std=gnu99", "-O2", "-o", "main", "main.c", "-lm"], cwd=folder, check=True)
+    rc.export_model(module, folder / "m.json", example=example, format="rtneural", force=True)
+    in_c = [compiled(folder), compiled(folder, "reordered", *_REORDERED)]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(folder / "m.onnx"), options, providers=["CPUExecutionProvider"])
     x, runs = np.zeros((1, steps, _WIDTH), np.float32), max(20, 20_000 // (units * 2))
-    in_c, in_onnx = [], []
+    x[0] = (np.arange(steps * _WIDTH) % 7 / 7).reshape(steps, _WIDTH)
+    times: list[list[float]] = [[], [], [], []]
     for _ in range(rounds):
-        done = subprocess.run([folder / "main", str(steps), str(runs)], capture_output=True, text=True, check=True)
-        in_c.append(float(done.stdout.split()[0]))
+        for place, run_in_c in enumerate(in_c):
+            times[place].append(run_in_c(steps, runs))
         begun = time.perf_counter()
         for _ in range(runs):
             session.run(None, {"x": x})
-        in_onnx.append((time.perf_counter() - begun) / runs)
-    return min(in_c), min(in_onnx)
+        times[2].append((time.perf_counter() - begun) / runs)
+        there = audio_plugins.checkout("RTNEURAL") is not None
+        times[3].append(in_rtneural(units, folder, x, runs) if there else float("nan"))
+    return [min(each) for each in times]
 
 
 def main() -> None:
@@ -87,12 +119,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
     asked = parser.parse_args()
-    print("| LSTM | storage | C, one sequence | onnxruntime | C / onnxruntime |\n|---|---|---|---|---|")
+    heads = ["LSTM", "storage", "C", "C, any order", "onnxruntime", "RTNeural", "C / onnxruntime", "C / RTNeural"]
+    heads += ["any order / onnxruntime", "any order / RTNeural"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     with tempfile.TemporaryDirectory() as folder:
         for units in _SIZES:
             for storage in ("float", "int8"):
-                ours, other = measured(units, asked.steps, asked.rounds, Path(folder), storage)
-                print(f"| {_WIDTH} -> {units} | {storage} | {ours * 1e6:.0f} us | {other * 1e6:.0f} us | {ours / other:.2f} |")
+                times = measured(units, asked.steps, asked.rounds, Path(folder), storage)
+                cells = [f"{_WIDTH} -> {units}", storage, *(f"{seconds * 1e6:.0f} us" for seconds in times)]
+                cells += [f"{ours / other:.2f}" for ours in times[:2] for other in times[2:]]
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

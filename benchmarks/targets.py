@@ -1,6 +1,8 @@
-"""One small model in every format of whole models: bytes, error against its source, and what ran it. Writes the table of docs/whole.md.
+"""One small model in every format of whole models: bytes, error against its source, speed, and what ran it.
 
 python -m benchmarks.targets
+
+writes the table of docs/whole.md and the picture of its sizes, docs/images/target-sizes.svg.
 
 The model has the form of a keyword spotter: 40 features a step, an LSTM of 64 units, 12 probabilities. Its weights are drawn by a seed.
 """
@@ -8,21 +10,27 @@ The model has the form of a keyword spotter: 40 features a step, an LSTM of 64 u
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import rnnconvert as rc
+from benchmarks.c_models import compiled
+from benchmarks.page import Bar, picture
 from rnnconvert.models.runners import open_file
 from tests.exported import RUNS
 
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "target-sizes.svg"
 PAGE = Path(__file__).parents[1] / "docs" / "whole.md"
 BEGIN, END = "<!-- Made by benchmarks/targets.py -->\n", "<!-- End of the table -->"
 FEATURES, UNITS, WORDS, STEPS, SEQUENCES = 40, 64, 12, 98, 16
+ROUNDS, CALLS = 7, 20
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,30 @@ def outputs(target: Target, path: Path, x: np.ndarray[Any, Any]) -> np.ndarray[A
     return ran.outputs[0]
 
 
-def row(target: Target, source: Path, x: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> list[str]:
-    """Return the cells of one target."""
+def fastest(run: Callable[[], object]) -> float:
+    """Return the seconds of a call, the best of some rounds."""
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        for _ in range(CALLS):
+            run()
+        times.append((time.perf_counter() - begun) / CALLS)
+    return min(times)
+
+
+def seconds(target: Target, path: Path, x: np.ndarray[Any, Any]) -> float | None:
+    """Return how long a file takes for one sequence; None where nothing runs it as it is meant to be run."""
+    if target.format == "coreml":
+        return None
+    if target.format == "c_header":
+        run_in_c = compiled(path.parent)
+        return min(run_in_c(STEPS, CALLS * 10) for _ in range(ROUNDS))
+    run = RUNS[path.suffix[1:]](path)
+    return fastest(lambda: run([x[:1]]))
+
+
+def row(target: Target, source: Path, x: np.ndarray[Any, Any], truth: np.ndarray[Any, Any], keras_seconds: float) -> tuple[list[str], Bar]:
+    """Return the cells of one target, and the bar of its size."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / target.name
         words = {"settings": ["storage=int8"]} if (target.format, target.dtype) == ("c_header", "int8") else {}
@@ -78,13 +108,17 @@ def row(target: Target, source: Path, x: np.ndarray[Any, Any], truth: np.ndarray
         rc.export_model(source, path, format=target.format, dtype=dtype, **words)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
         difference = float(np.abs(outputs(target, path, x) - truth).max())
+        took = seconds(target, path, x)
     name = f"`{Path(target.name).suffix}`" + (" with `--to tfjs`" if target.format == "tfjs" else "")
-    return [name, target.dtype or "float32", f"{size:,}", f"{difference:.1e}", target.device, target.runtime]
+    faster = "-" if took is None else f"{keras_seconds / took:.1f}"
+    plain = f"{name.replace('`', '')}, {target.dtype or 'float32'}"
+    cells = [name, target.dtype or "float32", f"{size:,}", f"{difference:.1e}", faster, target.device, target.runtime]
+    return cells, Bar(plain, size, f"{size / 1000:,.0f} KB", True)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return the rows as a table of Markdown."""
-    head = ["target", "weights", "bytes", "largest error", "for", "run here by"]
+    head = ["target", "weights", "bytes", "largest error", "times as fast as Keras", "for", "run here by"]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
 
 
@@ -96,7 +130,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "m.keras"
         keyword_spotter.save(source)
-        rows = [row(target, source, x, truth) for target in TARGETS]
+        graph = tf.function(keyword_spotter)
+        first = tf.constant(x[:1])
+        graph(first)
+        keras_seconds = fastest(lambda: graph(first))
+        rows, bars = zip(*(row(target, source, x, truth, keras_seconds) for target in TARGETS), strict=True)
+    PICTURE.write_text(picture("Bytes of one model in every format", [*bars]))
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     measured = f"{table(rows)}\nThe largest probability is {truth.max():.2f}.\n"

@@ -49,11 +49,15 @@ def _tflite(path: Path) -> Run:
     without = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = litert.Interpreter(str(path), experimental_op_resolver_type=without)
 
+    shapes: list[Any] = []
+
     def run(inputs: Sequence[Any]) -> list[Any]:
         details = interpreter.get_input_details()
-        for detail, array in zip(details, inputs, strict=True):
-            interpreter.resize_tensor_input(detail["index"], array.shape)
-        interpreter.allocate_tensors()
+        if [array.shape for array in inputs] != shapes:
+            shapes[:] = [array.shape for array in inputs]
+            for detail, array in zip(details, inputs, strict=True):
+                interpreter.resize_tensor_input(detail["index"], array.shape)
+            interpreter.allocate_tensors()
         for detail, array in zip(details, inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
@@ -86,12 +90,19 @@ def _ncnn(path: Path) -> Run:
     return run
 
 
+_NODE: list[NodeJs] = []
+"""The process of Node.js that runs every model, once there is one: its start takes longer than a model."""
+
+
 def _tfjs(path: Path) -> Run:
     executor("tfjs-cpu")
 
     def run(inputs: Sequence[Any]) -> list[Any]:
-        with NodeJs(str(path)) as node:
-            encoded_outputs = node.ask("run", inputs=[encoded(np.asarray(array)) for array in inputs])["outputs"]
+        if _NODE:
+            _NODE[0].ask("load", file=str(path))
+        else:
+            _NODE.append(NodeJs(str(path)))
+        encoded_outputs = _NODE[0].ask("run", inputs=[encoded(np.asarray(array)) for array in inputs])["outputs"]
         return [decoded(output) for output in encoded_outputs]
 
     return run

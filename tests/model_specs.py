@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ class Spec:
     weights: Mapping[str, Mapping[str, Array]]
 
 
-def random_spec(seed: int) -> Spec:
-    """A model of one or two recurrent layers, with something before, between and behind them."""
+def random_spec(seed: int, cells: Sequence[str] = tuple(GATES)) -> Spec:
+    """A model of one or two recurrent layers of some cells, with something before, between and behind them."""
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
     steps: list[Step] = []
     weights: dict[str, dict[str, Array]] = {}
@@ -49,7 +49,7 @@ def random_spec(seed: int) -> Spec:
 
     def recurrent(name: str) -> None:
         nonlocal width
-        kind, units = draw.choice(tuple(GATES)), draw.choice((3, 4))
+        kind, units = draw.choice(cells), draw.choice((3, 4))
         rows = units * GATES[kind]
         weights[name] = {"kernel": normal(width, rows), "recurrent": normal(units, rows) * 0.5, "bias": normal(rows)}
         steps.append((kind, name))

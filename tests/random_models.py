@@ -206,6 +206,67 @@ def random_stream(seed: int) -> Any:
     return model
 
 
+def _chained(k: Any, random: Any, y: Any) -> Any:
+    """Return one more layer over a sequence of vectors."""
+    layers, width = k.layers, int(y.shape[-1])
+    units = int(random.integers(1, 7))
+    kind = str(random.choice([
+        "lstm", "gru", "gru before", "rnn", "dense", "activation", "layer_norm", "batch_norm", "rms_norm", "residual", "conv",
+        "concatenate", "bidirectional", "dropout", "distributed",
+    ]))  # fmt: skip
+    if kind == "lstm":
+        return layers.LSTM(units, return_sequences=True)(y)
+    if kind.startswith("gru"):
+        return layers.GRU(units, return_sequences=True, reset_after=kind == "gru")(y)
+    if kind == "rnn":
+        return layers.SimpleRNN(units, return_sequences=True, go_backwards=bool(random.integers(4) == 0))(y)
+    if kind in ("dense", "distributed"):
+        dense = layers.Dense(units, activation=str(random.choice(["relu", "tanh", "gelu", "swish", "elu", "softplus"])))
+        return dense(y) if kind == "dense" else layers.TimeDistributed(dense)(y)
+    if kind == "activation":
+        return layers.Activation(str(random.choice(["softmax", "sigmoid", "selu", "hard_sigmoid", "relu6", "softsign"])))(y)
+    if kind == "layer_norm":
+        return layers.LayerNormalization()(y)
+    if kind == "rms_norm":
+        return layers.RMSNormalization()(y)
+    if kind == "batch_norm":
+        return layers.BatchNormalization()(y)
+    if kind == "residual":
+        return layers.Add()([y, layers.LSTM(width, return_sequences=True)(y)])
+    if kind == "conv":
+        return layers.Conv1D(units, 3, padding=str(random.choice(["causal", "same"])), dilation_rate=int(random.integers(1, 3)))(y)
+    if kind == "concatenate":
+        return layers.Concatenate()([y, layers.Multiply()([y, layers.Dense(width)(y)])])
+    if kind == "bidirectional":
+        merge = [None, "concat", "sum", "ave", "mul"][int(random.integers(1, 5))]
+        return layers.Bidirectional(layers.GRU(units, return_sequences=True), merge_mode=merge)(y)
+    return layers.Dropout(0.3)(y)
+
+
+def random_chain(seed: int) -> Any:
+    """A Keras model of layers one after the other over a sequence, and a head on its end, or on every step."""
+    d, random = _Drawn(seed), np.random.default_rng(seed)
+    k, layers = d.keras, d.layers
+    words = bool(random.integers(2))
+    x = k.Input((None,), dtype="int32") if words else k.Input((None, 3))
+    y = layers.Embedding(9, 4, mask_zero=bool(random.integers(2)))(x) if words else x
+    for _ in range(int(random.integers(1, 4))):
+        y = _chained(k, random, y)
+    head = int(random.integers(5))
+    if head == 0:
+        y = layers.GRU(3)(y)
+    elif head == 1:
+        y = layers.GlobalAveragePooling1D()(y)
+    elif head == 2:
+        y = layers.Bidirectional(layers.LSTM(2))(y)
+    elif head == 3:
+        y = list(layers.LSTM(3, return_state=True)(y))
+    y = [layers.Dense(2, activation="softmax")(y[0]), *y[1:]] if isinstance(y, list) else layers.Dense(2)(y)
+    model = k.Model(x, y)
+    fill(model, seed)
+    return model
+
+
 def fill(model: Any, seed: int, size: float = 0.5) -> None:
     """Give a model's weights random values of a standard deviation, and its variances positive ones."""
     generator = np.random.default_rng(seed)

@@ -19,6 +19,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.c_header import whole_run
+from rnnconvert.formats.c_header.run import absent
 from rnnconvert.language.layout import Sizes
 from tests import corpus
 from tests.commands import call
@@ -305,7 +307,7 @@ def test_torch_runs_what_is_written_for_an_amplifier(layers: int, tmp_path: Path
     assert off(learned, X, torch_runs_nam(json.loads((tmp_path / "b.nam").read_text()), X)) > WRONG
 
 
-def test_a_model_that_the_trainer_wrote_gives_what_it_gives() -> None:
+def test_a_model_that_the_trainer_wrote_gives_what_it_gives(tmp_path: Path) -> None:
     """tests/golden/nam/make.py: neural-amp-modeler 0.13.0, whose files are of version 0.7.0."""
     folder = Path(__file__).parent / "golden" / "nam"
     answers = np.load(folder / "answers.npz")
@@ -315,6 +317,12 @@ def test_a_model_that_the_trainer_wrote_gives_what_it_gives() -> None:
     y = reference.run(stack, answers["x"][:, None, None].astype(float)).y[:, 0]
     head = checkpoint.tensors["head.weight"][0], checkpoint.tensors["head.bias"][0]
     np.testing.assert_allclose(y @ head[0] + head[1], answers["y"], rtol=0, atol=2e-6)
+    need("gcc", absent({}))
+    rc.export_model(folder / "model.nam", tmp_path / "amp.onnx")
+    for source in (folder / "model.nam", tmp_path / "amp.onnx"):  # its two initial states have one name, or none
+        rc.export_model(source, tmp_path / "amp.h", force=True)
+        (in_c,) = whole_run.open_file(tmp_path / "amp.h").ran([("", answers["x"][None, :, None].astype(np.float32))], ())[0].outputs
+        np.testing.assert_allclose(in_c.ravel(), answers["y"], rtol=0, atol=2e-6)
 
 
 # Written again ----------------------------------------------------------------------------------------------
@@ -345,6 +353,31 @@ def test_a_real_file_that_is_written_again_says_the_same(name: str, tmp_path: Pa
         assert list(before) == list(after)
     assert singles(before) == singles(after)
     assert before.get("metadata") == after.get("metadata")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_model_goes_to_onnx_and_c_and_back(name: str, tmp_path: Path) -> None:
+    """Each of its forms gives what the one before gives, and the last one has the numbers of the first."""
+    need("gcc", absent({}))
+    needed("onnxruntime", "onnxruntime")
+    path = real(name)
+    words: dict[str, Any] = {"verify": True}
+    if "torch" in name:  # weights alone, which nothing runs
+        kind = path.stem.partition("_")[0]
+        words = {"chain": f"{kind} {kind}2 dense"}
+    assert rc.export_model(path, tmp_path / "model.onnx", **words).layers
+    source = tmp_path / "model.onnx" if "torch" in name else path
+    header, back = tmp_path / "model.h", tmp_path / f"back{path.suffix}"
+    assert rc.export_model(source, header, verify=True).equal
+    assert rc.export_model(tmp_path / "model.onnx", back, format=rc.load(path).format, verify=True).equal
+    ours, theirs = (rc.load(file) for file in (path, back))
+    numbers = [
+        sorted(value for array in read.tensors.values() for value in np.asarray(array, np.float32).ravel()) for read in (ours, theirs)
+    ]
+    assert numbers[0] == numbers[1]
+    for stack, again in zip(ours.layers.values(), theirs.layers.values(), strict=False):
+        for key, array in stack.first.arrays.items():
+            np.testing.assert_array_equal(np.asarray(array), np.asarray(again.first.arrays[key]))
 
 
 def test_a_number_is_written_as_the_shortest_text_that_comes_back() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from rnnconvert.formats.c_header import whole_run
 from rnnconvert.formats.c_header.run import absent
 from rnnconvert.models.runners import NotRunError
 from rnnconvert.scaffolding.export import export_model
-from tests.drawn import drawn, each
+from tests.random_models import random_chain
 from tests.requirements import need, needed
 from tests.whole_models import randomise
 
@@ -46,65 +48,6 @@ def strictly(header: Path) -> None:
         assert not done.returncode, done.stderr[:2000]
 
 
-def sequence(k: Any, random: Any, x: Any, y: Any) -> Any:
-    """Return one more layer over a sequence of vectors."""
-    layers, width = k.layers, int(y.shape[-1])
-    units = int(random.integers(1, 7))
-    kind = str(random.choice([
-        "lstm", "gru", "gru before", "rnn", "dense", "activation", "layer_norm", "batch_norm", "rms_norm", "residual", "conv",
-        "concatenate", "bidirectional", "dropout", "distributed",
-    ]))  # fmt: skip
-    if kind == "lstm":
-        return layers.LSTM(units, return_sequences=True)(y)
-    if kind.startswith("gru"):
-        return layers.GRU(units, return_sequences=True, reset_after=kind == "gru")(y)
-    if kind == "rnn":
-        return layers.SimpleRNN(units, return_sequences=True, go_backwards=bool(random.integers(4) == 0))(y)
-    if kind in ("dense", "distributed"):
-        dense = layers.Dense(units, activation=str(random.choice(["relu", "tanh", "gelu", "swish", "elu", "softplus"])))
-        return dense(y) if kind == "dense" else layers.TimeDistributed(dense)(y)
-    if kind == "activation":
-        return layers.Activation(str(random.choice(["softmax", "sigmoid", "selu", "hard_sigmoid", "relu6", "softsign"])))(y)
-    if kind == "layer_norm":
-        return layers.LayerNormalization()(y)
-    if kind == "rms_norm":
-        return layers.RMSNormalization()(y)
-    if kind == "batch_norm":
-        return layers.BatchNormalization()(y)
-    if kind == "residual":
-        return layers.Add()([y, layers.LSTM(width, return_sequences=True)(y)])
-    if kind == "conv":
-        return layers.Conv1D(units, 3, padding=str(random.choice(["causal", "same"])), dilation_rate=int(random.integers(1, 3)))(y)
-    if kind == "concatenate":
-        return layers.Concatenate()([y, layers.Multiply()([y, layers.Dense(width)(y)])])
-    if kind == "bidirectional":
-        merge = [None, "concat", "sum", "ave", "mul"][int(random.integers(1, 5))]
-        return layers.Bidirectional(layers.GRU(units, return_sequences=True), merge_mode=merge)(y)
-    return layers.Dropout(0.3)(y)
-
-
-def model(k: Any, random: Any) -> tuple[Any, Any]:
-    """Return a random model with its input: a chain of layers over a sequence, and a head on its end, or on every step."""
-    layers, steps = k.layers, int(random.integers(1, 10))
-    words = bool(random.integers(2))
-    x = k.Input((None,), dtype="int32") if words else k.Input((None, 3))
-    y = layers.Embedding(9, 4, mask_zero=bool(random.integers(2)))(x) if words else x
-    for _ in range(int(random.integers(1, 4))):
-        y = sequence(k, random, x, y)
-    head = int(random.integers(5))
-    if head == 0:
-        y = layers.GRU(3)(y)
-    elif head == 1:
-        y = layers.GlobalAveragePooling1D()(y)
-    elif head == 2:
-        y = layers.Bidirectional(layers.LSTM(2))(y)
-    elif head == 3:
-        y = list(layers.LSTM(3, return_state=True)(y))
-    y = [layers.Dense(2, activation="softmax")(y[0]), *y[1:]] if isinstance(y, list) else layers.Dense(2)(y)
-    data = random.integers(0, 9, (3, steps)).astype(np.int32) if words else random.normal(size=(3, steps, 3)).astype(np.float32)
-    return k.Model(x, y), data
-
-
 def agree(outputs: Any, expected: Any, tolerance: float = 2e-5) -> None:
     expected = expected if isinstance(expected, (list, tuple)) else [expected]
     assert len(outputs) == len(expected)
@@ -112,33 +55,10 @@ def agree(outputs: Any, expected: Any, tolerance: float = 2e-5) -> None:
         np.testing.assert_allclose(output, np.asarray(truth), rtol=tolerance, atol=tolerance)
 
 
-def test_models_drawn_from_all_layers(tmp_path: Path) -> None:
-    """Random models give in C what Keras gives, and are read again as they were written."""
-    keras = needed("keras", "keras")
-    need("gcc", absent({}))
-    forms = set()
-
-    def check(seed: int) -> None:
-        keras.utils.clear_session()
-        built, data = model(keras, np.random.default_rng(seed))
-        randomise(built, seed)
-        built.save(tmp_path / f"m{seed}.keras")
-        header = tmp_path / f"m{seed}.h"
-        done = export_model(tmp_path / f"m{seed}.keras", header)
-        forms.add("_step computes" in " ".join(done.notes))
-        agree(in_c(header, data), built(data, training=False))
-        assert not [warning for warning in load(header).warnings if "only its numbers" in warning]
-
-    each(drawn(range(100), 12, "models in C"), check)
-    assert forms == {True, False}
-
-
 def test_what_is_written_compiles_without_a_warning(tmp_path: Path) -> None:
-    keras = needed("keras", "keras")
     need("gcc", absent({}))
     for seed, settings in ((1, []), (2, ["storage=int8"]), (5, [])):
-        built, _ = model(keras, np.random.default_rng(seed))
-        built.save(tmp_path / "m.keras")
+        random_chain(seed).save(tmp_path / "m.keras")
         export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True, settings=settings, dtype="float16" if seed == 5 else None)
         strictly(tmp_path / "m.h")
 
@@ -288,3 +208,29 @@ def test_modules_of_pytorch(tmp_path: Path) -> None:
             expected = [output.numpy() for output in module(*inputs)]
         agree(in_c(header, *(x.numpy() for x in inputs)), expected)
         strictly(header)
+
+
+def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(0)
+    gru, x = torch.nn.GRU(4, 3, 2, batch_first=True), torch.randn(2, 6, 4)
+    torch.save(gru.state_dict(), tmp_path / "gru.pt")
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "gru.pt"), str(tmp_path / "gru.h")])
+    assert result.exit_code == 0 and "its input is (batch, time, values)" in result.output and "caller" not in result.output
+    with torch.no_grad():
+        agree(in_c(tmp_path / "gru.h", x.numpy()), gru(x)[0].numpy())
+
+
+def test_the_program_of_the_tutorial_gives_what_keras_gives(tmp_path: Path) -> None:
+    keras, root = needed("keras", "keras"), Path(__file__).parents[1]
+    need("gcc", absent({}))
+    page = (root / "docs" / "tutorial-c.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^    #include <stdio.h>\n(?:    .*\n|\n)+?    }\n", page, re.M)
+    (tmp_path / "program.c").write_text(textwrap.dedent(program))
+    export_model(root / "examples" / "encoder.keras", tmp_path / "encoder.h")
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
+    subprocess.run(["gcc", *flags, "program.c", "-lm", "-o", "program"], cwd=tmp_path, check=True)
+    printed = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    x = (np.arange(120) % 7 / 7).reshape(1, 20, 6).astype(np.float32)
+    model = keras.saving.load_model(root / "examples" / "encoder.keras", compile=False)
+    np.testing.assert_allclose([*map(float, printed.split())], np.asarray(model(x))[0], atol=2e-6)

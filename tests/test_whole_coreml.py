@@ -16,7 +16,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.formats.coreml.package import NewWeights
 from rnnconvert.scaffolding.inputs import drawn as inputs_drawn
 from rnnconvert.scaffolding.sources import described_source
-from tests import model_specs, random_torch
+from tests import random_torch
 from tests.coreml_evaluate import EQUATIONS, Program
 from tests.drawn import NotComparedError, drawn, each
 from tests.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, saved
@@ -97,19 +97,6 @@ def test_modules_drawn_by_a_seed(tmp_path: Path, kind: str) -> None:
         close(program, [x.numpy()], [each.numpy() for each in (y if isinstance(y, tuple) else [y])])
 
     each(drawn(range(200), 4, f"modules {kind} for Core ML"), check)
-
-
-@pytest.mark.parametrize("ending", ["pt", "onnx", "pt2"])
-def test_models_of_pytorch_and_onnx(tmp_path: Path, ending: str) -> None:
-    needed("torch", "torch")
-
-    def check(seed: int) -> None:
-        spec = model_specs.random_spec(seed)
-        program, _ = written(model_specs.save(spec, tmp_path / f"m.{ending}"), tmp_path)
-        x = np.random.default_rng(seed).normal(size=(2, 6, model_specs.INPUT)).astype(np.float32)
-        close(program, [x], [model_specs.expected(spec, x)])
-
-    each(drawn(range(100), 3, f"models of {ending} for Core ML"), check)
 
 
 def several(k: Any) -> Any:

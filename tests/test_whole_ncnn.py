@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from tests.drawn import NotComparedError, drawn, each
+from tests.drawn import each
 from tests.exported import FRAMEWORKS_WARN, RUNS
-from tests.random_models import fill, random_model
+from tests.random_models import fill
 from tests.requirements import needed
 
 pytestmark = FRAMEWORKS_WARN
@@ -91,43 +91,6 @@ def test_states_go_in_and_out(tmp_path: Path) -> None:
     assert rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", verify=True).equal
     random = np.random.default_rng(2)
     agrees(model, [random.normal(size=shape).astype(np.float32) for shape in ((3, 6, 3), (3, 4), (3, 4))], tmp_path / "m.param")
-
-
-def test_models_drawn_by_a_seed(tmp_path: Path) -> None:
-    def check(seed: int) -> None:
-        model = random_model(seed)
-        fill(model, seed)
-        model.save(tmp_path / "m.keras")
-        try:
-            done = rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
-        except rc.RefusedError as error:
-            assert error.layer or error.feature.startswith("the input"), error
-            raise NotComparedError(str(error)) from None
-        random = np.random.default_rng(seed)
-        shapes = [tuple(n or 7 for n in (3, *tensor.shape[1:])) for tensor in model.inputs]
-        integral = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]  # whatever Keras takes
-        inputs = [
-            random.integers(0, 4, shape).astype(np.int32) if index else random.normal(size=shape).astype(np.float32)
-            for shape, index in zip(shapes, integral, strict=True)
-        ]
-        agrees(model, inputs, tmp_path / "m.param")
-
-    each(drawn(range(100), 12, "models for ncnn"), check)
-
-
-@pytest.mark.parametrize("ending", ["pt", "onnx", "pt2"])
-def test_models_of_pytorch_and_onnx(tmp_path: Path, ending: str) -> None:
-    needed("torch", "torch")
-    from tests import model_specs
-
-    def check(seed: int) -> None:
-        spec = model_specs.random_spec(seed)
-        source = model_specs.save(spec, tmp_path / f"m.{ending}")
-        rc.export_model(source, tmp_path / "m.param", force=True)
-        x = np.random.default_rng(seed).normal(size=(2, 6, model_specs.INPUT)).astype(np.float32)
-        np.testing.assert_allclose(RUNS["param"](tmp_path / "m.param")([x])[0], model_specs.expected(spec, x), rtol=1e-4, atol=1e-5)
-
-    each(drawn(range(100), 3, f"models of {ending} for ncnn"), check)
 
 
 def test_a_module_with_operators_between_its_layers(tmp_path: Path) -> None:

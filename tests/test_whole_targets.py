@@ -17,7 +17,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from tests.drawn import NotComparedError, drawn, each
 from tests.exported import RUNS, in_tensorflow
-from tests.random_models import fill, random_model
+from tests.random_models import fill
 from tests.requirements import needed
 from tests.test_whole_onnx_layers import GROUPS, filled
 
@@ -154,31 +154,6 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
             raise NotComparedError(str(error)) from None
 
     each(layers, check)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_models_drawn_by_a_seed(tmp_path: Path, target: str) -> None:
-    def check(seed: int) -> None:
-        model = random_model(seed)
-        fill(model, seed)
-        lengths = (6, 9) if all(None in tensor.shape[1:] for tensor in model.inputs) else (7,)
-        calls = []
-        for time in lengths:
-            random = np.random.default_rng(seed)
-            shapes = [tuple(n or time for n in (3, *tensor.shape[1:])) for tensor in model.inputs]
-            calls.append([
-                random.integers(0, 4, shape).astype(tensor.dtype)
-                if "int" in tensor.dtype or (target in STATED and len(shape) == 2)  # TensorFlow.js stops at an index below zero
-                else random.normal(size=shape).astype(np.float32)
-                for shape, tensor in zip(shapes, model.inputs, strict=True)
-            ])  # fmt: skip
-        try:
-            agrees(model, calls, tmp_path, target)
-        except rc.RefusedError as error:
-            assert error.layer
-            raise NotComparedError(str(error)) from None
-
-    each(drawn(range(100), 6, f"models {target}"), check)
 
 
 @pytest.mark.parametrize("target", RUN_THERE)

@@ -27,6 +27,7 @@ from tests.requirements import needed
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:::torch"),
 ]
 
 
@@ -208,6 +209,25 @@ def test_numbers_in_double_precision_are_rounded_and_a_note_says_so(tmp_path: Pa
         weight_groups.read(tmp_path / "model.json", manifest)[0]["fc/kernel"], layers["fc"].weight.detach().numpy().T.astype(np.float32)
     )
     assert any("rounded to float32" in note for note in done.notes)
+
+
+def test_parts_of_a_tensor_are_refused_by_name(tmp_path: Path) -> None:
+    """By whoever lists the formats that hold a model, too."""
+    torch = needed("torch", "torch")
+
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = self.rnn(x)[0].chunk(2, dim=-1)
+            return first * torch.sigmoid(second)
+
+    torch.jit.script(Gated().eval()).save(str(tmp_path / "gated.pt"))
+    for target in ("tfjs", "rtneural"):
+        with pytest.raises(rc.RefusedError, match="This model can be written for c_header, coreml, ncnn, onnx, openvino or tflite"):
+            rc.export_model(tmp_path / "gated.pt", tmp_path / "model.json", format=target, axes=3)
 
 
 def test_its_own_name_asks_for_the_format(tmp_path: Path) -> None:

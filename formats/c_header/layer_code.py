@@ -15,6 +15,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.language.layout import Layout
 
 _PER_LINE = 8
+_PART = 1 << 14
 
 
 class StoredMatrix(NamedTuple):
@@ -32,12 +33,12 @@ class StoredMatrix(NamedTuple):
         for local, array in self.numbers.items():
             full, size = f"{name}_{local}", int(np.prod(array.shape))
             if local in self.scales:
-                yield from _array("int8_t", full, size, (map(str, piece.tolist()) for piece in pieces(array)))
+                yield from _array("int8_t", full, size, (map(str, part.tolist()) for part in _parts(array)))
                 yield from _array(real, f"{full}_scale", self.scales[local].size, [numbers_in_c(self.scales[local], real)])
             elif dtype == np.float16:
-                yield from _array("uint16_t", full, size, (map(str, piece.view(np.uint16).tolist()) for piece in pieces(array)))
+                yield from _array("uint16_t", full, size, (map(str, part.view(np.uint16).tolist()) for part in _parts(array)))
             else:
-                yield from _array(real, full, size, (numbers_in_c(piece, real) for piece in pieces(array)))
+                yield from _array(real, full, size, (numbers_in_c(part, real) for part in _parts(array)))
 
 
 def comment(content: str) -> str:
@@ -225,6 +226,11 @@ def number_in_c(value: float, real: str) -> str:
 def numbers_in_c(array: Array, real: str) -> Iterator[str]:
     """Yield numbers as C has them."""
     return (number_in_c(number, real) for number in array.tolist())
+
+
+def _parts(array: Array | Pieced) -> Iterator[Array]:
+    """Yield an array in parts that are small as Python's numbers, too, each of which takes eight times the memory."""
+    return (piece[start : start + _PART] for piece in pieces(array) for start in range(0, piece.size, _PART))
 
 
 def _array(kind: str, name: str, size: int, parts: Iterable[Iterable[str]]) -> Iterator[str]:

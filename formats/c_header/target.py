@@ -179,9 +179,13 @@ class ModelBuilder:
         return called
 
     def constant(self, name: str, array: Array, axes: Axes | None = None) -> ProgramTensor:
-        """Return stored numbers as a tensor."""
+        """Return stored numbers as a tensor. What a description calls them may be what it calls others, too."""
         numbers = np.asarray(array).reshape(-1)
-        called = self.stored(name, {"numbers": numbers})
+        for count in itertools.count(1):
+            called = self.stored(name if count == 1 else f"{name}/{count}", {"numbers": numbers})
+            stored = np.asarray(self.arrays[called].numbers["numbers"])
+            if np.array_equal(stored, _as(numbers, stored.dtype), equal_nan=True):
+                break
         (number,) = self.add("stored", [], called, size=int(numbers.size))
         return ProgramTensor(number, tuple(np.shape(array)) if axes is None else axes)
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
@@ -191,6 +191,10 @@ class LayersWriter:
         """Return a name: what is written with it is refused."""
         return name
 
+    def release(self, node: Node) -> NoReturn:
+        """Refuse a node that is written as a line of code."""
+        raise self.refused(node, _title(node), _REASONS.get(node.kind, _NO_LAYER))
+
     @property
     def within(self) -> dict[str, str]:
         """Where code notes the places of weights."""
@@ -218,7 +222,7 @@ class LayersWriter:
             if node.kind in rules:
                 rules[node.kind](self, node)
             if id(self._end) not in self._places and node.y.dtype != "bool":
-                raise self.refused(node, _title(node), _REASONS.get(node.kind, _NO_LAYER))
+                self.release(node)
         self.scope, self.number = outer, before
 
     def same(self, inside: Value, outside: Value) -> None:

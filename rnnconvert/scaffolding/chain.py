@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
 from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import ends
@@ -131,6 +131,7 @@ class _ChainReading:
         self.time: Label | None = None
         self.channel: Label | None = None
         self.notes: list[str] = []
+        self.numbers: dict[int, Array] = {}
         self._places: dict[int, _ChainPlace] = {}
         self._stages: list[str] = []
 
@@ -232,14 +233,13 @@ def _recurrent(r: _ChainReading, node: Node) -> None:
         raise r.refused(node, "a layer that reads from the end", _NO_END)
     if node.named.get("mask"):
         raise r.refused(node, "a mask", "a stream has no steps that do not count")
-    if node.named.get("states") and not any(key[0].startswith("initial") for key in stack.first.arrays):
-        raise r.refused(node, "initial states", "a stream begins with zeros")
     if r.last:
         raise r.refused(node, "a layer behind a last step", "what it reads has no steps any more")
     axes = r.by_channel(node, place, 2)
     r.settle(node, axes[0], axes[1])
-    if not node.named.get("states"):
-        stack = stack.replace(layers=(replace(stack.layers[0], directions=(_from_zeros(stack.first),)),))
+    states = dict.fromkeys(("initial_hidden", "initial_cell"), None) | _initial(r, node, stack.first.hidden_size)
+    direction = stack.first.with_arrays({(part, ""): numbers for part, numbers in states.items()})
+    stack = stack.replace(layers=(replace(stack.layers[0], directions=(direction,)),))
     r.stateful |= bool(node["stateful"])
     r.last = not node["sequences"]
     r.add(
@@ -249,8 +249,24 @@ def _recurrent(r: _ChainReading, node: Node) -> None:
     )
 
 
-def _from_zeros(direction: Direction) -> Direction:
-    return direction.with_arrays(dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial")))
+def _initial(r: _ChainReading, node: Node, units: int) -> dict[str, Array | None]:
+    """Return the states that a layer begins with. Raises RefusedError for those that are not the same numbers for every stream."""
+    numbers = [r.numbers.get(id(value)) for value in node.named.get("states", ())]
+    if any(array is None or array.size not in (1, units) for array in numbers):
+        raise r.refused(node, "initial states", "a stream begins with zeros, or with numbers that the model holds")
+    stated = [np.broadcast_to(array.reshape(-1), (units,)).astype(np.float32) for array in numbers if array is not None]
+    return dict(zip(("initial_hidden", "initial_cell"), stated, strict=False))
+
+
+def _constant(r: _ChainReading, node: Node) -> None:
+    """Note the numbers of an initial state: what else would read them is refused."""
+    if node.kind == "full":
+        r.numbers[id(node.y)] = np.array([node["number"]], np.float32)
+    elif node.kind == "expand":
+        if id(node.x) in r.numbers:
+            r.numbers[id(node.y)] = r.numbers[id(node.x)]
+    else:
+        r.numbers[id(node.y)] = np.asarray(node["numbers"] if node.kind == "constant" else r.weights.numbers(r.path(node)))
 
 
 def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
@@ -512,7 +528,7 @@ _RULES: Mapping[str, Callable[[_ChainReading, Node], None]] = {
     "select": _select,
     "slice": _slice,
     **dict.fromkeys(("pad", "pad axes"), _pad),
-    **dict.fromkeys(("constant", "parameter", "full", "expand"), lambda r, node: None),  # initial states, which the layer holds
+    **dict.fromkeys(("constant", "parameter", "full", "expand"), _constant),
 }
 """The kinds that a chain has."""
 

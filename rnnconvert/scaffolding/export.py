@@ -219,7 +219,9 @@ def export_model(
     try:
         model = described_source(source, example, config, axes=axes, chain=chain)
     except UnstatedOrderError as error:
-        raise error.for_target(source, target, format) from None
+        if not error.single:
+            raise error.for_target(source, target, format) from None
+        model = described_source(source, example, config, axes=axes, chain=error.order)
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     weights = LayerWeights(model.model, model.description.names)

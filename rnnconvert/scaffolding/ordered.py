@@ -46,6 +46,11 @@ class UnstatedOrderError(UsageError):
         way = way or f"the only order whose sizes fit, from a recurrent layer on and without functions, is {Flag('chain', order)}"
         super().__init__(f"{text}. Or state the order of its layers, with the functions between them, which weights do not show: {way}")
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one layer, so that no order is to be stated."""
+        return bool(self.order) and len(self.names) == 1
+
     def for_target(self, source: object, target: object, format: str | None) -> UnstatedOrderError:
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
@@ -189,15 +194,14 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
         x, before = _applied(build, word, x, before), name
     assert build is not None and x is not None
     axes = "(batch, time) of whole numbers" if build.begin.dtype == "int64" else "(batch, time, values)"
-    note = (
-        f"the order of its layers is the caller's: {' '.join(words)}. Its input is {axes}, whatever batch_first says where it was trained"
-    )
+    order_note = [f"the order of its layers is the caller's: {' '.join(words)}"] if len(names) > 1 else []
+    note = f"its input is {axes}, whatever batch_first says where it was trained"
     assumed = [
         f"assumed: {question.layer or 'every layer'}: {question.option}={question.assumed}; {question.why}"
         for question in model.questions
         if question.option != "nonlinearity"  # words answer that one
     ]
-    described = build.described(x, [note, *assumed])
+    described = build.described(x, [*order_note, note, *assumed])
     return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
 
 
