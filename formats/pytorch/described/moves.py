@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -69,15 +68,11 @@ def _unflatten(r: ProgramReading, call: BoundCall) -> SourceTensor:
 def _squeeze(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, stated = call.tensor(), call("dim")
     axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-    for axis in axes:
-        if isinstance(x.dims[axis], Size):
-            if stated is not None:
-                with contextlib.suppress(ValueError):
-                    r.build.need(x.dims[axis], 1)  # code that takes an axis away by its number means one of length 1
-            raise r.build.refuse(
-                "a squeeze of an open axis",
-                "whether it has length 1 is decided by a run. A program of torch.export (.pt2) states its lengths: export that",
-            )
+    if any(isinstance(x.dims[axis], Size) for axis in axes):
+        raise r.build.refuse(
+            "a squeeze of an open axis",
+            "whether it has length 1 is decided by a run. A program of torch.export (.pt2) states its lengths: export that",
+        )
     return r.build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
 
 
