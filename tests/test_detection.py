@@ -13,6 +13,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.containers import safetensors
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import adapter, adapters, names
 from rnnconvert.files.arrays_by_name import in_memory
@@ -241,3 +242,14 @@ def test_pytorchs_names_and_metadata_speak_for_a_safetensors_file(tmp_path: Path
         checkpoint = rc.load(path)
         assert checkpoint.format == first, (shapes, stated)
         assert any("pytorch" in warning for warning in checkpoint.warnings) == warned, (shapes, stated, checkpoint.warnings)
+
+
+@pytest.mark.parametrize("card", [card for card in registry.cards().values() if card.unwritten], ids=lambda card: card.name)
+def test_what_is_said_of_an_ending_that_is_only_read_leads_to_a_file_of_that_format(card: Card, tmp_path: Path) -> None:
+    for ending in card.unwritten:
+        with pytest.raises(rc.UsageError, match="files are only read") as raised:
+            detect.target(tmp_path / f"a{ending}")
+        text = str(raised.value)
+        assert ("ends in" in text) == (str(Flag("to", card.name)) in text) == bool(card.written), text
+        for written in card.written:
+            assert written in text and detect.target(tmp_path / f"a{written}", card.name) is adapter(card.name)

@@ -291,3 +291,55 @@ def test_two_rows_of_biases_are_those_of_keras(names: tuple[str, str, str], tmp_
         h = z * h + (1 - z) * np.tanh(xn + r * hn)
         expected.append(h)
     np.testing.assert_allclose(reference.run(layer, x[:, None]).y[:, 0], expected, rtol=0, atol=1e-12)
+
+
+def test_arrays_named_by_gates_are_drafted_whatever_else_their_names_say(tmp_path: Path) -> None:
+    """A header in C++, `vector<vector<double>> W_i_f_weights`: i is the input, f the state, and the letter behind them the gate."""
+    draw = np.random.default_rng(9)
+    arrays = {f"W_{part}_{gate}_weights": draw.normal(size=(X if part == "i" else H, H)) for gate in "fico" for part in "if"}
+    arrays |= {f"b{gate}_bias": draw.normal(size=H) for gate in "fico"} | {
+        "fc_weight": draw.normal(size=(2, H)),
+        "fc_bias": draw.normal(size=2),
+    }
+    rows = [
+        f"vector<vector<double>> {name} = {{{', '.join('{' + ', '.join(map(repr, map(float, row))) + '}' for row in array)}}};"
+        if array.ndim == 2
+        else f"vector<double> {name} = {{{', '.join(map(repr, map(float, array)))}}};"
+        for name, array in arrays.items()
+    ]
+    path = tmp_path / "own.h"
+    path.write_text("#include <vector>\n" + "\n".join(rows))
+    first, *text = refused(path)
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    flags = first.partition("and give ")[2].replace("layout.toml", str(tmp_path / "layout.toml")).split()
+    answer = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "own.onnx"), *flags])
+    assert answer.exit_code == 0, answer.output
+    (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
+    for gate, letter in zip("ifgo", "ifco", strict=True):
+        assert np.allclose(layer.first.gates[gate].input, arrays[f"W_i_{letter}_weights"].T)
+        assert np.allclose(layer.first.gates[gate].recurrent, arrays[f"W_f_{letter}_weights"].T)
+
+
+@pytest.mark.parametrize(
+    "names", [("w_ih", "w_hh", "w_mih", "w_mhh", "b_ih", "b_hh"), ("rnn.w_x", "rnn.w_h", "rnn.w_mx", "rnn.w_mh", "rnn.b")]
+)
+def test_the_factors_of_a_multiplicative_lstm_are_no_layer(names: tuple[str, ...]) -> None:
+    first, second, third, fourth, *biases = names
+    shapes: dict[str, tuple[int, ...]] = {
+        first: (4 * H, X),
+        second: (4 * H, H),
+        third: (H, X),
+        fourth: (H, H),
+        **dict.fromkeys(biases, (4 * H,)),
+    }
+    text = draft.lines({name: np.zeros(shape) for name, shape in shapes.items()})
+    assert text.count("[[layout]]") == 1 and f'#   "{third}"' in text and f'#   "{fourth}"' in text
+    assert any("multiplicative LSTM" in line and third in line and fourth in line for line in text)
+
+
+def test_a_second_bias_is_the_states_where_its_name_says_so() -> None:
+    """haste's GRU: `bias` and `recurrent_bias`, of which the draft once left out the first."""
+    shapes = {"kernel": (X, 3 * H), "recurrent_kernel": (H, 3 * H), "bias": (3 * H,), "recurrent_bias": (3 * H,)}
+    text = draft.lines({f"rnn.{name}": np.zeros(shape) for name, shape in shapes.items()})
+    assert '  { name = "bias", parts = "input_bias", axes = "(gate hidden)" },' in text
+    assert '  { name = "recurrent_bias", parts = "recurrent_bias", axes = "(gate hidden)" },' in text

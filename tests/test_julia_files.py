@@ -578,7 +578,7 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["flux", "lux", "knet"])
 def test_a_jld2_file_is_only_read(name: str, tmp_path: Path) -> None:
-    with pytest.raises(rc.UsageError, match=r"\.jld2 files are only read. Choose a name that ends in one of .bson, .npz"):
+    with pytest.raises(rc.UsageError, match=r"\.jld2 files are only read. Choose a name that ends in .bson or .npz"):
         convert(stack("lstm"), tmp_path / "a.jld2", target_format=name)
     assert list(tmp_path.iterdir()) == []
 

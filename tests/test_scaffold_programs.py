@@ -432,6 +432,24 @@ def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=[3, 2])
 
 
+def test_an_axis_of_unknown_length_that_is_taken_away_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    """By the reading that went furthest: with three axes, the permute names more than there are."""
+    torch = needed("torch", "torch")
+    path = tmp_path / "squeezed.py"
+    lines = ["import torch", "class M(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
+    lines += ["        self.rnn = torch.nn.LSTM(3, 4, batch_first=True)", "    def forward(self, x):"]
+    path.write_text("\n".join([*lines, "        return self.rnn(x.squeeze(2).permute(0, 2, 1))[0]"]))
+    x, file, program = torch.randn(2, 3, 1, 5), tmp_path / "squeezed.pt", tmp_path / "squeezed.pt2"
+    module = module_at(path).M().eval()
+    torch.jit.trace(module, x, check_trace=False).save(file)
+    with pytest.raises(rc.RefusedError, match=r"squeeze of an open axis.*\.pt2"):
+        rc.scaffold(file, "pytorch", tmp_path / "w.py")
+    torch.export.save(torch.export.export(module, (x,)), program)
+    filled = as_graph(program, tmp_path / "w.onnx", None)
+    with torch.no_grad():
+        assert torch.allclose(filled(x), module(x), atol=CLOSE)
+
+
 @pytest.mark.parametrize("most", [6, 20])
 def test_proofs_keep_to_the_lengths_that_a_module_takes(tmp_path: Path, most: int) -> None:
     torch = needed("torch", "torch")

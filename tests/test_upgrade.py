@@ -22,10 +22,12 @@ from rnnconvert.core.errors import AbsentExecutorError, RefusedError, Unreadable
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.formats.keras.upgrade.assign import assign_by_names
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
+from rnnconvert.formats.keras.upgrade.old import tree
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from rnnconvert.scaffolding.export import export_model
 from tests import corpus, frameworks
@@ -376,8 +378,11 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
     attributes = {name.removeprefix("model_weights").lstrip("/"): values for name, values in stored.metadata["attributes"].items()
                   if name.startswith("model_weights")}  # fmt: skip
     hdf5.write(weights, inside, attributes)
+    refused = call("upgrade", weights, tmp_path / "new.keras")
+    assert refused.exit_code == 2 and f"rnnconvert convert {weights} {tmp_path / 'weights_keras3.weights.h5'}" in refused.stderr
     text.write_text(json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"}))
-    assert call("upgrade", weights, tmp_path / "new.keras").exit_code == 2
+    alone = upgrade(weights, tmp_path / "alone.keras")
+    assert len(alone.notes) == 1 and "note: the configuration is read from model.json" in str(alone)
     assert call("upgrade", weights, tmp_path / "new.keras", "--config", weights).exit_code == 3
     assert call("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
     (tmp_path / "string.json").write_text(json.dumps(text.read_text()))
@@ -387,6 +392,7 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
         done = call("upgrade", weights, tmp_path / "new.keras", "--config", config, "--force")
         assert done.exit_code == 0, done.output
     close(outputs(tmp_path / "new.keras", inputs), expected)
+    close(outputs(tmp_path / "alone.keras", inputs), expected)
 
 
 @pytest.mark.parametrize("written_by", ["2.13", "3"])
@@ -657,3 +663,19 @@ def test_what_keras_2_does_not_read_of_its_own_files_is_no_obstacle(how: str, tm
     first = sequential(("LSTM", {"name": "a", "units": 4, "batch_input_shape": [None, 7, 5]}))
     with pytest.raises(RefusedError, match="contradicts its weights"):
         upgrade(legacy_h5(tmp_path / "wrong.h5", {"a": lstm("a", 3)}, first), tmp_path / "wrong.keras")
+
+
+def test_the_layer_of_a_time_distributed_has_its_wrappers_name_in_a_saved_model() -> None:
+    """Keras 2 builds it under that name: "time_distributed/kernel" is the kernel of "dense_1"."""
+    dense = {"class_name": "Dense", "config": {"name": "dense_1", "units": 2, "use_bias": True}}
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 5, 3]}},
+        {"class_name": "TimeDistributed", "config": {"name": "time_distributed", "layer": dense}},
+        {"class_name": "Dense", "config": {"name": "dense", "units": 4, "use_bias": True}},
+    ]
+    top = tree({"class_name": "Sequential", "config": {"name": "sequential", "layers": layers}})
+    arrays = {f"{name}/{word}": numbers(*shape) for name, rows, units in (("time_distributed", 3, 2), ("dense", 2, 4))
+              for word, shape in (("kernel", (rows, units)), ("bias", (units,)))}  # fmt: skip
+    assert assign_by_names(top, arrays) == set(arrays)
+    (inner,) = (layer for layer in top.walk() if layer.name == "dense_1")
+    assert inner.arrays["kernel"] is arrays["time_distributed/kernel"] and inner.arrays["bias"] is arrays["time_distributed/bias"]

@@ -12,6 +12,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import nearest
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
@@ -269,9 +270,13 @@ def target(path: Path, format: str | None = None) -> Adapter:
     name = lowered(path).name
     cards = registry.cards()
     table = _endings(tuple((candidate, adapter(candidate).SUFFIXES) for candidate in names() if candidate not in cards))
-    for end, card in table.unwritten:
-        if name.endswith(end) and format in (None, card.name):
-            raise UsageError(f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}")
+    unwritten = [(end, card) for end, card in table.unwritten if name.endswith(end) and format in (None, card.name)]
+    if unwritten:
+        end, card = unwritten[0]
+        instead = "another ending: `rnnconvert formats` lists them"
+        if card.written:
+            instead = f"a name that ends in {either(card.written)}, with {either(str(Flag('to', other.name)) for _, other in unwritten)}"
+        raise UsageError(f"{path}: {end} files are only read. Choose {instead}")
     if format is not None:
         chosen = adapter(format)
         room_card = registry.cards().get(format)

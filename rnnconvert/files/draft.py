@@ -31,8 +31,11 @@ _SPELLINGS = {"lstm": ("ifgo", "ifco", "ifao", "ifzo"), "gru": ("rzn", "rzh", "r
 """How the gates may be spelt, in the order of _STACKED."""
 
 
-def lines(arrays: Mapping[str, Array]) -> list[str]:
-    """Return the draft of a layout file for arrays, line by line, with what to do with it; nothing where no shapes suggest one."""
+def lines(arrays: Mapping[str, Array], by_gates: bool = False) -> list[str]:
+    """Return the draft of a layout file for arrays, line by line, with what to do with it; nothing where no shapes suggest one.
+
+    by_gates  only for layers each of whose arrays has the name of a gate in its own
+    """
     shapes = {name: tuple(array.shape) for name, array in itertools.islice(arrays.items(), _MOST) if is_float(array)}
     shapes = {name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)}
     texts: list[list[str]] = []
@@ -40,8 +43,8 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     described: set[str] = set()
     by_gate = list(_by_gate(shapes))
     used = {name for layer in by_gate for name in layer.names}
-    left = {name: shape for name, shape in shapes.items() if name not in used}
-    stacked = list(_stacked(left))
+    left = {} if by_gates else {name: shape for name, shape in shapes.items() if name not in used}
+    stacked = list(_without_factors(_stacked(left), left))
     used = {name for layer in stacked for name in layer.names}
     joined = list(_joined({name: shape for name, shape in left.items() if name not in used}))
     flat = [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
@@ -219,6 +222,26 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
                 yield DraftLayer(kind, "", [part._replace(name=_local(part.name, names)) for part in parts[0]], names, parts[1])
 
 
+def _without_factors(layers: Iterable[DraftLayer], names: Iterable[str]) -> Iterator[DraftLayer]:
+    """Yield layers without the factors of multiplicative LSTMs (w_mih, w_mhh beside w_ih, w_hh), which look like a layer of their own."""
+    marked = [name for name in names if "m" in name]
+    used: set[str] = set()
+    for layer in layers:
+        if layer.kind == "lstm":
+            factors = [
+                name
+                for name in marked
+                if any(f"{name[:at]}{name[at + 1 :]}" in layer.names for at, letter in enumerate(name) if letter == "m")
+            ]
+            if len(factors) == 2:
+                used |= set(factors)
+                named = " and ".join(in_toml(name) for name in factors)
+                check = f"whether {named} take part in every gate, as in a multiplicative LSTM: then this layout computes something else"
+                layer = layer._replace(checks=[*layer.checks, check])
+        if not used & set(layer.names):
+            yield layer
+
+
 _ONE_MATRIX = re.compile(r"lstm|gru|rnn|cell|i2h", re.IGNORECASE)
 """What the name of a matrix has that multiplies the state and the input, one on top of the other."""
 
@@ -287,6 +310,9 @@ def _biases(recurrent: str, input_matrix: str, vectors: Mapping[str, Shape]) -> 
         return [each[0][0], each[1][0]]
     vectors_there = each[1] or each[0]  # of two scopes, code may keep the only bias in either
     vectors_there = [name for name in vectors_there if _BIAS.search(name)] or vectors_there
+    of_state = [name for name in vectors_there if RECURRENT.search(name.removeprefix(scope_of(name)))]
+    if len(vectors_there) == 2 and len(of_state) == 1:
+        return [next(name for name in vectors_there if name not in of_state), *of_state]
     if len(vectors_there) == 2 and _nearest(input_matrix, vectors_there) != _nearest(recurrent, vectors_there):
         return [_nearest(input_matrix, vectors_there), _nearest(recurrent, vectors_there)]
     return [_nearest(recurrent, vectors_there)] if vectors_there else []

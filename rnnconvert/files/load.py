@@ -194,11 +194,14 @@ def check_names(checkpoint: Checkpoint, options: Options) -> None:
         raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 
 
-def _drafted(checkpoint: Checkpoint) -> list[str]:
-    """Return the draft of a layout for the arrays of a checkpoint outside of its layers, line by line."""
+def _drafted(checkpoint: Checkpoint, by_gates: bool = False) -> list[str]:
+    """Return the draft of a layout for the arrays of a checkpoint outside of its layers, line by line.
+
+    by_gates  only for layers each of whose arrays has the name of a gate in its own
+    """
     from rnnconvert.files import draft  # few files need one
 
-    return draft.lines(checkpoint.tensors)
+    return draft.lines(checkpoint.tensors, by_gates)
 
 
 def _others(number: int) -> str:
@@ -234,7 +237,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             f"it has no recurrent layer, {_others(len(checkpoint.tensors))}",
             "If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your own: put them into an "
             f".npz, .safetensors or pickle, and describe them with {Flag('layout')}",
-            details=checkpoint.warnings[:5],
+            details=[*checkpoint.warnings[:5], *_drafted(checkpoint, by_gates=True)],
         )
     twice = first_twice(names)
     if twice is not None:

@@ -145,9 +145,13 @@ def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
         by_place.setdefault((False, labels.intersection(components), leaf), []).append(name)
         by_place.setdefault((True, labels.intersection(components[:-1]), leaf), []).append(name)
     around = dict(_labels(top))
+    # TimeDistributed builds its layer under its own name: source: keras/layers/rnn/time_distributed.py of Keras 2, build.
+    nameless = {id(inner) for layer in top.walk() if layer.kind == "TimeDistributed" for inner in layer.inside}
     used: set[str] = set()
     for layer in top.walk():
         place = (around[id(layer)] - {top.name}) & labels
+        if id(layer) in nameless and not any(layer.name in name.split("/") for name in arrays):
+            place -= {layer.name}
         for alternatives, _ in layer.words(False):
             names = [name for word in alternatives for name in by_place.get((_has_cell(layer), place, word), ())]
             if len(names) != 1:

@@ -18,9 +18,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import is_zip
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.load import model_path
-from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint, outside
 from rnnconvert.formats.keras.config import Era, of_json
 from rnnconvert.formats.keras.files import refuse_others
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -51,6 +52,7 @@ class Upgraded:
     layers   how many layers the model has
     changes  by layer: what became different, in words
     left     what is left out, as training alone needs it
+    notes    what to know of how the old file was read
     proof    how it was proved that both compute the same; "" where it was not
     """
 
@@ -60,18 +62,20 @@ class Upgraded:
     layers: int
     changes: Mapping[str, tuple[str, ...]]
     left: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     proof: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         changes = {name: list(texts) for name, texts in self.changes.items()}
-        return {**vars(self), "changes": changes, "left": list(self.left)}
+        return {**vars(self), "changes": changes, "left": list(self.left), "notes": list(self.notes)}
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         lines = [f"{self.old}: {self.written or 'a version that it does not state'}, {self.layers} layers"]
         lines += [f"  {name}: {text}" for name, texts in self.changes.items() for text in texts]
         lines += [f"left out: {text}" for text in self.left]
+        lines += [f"note: {text}" for text in self.notes]
         return [*lines, *([self.proof] if self.proof else [])]
 
     def __str__(self) -> str:
@@ -141,7 +145,8 @@ def as_keras_3(
     """
     stored = read(source)
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
-    config = altered(_config(source, stored, attributes, config_file))
+    notes = Notes()
+    config = altered(_config(source, stored, attributes, config_file, notes))
     version, backend = _written(stored, attributes, config)
     era = Era(version)
     if era.major >= 3 and version:
@@ -149,7 +154,6 @@ def as_keras_3(
     top = tree(config)
     if not top.is_model:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
-    notes = Notes()
     _give_arrays(source, stored, attributes, top, notes)
     translator = Translator(era, _usual_dtype(stored), notes)
     model = Models(Layers(translator, backend, keeps_weights), notes).model(top)
@@ -165,7 +169,7 @@ def as_keras_3(
     if backend:
         written += f" on {backend}"
     changes = {name: tuple(texts) for name, texts in notes.changes.items()}
-    return (document, model.tree()), Upgraded(str(source), target, written, _count(top), changes, tuple(notes.left))
+    return (document, model.tree()), Upgraded(str(source), target, written, _count(top), changes, tuple(notes.left), tuple(notes.notes))
 
 
 def _count(model: SourceLayer) -> int:
@@ -225,21 +229,27 @@ def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -
     return of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
 
 
-def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None) -> Mapping[str, Any]:
+def _config(
+    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None, notes: Notes
+) -> Mapping[str, Any]:
     stated = stored.metadata_as(KerasMetadata)
     config = stated.get("config") or stated.get("root_config") or _json(source, attributes, "model_config")
     if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
+    if config is None and config_file is None:
+        chosen = outside.of(source, stored, Options())
+        if chosen.config is None:
+            new = source.with_name(f"{source.name.partition('.')[0]}_keras3.weights.h5")
+            raise UsageError(
+                f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with {Flag('config')}, or convert "
+                f"the weights: {Command('convert', source, new)}{chosen.hint}"
+            )
+        config_file = chosen.path
+        notes.notes.append(chosen.warning)
     if config_file is not None:
         source = config_file
         config, version = architecture.stated(config_file)
         config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
-    if config is None and config_file is None:
-        raise UsageError(
-            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with "
-            f"{Flag('config')}, or convert the weights: "
-            "rnnconvert convert OLD NEW.weights.h5"
-        )
     if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
         raise UnreadableError(source, "its model configuration has an unknown form")
     return config

@@ -22,10 +22,12 @@ class Notes:
 
     changes  by layer: what became different, in words
     left     what concerns training alone and was left out
+    notes    what to know of how the file was read
     """
 
     changes: dict[str, list[str]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def change(self, layer: str, text: str) -> None:
         """Note a change of a layer once."""

@@ -113,7 +113,8 @@ def _tried(
     _choose(stated, program.inputs, axes)
     usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
     several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES
-    first: RnnConvertError | None = None
+    first: RnnConvertError | None = None  # of the reading that went furthest
+    furthest = -1
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
         tries, fits = Tries(), list[_Fit]()
@@ -130,7 +131,9 @@ def _tried(
             try:
                 description = tries.read(read)
             except RefusedError as error:
-                first = first or (error if not fits else None)
+                reached = read_program[0].reached if read_program else 0
+                if not fits and reached > furthest:
+                    first, furthest = error, reached
                 continue
             if description is not None and not leaves_out:
                 fits.append(_Fit(choice, description, read_program[0].reads_fixed_length))

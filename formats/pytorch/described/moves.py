@@ -39,7 +39,10 @@ def _movedim(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _permute(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
-    return r.build.transpose(x, [axis % x.rank for axis in call("dims")])
+    axes = [axis % x.rank for axis in call("dims")]
+    if sorted(axes) != [*range(x.rank)]:
+        raise ValueError("not an order of these axes")
+    return r.build.transpose(x, axes)
 
 
 def lengths(value: Any) -> list[Dim]:
@@ -67,7 +70,10 @@ def _squeeze(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, stated = call.tensor(), call("dim")
     axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
     if any(isinstance(x.dims[axis], Size) for axis in axes):
-        raise r.build.refuse("a squeeze of an open axis", "whether it has length 1 is decided by a run")
+        raise r.build.refuse(
+            "a squeeze of an open axis",
+            "whether it has length 1 is decided by a run. A program of torch.export (.pt2) states its lengths: export that",
+        )
     return r.build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
 
 

@@ -173,6 +173,11 @@ class ProgramReading:
         except (RefusedError, NeedError) as error:
             return error
 
+    @property
+    def reached(self) -> int:
+        """How many values of the program could be read."""
+        return sum(not isinstance(value, Exception) for value in self._values.values())
+
     def give(self, ref: Ref, value: Any) -> None:
         """Let something stand for a value of the program."""
         self._values[ref] = value
