@@ -21,7 +21,7 @@ _UNUSED = re.compile(r"(^|/)unused_control_flow_input(_\d+)?$")
 _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound."""
 _OF_LOOPS = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
-"""Operations that a loop is made of: a value of theirs that nothing reads is not an output of the graph."""
+"""Operations that a loop is front of: a value of theirs that nothing reads is not an output of the graph."""
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -80,14 +80,14 @@ class _GraphSession:
 
 def _features(operations: Sequence[Any]) -> List[Any]:
     """Return the first tensors behind the features of a sound of which no axis but the batch's is open: a model begins there."""
-    made = {tensor.name for operation in operations if operation.type in _FRONT for tensor in operation.outputs}
+    front = {tensor.name for operation in operations if operation.type in _FRONT for tensor in operation.outputs}
     features: List[Any] = []
     for operation in operations:
-        if operation.type not in _FRONT and any(tensor.name in made for tensor in operation.inputs):
+        if operation.type not in _FRONT and any(tensor.name in front for tensor in operation.inputs):
             for tensor in operation.outputs:
                 stated = tensor.shape.rank is not None and all(tensor.shape.as_list()[1:])
                 features += [tensor] if stated else []
-                made |= set() if stated else {tensor.name}
+                front |= set() if stated else {tensor.name}
     return features
 
 

@@ -63,15 +63,15 @@ class GraphModel(ProgramModel):
     @cached_property
     def _features(self) -> dict[str, Declared]:
         """The first values behind the features of a sound whose axes are known, but for that of the batch."""
-        main, made, features = self._main, set[str](), dict[str, Declared]()
+        main, front, features = self._main, set[str](), dict[str, Declared]()
         for node in main.nodes:
             if node.kind in _FRONT:
-                made.update(node.outputs)
-            elif node.reads & made:
+                front.update(node.outputs)
+            elif node.reads & front:
                 for name in node.outputs:
                     dims = self._shapes.dims(main, name)
                     if dims is None or None in [*dims[1:]]:
-                        made.add(name)
+                        front.add(name)
                     else:
                         features[name] = Declared(name, self._shapes.kind(main, name), [None, *dims[1:]])
         return features
