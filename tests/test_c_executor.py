@@ -59,7 +59,7 @@ CASES = [
     (of(Cell("rnn")), {}), (of(Cell("rnn").replace(activation=RELU)), {}),
     (of(GRU), {}), (of(Cell("gru", False)), {}), (of(Cell("lstm")), {}),
     (of(Cell("lstm"), FULL), {}), (of(Cell("lstm"), FULL, 3), {}), (of(GRU, layers=2), {}), (of(Cell("lstm"), FULL, 1, np.float64), {}),
-    (of(GRU.replace(activation=Activation("softsign"))), {}), (of(GRU, layers=2), {"layout": "gru_columns"}),
+    (of(GRU.replace(activation=Activation("softsign"))), {}), (of(GRU, layers=2), {}),
 ]  # fmt: skip
 
 
@@ -147,8 +147,8 @@ EDITS = [
     ("tanhf", "sinhf"), ("#include <math.h>", "#include <math.h>\n#include <stdlib.h>"),
     ("state->h[j];\n}", "state->h[j];\n    system(\"id\");\n}"),
     ("/* rnn:", "/* mine:"), ("#endif\n", "static int more(void) { return 1; }\n#endif\n"),
-    ("    a[j] = sum;", "    a[j] = sum; // \\"),
-    ("#define RNN_INPUT 3", "#define RNN_INPUT 3\n#define exp sin"), (" * x[i]", "*x[i]"),
+    ("    float number = x[i];", "    float number = x[i]; // \\"),
+    ("#define RNN_INPUT 3", "#define RNN_INPUT 3\n#define exp sin"), (" = x[i]", "=x[i]"),
     ("#ifndef RNNCONVERT_M_H", "#ifndef RNNCONVERT_M_Q"),
     ("/* Written", "int written;\n/* Written"),
 ]  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_type_of_weights_changes_as_much_as_it_rounds(dtype: str | None, setti
     assert any("in int8 a weight changes" in note for note in done.notes) == bool(settings)
     if settings:
         text = (tmp_path / "m.h").read_text()
-        assert "sum += part * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
+        assert "a[j] += part[j] * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
 
 
 def test_int8_is_not_held_to_the_numbers_of_its_source(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_c_cannot_hold_is_refused_by_name_and_files_stay(tmp_path: Path) ->
     keras.Model(x, keras.layers.MultiHeadAttention(2, 2, name="heads")(x, x)).save(tmp_path / "m.keras")
     (tmp_path / "m.h").write_text("mine")
     with pytest.raises(
-        RefusedError, match=r"'heads': a C header cannot hold .* This model can be written for coreml, onnx, openvino or tflite"
+        RefusedError, match=r"'heads': a C header cannot hold .* This model can be written for coreml, onnx, openvino, tfjs or tflite"
     ):
         export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
     with pytest.raises(UsageError, match="exists"):

@@ -57,7 +57,6 @@ class WrittenLayer:
         self.name, self.layout, self.stack, self.dtype, self.stored = name, layout, stack, dtype, stored
         self.first = stack.first
         self.real = "double" if dtype == np.float64 else "float"
-        self.columns = layout.name.endswith("_columns")
 
     def described(self) -> dict[str, Any]:
         """Return what a reader has to know."""
@@ -95,23 +94,29 @@ class WrittenLayer:
         note = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
         return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{note}"
 
-    def _get(self, local: str, row: str, rows: int, columns: int) -> str:
-        """Return the C of one number of a matrix, in its column i."""
-        place = f"(i) * {rows} + {row}" if self.columns else f"({row}) * {columns} + i"
-        value = f"{self.name}_{local}[{place}]"
-        return f"rnnconvert_half({value})" if self.dtype == np.float16 and local not in self.stored.scales else value
+    def _add_products(self, local: str, sums: str, first: int, count: int, rows: int, columns: int, vector: str) -> Iterator[str]:
+        """Yield what adds the products of rows of a matrix and a vector to sums, several of which a compiler computes at a time.
 
-    def _summed(self, local: str, row: str, rows: int, columns: int, vector: str, indent: str) -> Iterator[str]:
-        """Yield what adds the product of a row of a matrix and a vector to `sum`; a scale stands outside of the loop."""
-        product = f"{self._get(local, row, rows, columns)} * {vector}"
-        if local not in self.stored.scales:
-            yield f"{indent}for (i = 0; i < {columns}; i++) sum += {product};"
-            return
-        yield f"{indent}{{"
-        yield f"{indent}    {self.real} part = 0;"
-        yield f"{indent}    for (i = 0; i < {columns}; i++) part += {product};"
-        yield f"{indent}    sum += part * {self.name}_{local}_scale[{row}];"
+        first, count  the rows
+        rows          how many the matrix has, by whose columns it is stored
+        vector        the C of the vector's number i
+
+        A scale stands outside of the loop.
+        """
+        value, narrow = f"{self.name}_{local}[i * {rows} + {f'{first} + ' if first else ''}j]", local in self.stored.scales
+        value = f"rnnconvert_half({value})" if self.dtype == np.float16 and not narrow else value
+        indent, into = ("        ", "part") if narrow else ("    ", sums)
+        if narrow:
+            yield "    {"
+            yield f"        {self.real} part[{count}] = {{0}};"
+        yield f"{indent}for (i = 0; i < {columns}; i++) {{"
+        yield f"{indent}    {self.real} number = {vector};"
+        yield f"{indent}    for (j = 0; j < {count}; j++) {into}[j] += {value} * number;"
         yield f"{indent}}}"
+        if narrow:
+            row = f"{first} + j" if first else "j"
+            yield f"        for (j = 0; j < {count}; j++) {sums}[j] += part[j] * {self.name}_{local}_scale[{row}];"
+            yield "    }"
 
     def _vector(self, local: str, place: str) -> str:
         value = f"{self.name}_{local}[{place}]"
@@ -131,16 +136,9 @@ class WrittenLayer:
         if kind == "gru":
             yield f"    {real} n[{units}];"
         yield "    int i, j;"
-        yield f"    for (j = 0; j < {rows}; j++) {{"
-        yield f"        {real} sum = {self._vector('b', 'j')};"
-        yield from self._summed("W", "j", rows, width, "x[i]", "        ")
-        if kind == "gru":
-            yield f"        if (j < {2 * units}) {{"
-        yield from self._summed("R", "j", rows, out, "state->h[i]", "            " if kind == "gru" else "        ")
-        if kind == "gru":
-            yield "        }"
-        yield "        a[j] = sum;"
-        yield "    }"
+        yield f"    for (j = 0; j < {rows}; j++) a[j] = {self._vector('b', 'j')};"
+        yield from self._add_products("W", "a", 0, rows, rows, width, "x[i]")
+        yield from self._add_products("R", "a", 0, 2 * units if kind == "gru" else rows, rows, out, "state->h[i]")
         yield from {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}[kind](units, rows)
         yield f"    for (j = 0; j < {out}; j++) y[j] = state->h[j];"
         yield "}"
@@ -152,18 +150,13 @@ class WrittenLayer:
     def _gru(self, units: int, rows: int) -> Iterator[str]:
         """Yield a GRU's step: rows r, z, n."""
         cell, real = self.stack.cell, self.real
-        row = f"{2 * units} + j"
         yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {_function(cell.gate_activation, 'a[j]', real)};"
-        yield f"    for (j = 0; j < {units}; j++) {{"
-        if cell.reset_after:
-            yield f"        {real} sum = {self._vector('b', f'{3 * units} + j')};"
-            yield from self._summed("R", row, rows, units, "state->h[i]", "        ")
-            yield f"        sum = a[{row}] + a[j] * sum;"
-        else:
-            yield f"        {real} sum = a[{row}];"
-            yield from self._summed("R", row, rows, units, "(a[i] * state->h[i])", "        ")
-        yield f"        n[j] = {_function(cell.activation, 'sum', real)};"
-        yield "    }"
+        begin = self._vector("b", f"{3 * units} + j") if cell.reset_after else f"a[{2 * units} + j]"
+        yield f"    for (j = 0; j < {units}; j++) n[j] = {begin};"
+        vector = "state->h[i]" if cell.reset_after else "a[i] * state->h[i]"
+        yield from self._add_products("R", "n", 2 * units, units, rows, units, vector)
+        candidate = f"(a[{2 * units} + j] + a[j] * n[j])" if cell.reset_after else "n[j]"
+        yield f"    for (j = 0; j < {units}; j++) n[j] = {_function(cell.activation, candidate, real)};"
         yield f"    for (j = 0; j < {units}; j++) {{"
         yield f"        {real} z = a[{units} + j];"
         yield "        state->h[j] = (1 - z) * n[j] + z * state->h[j];"
@@ -191,11 +184,8 @@ class WrittenLayer:
         yield f"        {'m[j]' if projected else 'state->h[j]'} = out * {_function(cell.output_activation, 'c', real)};"
         yield "    }"
         if projected:
-            yield f"    for (j = 0; j < {projected}; j++) {{"
-            yield f"        {real} sum = 0;"
-            yield from self._summed("projection", "j", projected, units, "m[i]", "        ")
-            yield "        state->h[j] = sum;"
-            yield "    }"
+            yield f"    for (j = 0; j < {projected}; j++) state->h[j] = 0;"
+            yield from self._add_products("projection", "state->h", 0, projected, projected, units, "m[i]")
 
 
 def _function(function: Activation, value: str, real: str) -> str:

@@ -46,20 +46,23 @@ _ROWS, _COLUMNS = "(gate hidden) in", "in (gate hidden)"
 _BIAS, _FOUR = Tensor("b", "input_bias"), Tensor("b", "input_bias recurrent_bias[n]", "(part gate hidden)")
 
 
-def _cells(ending: str, axes: str, called: str) -> tuple[Layout, ...]:
+def _cells(ending: str, axes: str, called: str, writable: bool = True) -> tuple[Layout, ...]:
     more = (Tensor("P", "peephole[i f o]"), Tensor("projection", "projection", "hidden in" if axes == _ROWS else "in hidden"))
     return (
         Layout(f"c_header.lstm{ending}", "lstm", "i f g o", _tensors(axes, _BIAS, *more), _SOURCE, f"LSTM {called}",
-               holds=_holds(output="any")),
+               holds=_holds(output="any"), writable=writable),
         Layout(f"c_header.gru{ending}", "gru", "r z n", _tensors(axes, _FOUR), _SOURCE, f"GRU (reset after) {called}", reset_after=True,
-               holds=_holds("both")),
+               holds=_holds("both"), writable=writable),
         Layout(f"c_header.gru_reset_before{ending}", "gru", "r z n", _tensors(axes, _BIAS), _SOURCE, f"GRU (reset before) {called}",
-               reset_after=False, holds=_holds()),
-        Layout(f"c_header.rnn{ending}", "rnn", "n", _tensors(axes, _BIAS), _SOURCE, f"RNN {called}", holds=_holds()),
+               reset_after=False, holds=_holds(), writable=writable),
+        Layout(f"c_header.rnn{ending}", "rnn", "n", _tensors(axes, _BIAS), _SOURCE, f"RNN {called}", holds=_holds(),
+               writable=writable),
     )  # fmt: skip
 
 
-LSTM, GRU, GRU_RESET_BEFORE, RNN = _cells("", _ROWS, "by rows")
+LSTM, GRU, GRU_RESET_BEFORE, RNN = _cells(
+    "", _ROWS, "by rows", writable=False
+)  # a compiler does not compute several sums of rows at a time
 LSTM_COLUMNS, GRU_COLUMNS, GRU_RESET_BEFORE_COLUMNS, RNN_COLUMNS = _cells("_columns", _COLUMNS, "by columns")
 
 RNNOISE = Layout(

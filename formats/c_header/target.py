@@ -199,7 +199,7 @@ class ModelBuilder:
             packed = pack(layout, stack, dtype)
             stored = StoredMatrix(packed, {})
             if self.storage == "int8":
-                stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
+                stored, *change = as_bytes(packed, MATRICES, by_columns=True)
                 self.notes.append(int8.narrowed(called, *change))
             self.layers[called] = WrittenLayer(called, layout, stack, dtype, stored)
             first = stack.first

@@ -41,7 +41,7 @@ def text(path: Path, job: Job) -> tuple[Iterator[str], list[str], list[str]]:
             packed = pack(layout, stack, job.dtype, job.watch)
             stored = StoredMatrix(packed, {})
             if narrow:
-                stored, *change = as_bytes(packed, MATRICES, layout.name.endswith("_columns"))
+                stored, *change = as_bytes(packed, MATRICES, by_columns=True)
                 notes.append(int8.narrowed(names[name], *change))
             layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
     return rendered(layers, guard_of(path)), notes, _recipe(path, layers[: len(called[0])])
