@@ -3,7 +3,8 @@
     RNNCONVERT_RTNEURAL=FOLDER python -m benchmarks.c_models [--steps 100] [--rounds 7]
 
 All run on one thread; the C and RTNeural's models, whose sizes are stated when they are compiled (ModelT, with Eigen), are compiled with
--O3 -march=native. The time is that of a sequence, without its inputs' way through a pipe. Without a checkout of RTNeural, which no registry has as a package, its column is empty.
+-O3 -march=native. The time is that of a sequence, without its inputs' way through a pipe. Without a checkout of RTNeural, which no registry
+has as a package, its column is empty.
 """
 
 from __future__ import annotations
