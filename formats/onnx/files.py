@@ -127,7 +127,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         tuple(evidence),
         options.questions,
         (*warnings, *unread),
-        read=ReadModel(scopes, calls, looked.layers, file, homes),
+        read=ReadModel(scopes, calls, looked.layers, file=file, homes=homes),
         unread=tuple(unread),
         batch_first={
             name: home.scope.attributes(home.node)["layout"] == 1

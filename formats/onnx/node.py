@@ -35,7 +35,7 @@ _FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadModel(ReadProgram):
     """A model as it was read.
 

@@ -16,6 +16,7 @@ from rnnconvert.formats.onnx.names import made_up, module_path
 from rnnconvert.formats.onnx.node import NAME, NodePlace, ReadModel
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.places import ConstantPlace, Readers, Scattered, place, scatter, sources
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
@@ -49,6 +50,10 @@ class OnnxModel(ProgramModel):
     def layer_path(self, node: Operation, tensors: Sequence[str]) -> str:
         """Return the module that a layer was made from; "" where nothing shows it."""
         return module_path(node, tensors)
+
+    def array_label(self, scope: Scope, value: str) -> str:
+        """Return the name of a value, with the graph that it is in."""
+        return scope.label(value)
 
     @cached_property
     def _paths(self) -> Mapping[str, str]:

@@ -164,7 +164,7 @@ class GraphDefLowering:
         if node.op == "Const":
             array = node.tensor
             if array is not None:
-                space.block.constant(array, f"{space.prefix}{node.name}:0")
+                space.block.constant(array, f"{space.prefix}{node.name}:0", node.name)
             return
         if node.op in ("Placeholder", "PlaceholderV2"):
             self._placeholder(space, node)

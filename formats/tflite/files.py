@@ -163,7 +163,9 @@ class _Reader:
             producer = main.producer(next(iter(call.outputs)))
             if producer is not None:
                 calls[name] = PlacedCall(main, producer[0], call, producer[0].inputs[1:], continues=True)
-        return ReadProgram(self.computed.scopes, calls, self.computed.layers)
+        graph = self.model.graphs[0]
+        inputs = {str(place): _SERVED.sub("", graph.tensors[place].name) or str(place) for place in graph.inputs if place >= 0}
+        return ReadProgram(self.computed.scopes, calls, self.computed.layers, inputs)
 
     def note_loops(self, number: int) -> None:
         """Name the loops of a graph that are not read as layers, with the reason."""
@@ -193,6 +195,8 @@ class _Reader:
         return f"{graph.name or f'graph {number}'}/{name}" if number else name
 
 
+_SERVED = re.compile(r"^serving_default_|:0$")
+"""What converters put around the names of inputs."""
 _LISTED = 1 << 26
 """The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
 

@@ -67,7 +67,7 @@ class StoredBuffers:
         """Add the stored numbers of a graph that stand for themselves."""
         for place, tensor in enumerate(graph.tensors):
             if tensor.stored is not None and not tensor.odd and not tensor.scales.size:
-                self.sources[block.constant(tensor.stored, f"{prefix}{place}")] = tensor.stored
+                self.sources[block.constant(tensor.stored, f"{prefix}{place}", tensor.name)] = tensor.stored
 
     def stored(self, tensor: SubgraphTensor, block: Block, name: str) -> str:
         """Add the numbers that a stored tensor stands for; return their name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rnnconvert.core.weights import Call, Recurrent
@@ -69,11 +69,13 @@ class ReadProgram:
     scopes    every graph, the main one first
     calls     the recurrent operations, by the names of the layers
     computed  the layers that other operations of the main graph compute, by their names
+    inputs    what the file calls the inputs of the main graph, where their values are called otherwise
     """
 
     scopes: Sequence[Scope]
     calls: Mapping[str, PlacedCall]
     computed: Mapping[str, Computed]
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCall:

@@ -35,6 +35,7 @@ class Block:
         self.nodes: list[Operation] = []
         self.operator: str | None = None
         self._stored: list[str] = []
+        self._labels: dict[str, str] = {}
         self._count = 0
 
     def add(
@@ -47,20 +48,24 @@ class Block:
         self.nodes.append(Operation(kind, list(inputs), list(outputs), name, domain, attributes, operator=self.operator))
         return outputs[0]
 
-    def constant(self, array: Array, name: str = "") -> str:
-        """Add stored numbers."""
+    def constant(self, array: Array, name: str = "", label: str = "") -> str:
+        """Add stored numbers; return the name of their value.
+
+        label  what the file calls them
+        """
         if not name:
             self._count += 1
             name = f"{self.prefix}stored_{self._count}"
         if name not in self.arrays:
             self.arrays[name] = array
             self._stored.append(name)
+            self._labels[name] = label or name
         return name
 
     @property
     def stored(self) -> dict[str, StoredNumbers]:
         """Its stored numbers by name."""
-        return {name: StoredNumbers.of(self.arrays[name], name) for name in self._stored}
+        return {name: StoredNumbers.of(self.arrays[name], self._labels[name]) for name in self._stored}
 
 
 def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]:
@@ -201,7 +206,7 @@ class Rule:
         Return its output (batch, channels, *space), and the order that puts the channels last again.
         """
         x = self.block.add("Transpose", self.inputs[:1], perm=[0, rank + 1, *range(1, rank + 1)])
-        return self.block.add(kind, [x, *weights], **attributes), [0, *range(2, rank + 2), 1]
+        return self.block.add(kind, [x, *weights], name=self.label, **attributes), [0, *range(2, rank + 2), 1]
 
     def split(self, sizes: Sequence[int] | None, axis: int | None) -> bool:
         """Write parts of these lengths along an axis, of which one may be -1."""

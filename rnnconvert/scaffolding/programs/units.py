@@ -66,7 +66,7 @@ class ProgramModel:
 
     def input_name(self, value: str) -> str:
         """Return what an input is called."""
-        return value
+        return self.read.inputs.get(value, value)
 
     # What exporters show of layers
 
@@ -85,7 +85,13 @@ class ProgramModel:
 
         tensors  names of its arrays, the weight first
         """
-        return max(node.name.split(";"), key=lambda name: name.count("/")).rpartition("/")[0]
+        labels = [label for name in (node.name, *tensors) for label in name.split(";")]
+        return max(labels, key=lambda label: label.count("/")).rpartition("/")[0]
+
+    def array_label(self, scope: Scope, value: str) -> str:
+        """Return what the file calls a constant value."""
+        stored = scope.stored(value)
+        return stored.name if stored is not None and stored.name else scope.label(value)
 
     def is_made_up(self, value: str) -> bool:
         """Return whether the name of a value is made up, and not a parameter's; those of programs that rooms write are."""
@@ -180,7 +186,7 @@ class ProgramModel:
             # Two values that nodes make of the same stored numbers, in the same way, are one array.
             same = self._same.setdefault((*stored.key(), array.shape), (where, resolved))
             where, resolved = same
-        label = where.label(resolved)
+        label = self.array_label(where, resolved)
         names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].kind})"]
         if where.stored(resolved) is None:
             full_names = [t.name for t in sources(where, resolved) if t.name and math.prod(t.dims) == array.size > 1]
@@ -209,7 +215,7 @@ class ProgramModel:
             for value, tensor in scope.weights() if scope.body not in within else ():
                 if tensor in used:
                     continue
-                name = scope.label(value)
+                name = self.array_label(scope, value)
                 if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
                     name = unique(name, self.values)  # graphs may bear one name
                 array = tensor.read()
