@@ -378,7 +378,7 @@ def test_what_only_a_run_decides_is_named(tmp_path: Path) -> None:
         ("y = y.reshape(5, 3, 4)", "reshape: its values stand in another shape"),
         ("y = y.split(50, 1)[0]", "split, which cuts what is longer than 50"),
         ("s = y.split(4, 1)\ny = torch.cat([s[0], s[1]], 1)", "split"),
-        ("l = [y, -y]\nl.reverse()\ny = l[0]", "neg, an item of a list"),
+        ("l = [y, -y]\nl.reverse()\ny = l[0]", "neg"),
         ("l = [y, -y]\ndel l[0]\ny = l[0]", "neg, an item of a list"),
         ("d = {'a': y}\nd.update({'a': -y})\ny = d['a']", "neg, update"),
         ("d = {'a': y}\nif bool(x.sum() > 0):\n    d['a'] = -y\ny = d['a']", "neg, _set_item"),

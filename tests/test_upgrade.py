@@ -271,7 +271,7 @@ def in_layer(number: int, **config: Any) -> Callable[[Any], None]:
 REFUSED: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "an unknown key": ("plain_lstm", in_layer(1, novelty=3), "'novelty'.*it is 3"),
     "an unknown class": ("plain_lstm", lambda model: model["layers"][3].update(class_name="Sparkle"), "Sparkle"),
-    "a class of a user's own": ("plain_lstm", lambda model: model["layers"][3].update(class_name="mine>Dense"), "user's own"),
+    "a class of a user's own": ("plain_lstm", lambda model: model["layers"][3].update(class_name="mine>Dense"), "not one of Keras's own"),
     "code": ("plain_lstm", lambda model: model["layers"][3].update(class_name="Lambda"), "Python code"),
     "time_major": ("plain_lstm", in_layer(1, time_major=True), "time_major = true"),
     "an unknown function": ("plain_lstm", in_layer(3, activation="sparkle"), "activation = \"sparkle\""),

@@ -225,9 +225,10 @@ def test_parts_of_a_tensor_are_refused_by_name(tmp_path: Path) -> None:
             return first * torch.sigmoid(second)
 
     torch.jit.script(Gated().eval()).save(str(tmp_path / "gated.pt"))
-    for target in ("tfjs", "rtneural"):
-        with pytest.raises(rc.RefusedError, match="This model can be written for c_header, coreml, ncnn, onnx, openvino or tflite"):
-            rc.export_model(tmp_path / "gated.pt", tmp_path / "model.json", format=target, axes=3)
+    with pytest.raises(rc.RefusedError, match="This model can be written for c_header, coreml, ncnn, onnx, openvino, tfjs or tflite"):
+        rc.export_model(tmp_path / "gated.pt", tmp_path / "model.json", format="rtneural", axes=3)
+    with pytest.raises(rc.RefusedError, match="TensorFlow"):
+        rc.export_model(tmp_path / "gated.pt", tmp_path / "model.json", format="tfjs", axes=3, settings=["form=layers"])
 
 
 def test_its_own_name_asks_for_the_format(tmp_path: Path) -> None:

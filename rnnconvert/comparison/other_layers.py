@@ -22,7 +22,7 @@ from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import pair
 from rnnconvert.models.pairs import FilledPair
-from rnnconvert.models.readers import model_of, reader_of
+from rnnconvert.models.readers import model_of
 from rnnconvert.models.same_cells import MisfitError
 
 _ROWS = 1 << 16
@@ -119,8 +119,8 @@ def _without_recurrence(model: Model) -> Model:
 
 
 def _loose(checkpoint: Checkpoint, model: Model) -> dict[str, Array]:
-    """Return the weights that stand in no layer, of a format whose models are not read layer by layer: other readers list every array."""
-    if reader_of(checkpoint.format) is not None:
+    """Return the weights that stand in no layer, where the names of arrays alone show the layers: otherwise every array is listed."""
+    if not model.by_names:
         return {}
     elsewhere = {*model.aside, *(name for unit in model.units for name in unit.arrays)}
     return {name: np.asarray(array) for name, array in checkpoint.tensors.items() if name not in elsewhere and is_float(array)}

@@ -131,6 +131,7 @@ class Model:
     notes      what a user should know
     questions  what a file does not say, and what was assumed
     classes    for arrays of layers whose kind is unknown: the layer, and its class as the file states it
+    by_names   whether the names of its arrays alone show its layers, so that arrays may stand in none
     """
 
     framework: str
@@ -147,6 +148,7 @@ class Model:
     notes: tuple[str, ...] = ()
     questions: tuple[Question, ...] = ()
     classes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    by_names: bool = False
 
     def unit(self, name: str) -> Unit | None:
         """Return the layer of that name, or None."""

@@ -148,7 +148,7 @@ def by_names(checkpoint: Checkpoint) -> Model:
         return next((number for number, name in enumerate(order) if name.startswith(start)), len(order))
 
     model = Model(checkpoint.format, checkpoint.path, tuple(sorted(units, key=place)), checkpoint.tensors)
-    return model.replace(aside=kept_beside(checkpoint), questions=checkpoint.questions)
+    return model.replace(aside=kept_beside(checkpoint), questions=checkpoint.questions, by_names=True)
 
 
 def kept_beside(checkpoint: Checkpoint) -> dict[str, str]:
