@@ -78,6 +78,14 @@ def test_a_dynamically_quantized_lstm_is_read(ways: int, per_channel: bool, sign
     assert np.abs(reference.run(wrong, X).y - truth).max() > 3e-2
 
 
+def test_a_whole_model_of_one_is_written_with_the_numbers_that_its_integers_stand_for(tmp_path: Path) -> None:
+    done = rc.export_model(quantised(tmp_path, 2, True, True), tmp_path / "float.onnx")
+    (note,) = (note for note in done.notes if "rnn" in note)
+    assert "read as the float32 numbers that these stand for" in note and "also rounds its input" in note
+    truth, written = ran(tmp_path / "q.onnx"), ran(tmp_path / "float.onnx")
+    assert 0 < np.abs(truth - written).max() < 0.05
+
+
 def test_each_column_has_its_own_scale_and_zero_point(tmp_path: Path) -> None:
     """Against numbers made by hand: the kernel reads scale * (q - zero) in (directions, in, gates * hidden)."""
     path = quantised(tmp_path, 2, True, False)

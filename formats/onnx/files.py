@@ -115,7 +115,13 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         for location, (size, end) in file.spare().items()
     ]
     calls = {
-        name: flow.PlacedCall(home.scope, home.node, flow.common_call(home.scope, home.node, layers[name])) for name, home in homes.items()
+        name: flow.PlacedCall(
+            home.scope,
+            home.node,
+            flow.common_call(home.scope, home.node, layers[name]),
+            [value for value in home.node.inputs[8:] if value],  # scales of integers
+        )
+        for name, home in homes.items()
     }
     received = flow.received(scopes, [(name, placed.scope, placed.call) for name, placed in calls.items()], looked)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
