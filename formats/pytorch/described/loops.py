@@ -238,7 +238,7 @@ class _LoopReading:
             return _StepPlace(number, 0) if isinstance(number, (int, Size)) and not isinstance(number, bool) else None
         terms = [self._place(operand, depth + 1) for operand in operation.inputs] if depth < _NESTED else [None]
         places = [term for term in terms if term is not None]
-        if len(places) < len(terms) or len(terms) > 3:
+        if len(places) < len(terms) or len(terms) > (3 if operation.kind == "derive_index" else 2):
             return None
         first, second = (*places, _StepPlace(0, 0))[:2]
         if operation.kind == "derive_index":
