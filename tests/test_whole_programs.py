@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Sizes
 from tests import corpus
 from tests.random_models import fill
 from tests.requirements import need, needed
+from tests.stacks import random_stack
 
 
 def keras_models(k: Any, batch: int | None) -> dict[str, Callable[[], Any]]:
@@ -127,6 +131,16 @@ def test_a_clipped_cell_is_written_step_by_step(target: str, tmp_path: Path) -> 
     frameworks("litert")
     done = equal(real("tflite-micro-mnist-lstm") / "trained_lstm.tflite", tmp_path / target)
     assert any("goes on from one call to the next in its file" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_each_direction_of_a_clipped_cell_is_a_scan(ways: int, tmp_path: Path) -> None:
+    frameworks("litert")
+    cell = Cell("lstm").replace(clips=(Clip("cell", -0.25, 0.25),))
+    stack = random_stack(Sizes("lstm", 3, 4, 1, ways, parts=("input", "recurrent", "input_bias")), 7, np.float32, cell).replace(name="rnn")
+    rc.save(Checkpoint("memory", "", {"rnn": stack}), tmp_path / "model.tflite")
+    done = equal(tmp_path / "model.tflite", tmp_path / "model.onnx")
+    assert [text.partition("(")[2].partition(",")[0] for text in done.layers] == ["Scan"]
 
 
 @pytest.mark.parametrize("target", ["model.onnx", "model.xml", "model.param"])

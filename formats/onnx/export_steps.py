@@ -103,11 +103,11 @@ def by_steps(nodes: ProtoNodes, step_of: Callable[[], ProtoNodes], node: Any) ->
     if read[4]:
         why = "ONNX has no operator for its cell, and its steps are written without them"
         raise RefusedError("lengths of its sequences, or a mask", "ONNX", why, "", node.name)
-    by_way: list[list[str]] = []
+    by_way, begun = list[list[str]](), [state for state in read[5:7] if state]
     for way, direction in enumerate(stack.layers[0].directions):
         name = f"{node.name}/{way}"
-        index = nodes.shared(f"scalar_{way}", np.array(way, np.int64))
-        initial = [nodes.add("Gather", [state, index], f"{name}/initial_{n}", axis=0) for n, state in enumerate(read[5:7]) if state]
+        index = nodes.shared(f"scalar_{way}", np.array(way, np.int64)) if begun else ""
+        initial = [nodes.add("Gather", [state, index], f"{name}/initial_{number}", axis=0) for number, state in enumerate(begun)]
         by_way.append(steps(nodes, step_of(), name, direction, read[0], initial))
     for place, (value, parts) in enumerate(zip(node.outputs, zip(*by_way, strict=True), strict=False)):
         axis = 0 if place else 1
