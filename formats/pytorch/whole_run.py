@@ -44,7 +44,7 @@ def open_chain(path: Path, chain: str) -> FileModel:
     Raises UsageError for a file or a layer that torch has no module for, MissingPackageError without torch.
     """
     try:
-        from rnnconvert.formats.pytorch import run_chain
+        from rnnconvert.formats.pytorch import module_chain
     except ImportError:
         raise MissingPackageError("torch", f"run {path}") from None
     with contextlib.ExitStack() as failing:
@@ -53,7 +53,7 @@ def open_chain(path: Path, chain: str) -> FileModel:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the form in which the executor takes it
-                run_chain.program(str(path), chain.split()).save(str(program))
+                module_chain.program(str(path), chain.split()).save(str(program))
         except Exception as error:  # torch.load raises what it likes
             raise UsageError(f"{path}: {Flag('verify')} builds the chain of torch.nn's layers, and cannot: {error}. Leave it out") from None
         show_as(program, path)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 import numpy as np
 
-from rnnconvert.running.sequences import refuse_outside
+from rnnconvert.running.sequences import WeightsAloneError, refuse_outside
 
 Array = np.ndarray
 
@@ -29,8 +29,8 @@ def witness(request: Mapping[str, Any]) -> None:
     import tensorflow
 
     seen, path = request["witness"], pathlib.Path(request["file"])
-    if path.suffix != ".pb":
-        raise NotImplementedError(f"{path.name} holds variables, and no graph that runs")
+    if path.suffix != ".pb" or seen.handed is None:  # a graph does not state which sizes its operations take
+        raise WeightsAloneError("it runs layers by name, and a frozen graph on inputs that are handed in")
     v1 = tensorflow.compat.v1
     graph = v1.GraphDef()
     graph.ParseFromString(path.read_bytes())
