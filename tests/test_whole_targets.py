@@ -73,6 +73,16 @@ REFUSED = {
     ),
 }  # fmt: skip
 """Classes that a format has no operators or layers for."""
+
+
+def _lacks_inside(layer: Any) -> bool:
+    """Whether TensorFlow.js's TimeDistributed does not hold a layer."""
+    name = type(layer).__name__
+    return (
+        _lacks_inside(layer.layer) if name == "TimeDistributed" else name in ("Bidirectional", "GroupNormalization", "LSTM", "Sequential")
+    )
+
+
 SETTINGS: dict[str, Callable[[Any], bool]] = {
     "BatchNormalization": lambda layer: layer.axis != -1,
     "Conv1D": lambda layer: layer.groups > 1,
@@ -80,8 +90,7 @@ SETTINGS: dict[str, Callable[[Any], bool]] = {
     "DepthwiseConv2D": lambda layer: layer.dilation_rate != (1, 1),
     "ReLU": lambda layer: bool(layer.threshold or (layer.negative_slope and layer.max_value is not None)),
     "Softmax": lambda layer: layer.axis != -1,
-    "TimeDistributed": lambda layer: type(layer.layer).__name__ in (
-        "Bidirectional", "GroupNormalization", "LSTM", "Sequential", "TimeDistributed"),
+    "TimeDistributed": lambda layer: _lacks_inside(layer.layer),
 }  # fmt: skip
 """What of other classes TensorFlow.js has no setting for, which is refused."""
 
@@ -154,6 +163,36 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
             raise NotComparedError(str(error)) from None
 
     each(layers, check)
+
+
+@pytest.mark.parametrize("target", (*RUN_THERE, "onnx", "param", "mlpackage"))
+def test_a_layer_is_read_by_the_next_one_and_by_others(tmp_path: Path, target: str) -> None:
+    """A runtime may join what stands around a layer with it, although others read it too."""
+    a = needed("keras", "keras").layers
+    first = {
+        name: layer for name, layer in recurrent(needed("keras", "keras")).items() if name in ("LSTM elu", "before", "sum", "backwards")
+    }
+    first |= {cell.__name__: lambda cell=cell: cell(4) for cell in (a.LSTM, a.GRU, a.SimpleRNN)}
+    others = {"itself": lambda h: h, "dense": lambda h: a.Dense(4)(h), "layer": lambda h: a.LSTM(4, return_sequences=True)(h),
+              "times": lambda h: a.Permute((2, 1))(a.Permute((2, 1))(h)),
+              "both ways": lambda h: a.Bidirectional(a.GRU(2, return_sequences=True))(h)}  # fmt: skip
+
+    def check(case: tuple[str, str, str]) -> None:
+        names, other = case[:2], others[case[2]]
+        below, above = (first[name]() for name in names)
+        for layer in (below, above):
+            (layer.forward_layer if isinstance(layer, a.Bidirectional) else layer).return_sequences = True
+        x = a.Input((None, 3))
+        h = below(x)
+        model = needed("keras", "keras").Model(x, a.Concatenate()([above(h), other(h), other(x)]))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, 6, 3)], [values(1, 1, 3)]], tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in (*REFUSALS.get(target, ()), "ncnn")), error
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(product(first, first, others), 12 if target in ("json", "graph") else 25, f"read twice {target}"), check, " ".join)
 
 
 @pytest.mark.parametrize("target", RUN_THERE)

@@ -23,7 +23,7 @@ from rnnconvert.formats.c_header.write import MATRICES, as_bytes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "a C header"
@@ -110,7 +110,7 @@ class ModelBuilder:
 
     def label(self, node: Node) -> str:
         """Return what a node's layer is called: its path, or what it gives."""
-        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+        return joined_path(self._prefix, node.label)
 
     def path(self, node: Node) -> str:
         """Return the path in the source of a node's layer."""
@@ -118,7 +118,7 @@ class ModelBuilder:
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
 
     # Tensors

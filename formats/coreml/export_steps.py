@@ -9,23 +9,25 @@ Source: coremltools 9.0, converters/mil/mil/ops/defs/iOS15/recurrent.py and cont
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.coreml import mil
 from rnnconvert.formats.coreml.export_program import TITLE, MilBlock, MilValue, Operand
 from rnnconvert.formats.coreml.export_writer import MilWriter
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.language import outline, registry
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.directions import WAYS
-from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue
 
 _OPERATION_FUNCTIONS = ("tanh", "sigmoid", "relu", "linear")
 """The functions whose numbers nobody spells otherwise."""
@@ -158,10 +160,9 @@ def _loop(
     block: MilBlock, name: str, direction: Direction, x: MilValue, states: Sequence[MilValue], lengths: MilValue | None
 ) -> list[MilValue]:
     cell = StepEquations(name, TITLE, direction)
-    weights = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)), np.dtype(np.float32))
     width = direction.output_size
     count = block.size(x, 0, f"{name}/steps")
-    read = _read(block, name, direction, x, weights)
+    read = _read(block, cell, x)
     shape = block.joined([count, block.size(x, 1, f"{name}/sequences"), block.numbers(width)], 0, f"{name}/every_shape")
     every = block.filled(shape, (*x.shape[:2], width), block.number(0.0), f"{name}/zeros")
     variables = [block.numbers(0), every, *states]
@@ -173,23 +174,14 @@ def _loop(
     going = MilBlock(block.program, name)
     goes_on = going.both("less", inner[0], count, f"{name}/less", "bool")
     body = MilBlock(block.program, name)
-    matrices = stored_matrices(body.program.constant, name, weights)
-    rows = {
-        key: _LoopValue(body, body.program.constant(f"{name}/{key}", weights[key]))
-        for key in weights if key not in matrices and key != "bias_ih"
-    }  # fmt: skip
+
+    def row(stored: str, numbers: Array | Pieced) -> _LoopValue:
+        return _LoopValue(body, body.program.constant(stored, numbers))
+
     step = body.op("gather", f"{name}/at", "fp32", (1, *read.shape[1:]), {"x": read, "indices": inner[0], "axis": body.index(0)})
     before = [_LoopValue(body, value) for value in inner[2:]]
-    results = cell.step(
-        _LoopValue(body, body.squeezed(step, [0], f"{name}/read")),
-        before[0],
-        before[-1],
-        matrices["weight_hh"],
-        rows.get("bias_hh"),
-        rows.get("weight_peephole"),
-        matrices.get("weight_hr"),
-    )
-    new = [result.value for result in results][: len(states)]
+    from_input = _LoopValue(body, body.squeezed(step, [0], f"{name}/read"))
+    new = [state.value for state in cell.after_step(from_input, before, body.program.constant, row)]
     ends = new
     if lengths is not None:
         counts = body.wide(body.both("greater", lengths, inner[0], f"{name}/counts", "bool"), [1], f"{name}/wide")
@@ -209,15 +201,9 @@ def _loop(
     return block.several("while_loop", name, outputs, {"loop_vars": variables}, blocks)[1:]
 
 
-def _read(block: MilBlock, name: str, direction: Direction, x: MilValue, weights: Mapping[str, Any]) -> MilValue:
+def _read(block: MilBlock, cell: StepEquations, x: MilValue) -> MilValue:
     """Add what all steps read: products with the inputs, and what is added to these."""
-    bias = weights.get("bias_ih")
-    total = None if bias is None else np.asarray(bias, np.float32)
-    if not direction.cell.reset_after and "bias_hh" in weights:
-        other = np.asarray(weights["bias_hh"], np.float32)
-        total = other if total is None else total + other
-    added = outline.constants(direction.cell, direction.hidden_size)
-    if added is not None:
-        total = added.astype(np.float32) if total is None else total + added.astype(np.float32)
-    stored = None if total is None else block.program.constant(f"{name}/bias", total)
-    return product(block, x, block.program.constant(f"{name}/weight_ih", weights["weight_ih"]), f"{name}/inputs", stored)
+    rows = [np.asarray(row, np.float32) for row in cell.input_rows.values()]
+    bias = block.program.constant(f"{cell.name}/bias", functools.reduce(np.add, rows)) if rows else None
+    weight = block.program.constant(f"{cell.name}/weight_ih", cell.weights["weight_ih"])
+    return product(block, x, weight, f"{cell.name}/inputs", bias)

@@ -75,12 +75,12 @@ class _NetworkChain:
 
     def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
         """Return the refusal of a layer."""
-        return RefusedError(feature, TITLE, reason, "", node.layer or node.y.name)
+        return RefusedError(feature, TITLE, reason, "", node.label)
 
     def add(self, node: Node, make: Callable[[str, str], GraphVertex]) -> None:
         """Add a layer behind the last one, which a function makes of its name and of what it reads."""
         names = {_INPUT, *(vertex.name for vertex in self.vertices)}
-        self.vertices.append(make(unique(node.layer or node.y.name, names), self.vertices[-1].name if self.vertices else _INPUT))
+        self.vertices.append(make(unique(node.label, names), self.vertices[-1].name if self.vertices else _INPUT))
 
 
 def exported(description: Description, weights: LayerWeights) -> NetworkExport:

@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
-from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.weights import LayerWeights
 
@@ -145,7 +145,7 @@ class NetWriter:
 
     def label(self, node: Node) -> str:
         """Return what a node's layer is called: its path, or what it gives."""
-        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+        return joined_path(self._prefix, node.label)
 
     def path(self, node: Node) -> str:
         """Return the path in the source of a node's layer."""
@@ -157,7 +157,7 @@ class NetWriter:
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
 
     def batch_first(self, node: Node, rank: int | None = None) -> None:

@@ -5,18 +5,17 @@ Source: onnx/docs/Operators.md, Scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
-from rnnconvert.language import outline
-from rnnconvert.language.packing import pack
-from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue
 
 
 class _StepName(StepValue):
@@ -53,28 +52,17 @@ def steps(nodes: ProtoNodes, inner: ProtoNodes, name: str, direction: Direction,
     """
     cell, lstm = StepEquations(name, "ONNX", direction), direction.cell.kind == "lstm"
     widths = [direction.output_size, direction.hidden_size][: 1 + lstm]
-    weights: Mapping[str, Any] = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)), np.dtype(np.float32))
     numbers = iter(range(1 << 20))
 
     def new(word: str) -> str:
         return f"{name}/step/{word.lower()}_{next(numbers)}"
 
-    def stored(key: str) -> _StepName:
-        return _StepName(inner, inner.constant(f"{name}/{key}", weights[key]), new)
+    def row(stored: str, numbers: Array | Pieced) -> _StepName:
+        return _StepName(inner, inner.constant(stored, numbers), new)
 
     read = [_StepName(inner, f"{name}/step/{word}", new) for word in ("h", "c")[: 1 + lstm]]
     x_t = _StepName(inner, f"{name}/step/x", new)
-    matrices = stored_matrices(inner.constant, name, weights)
-    rows = {key: stored(key) for key in weights if key not in matrices}
-    inputs = x_t @ matrices["weight_ih"]
-    for key in ("bias_ih",) if cell.reset_after else ("bias_ih", "bias_hh"):
-        inputs = inputs + rows[key] if key in rows else inputs
-    added = outline.constants(direction.cell, direction.hidden_size)
-    if added is not None:
-        inputs = inputs + _StepName(inner, inner.constant(f"{name}/constants", added.astype(np.float32)), new)
-    after = cell.step(
-        inputs, read[0], read[-1], matrices["weight_hh"], rows.get("bias_hh"), rows.get("weight_peephole"), matrices.get("weight_hr")
-    )[: 1 + lstm]
+    after = cell.after_step(cell.from_input(x_t, inner.constant, row), read, inner.constant, row)
     words = [*("new_h", "new_c")[: 1 + lstm], "output"]
     gives = [inner.add("Identity", [v.name], f"{name}/step/{word}") for v, word in zip([*after, after[0]], words, strict=True)]
     ends = [helper.make_tensor_value_info(value, TensorProto.FLOAT, None) for value in gives]

@@ -41,6 +41,28 @@ class _IrWriter(TargetWriter[Out]):
         super().__init__(graph, _RULES)
         self.xml = XmlGraph()
         self._turned: dict[Out, tuple[Out, tuple[int, ...]]] = {}
+        self._of_one_direction: dict[str, Out] = {}
+
+    def __getitem__(self, name: str) -> Out:
+        if name in self._of_one_direction and name not in self._held:
+            out = self.transposed(f"{name}/in time", self._of_one_direction[name], [1, 0, 2])
+            self.named(name, self.add("Unsqueeze", name, [out, self.listed(f"{name}/direction", 1)], dims=[self.lengths(name)]))
+        return super().__getitem__(name)
+
+    def states_of(self, name: str) -> Out | None:
+        """Return the outputs (batch, time, units) of a layer of one direction, which are a value (time, 1, batch, units)."""
+        return self._of_one_direction.get(name)
+
+    def give_states(self, name: str, out: Out, directions: int) -> None:
+        """Let a value (time, directions, batch, units) be the outputs (batch, directions, time, units) of a layer.
+
+        Those of one direction lose that axis first: the plugin for the CPU (2026.4) takes a Transpose to (time, 1, batch, units) behind
+        a layer together with the one in front of it, and then gives wrong numbers to whatever else reads the latter.
+        """
+        if directions == 1:
+            self._of_one_direction[name] = self.add("Squeeze", f"{name}/outputs", [out, self.listed(f"{name}/axis", 1)])
+        else:
+            self.named(name, self.transposed(name, out, [2, 1, 0, 3], self.lengths(name)))
 
     def constant(self, name: str, array: Array | Pieced) -> Out:
         return self.xml.constant(name, array)
@@ -139,6 +161,10 @@ def _slice(w: _IrWriter, node: Operation) -> None:
 
 
 def _gather(w: _IrWriter, node: Operation) -> None:
+    states = w.states_of(node.inputs[0])
+    if states is not None and node.attributes.get("axis", 0) == 1 and w.shape(node.inputs[1]) == ():
+        w.named(node.outputs[0], w.transposed(node.name, states, [1, 0, 2], w.lengths(node.outputs[0])))
+        return
     x, index = (w[name] for name in node.inputs)
     w.put(node, "Gather", [x, index, w.listed(f"{node.name}/axis", node.attributes.get("axis", 0))], batch_dims=0)
 
@@ -359,8 +385,9 @@ def _recurrent(w: _IrWriter, node: Operation) -> None:
             of_direction = [state and w.add("Gather", f"{label}/state", [state, place, axis], batch_dims=0) for state in states]
             by_way.append(_counted(w, label, direction, x, of_direction, lengths))
         ends = [w.add("Concat", f"{name}/joined", outs, axis=1) if len(outs) > 1 else outs[0] for outs in zip(*by_way, strict=True)]
-    for output, out, order in zip(node.outputs, ends, ([2, 1, 0, 3], [1, 0, 2], [1, 0, 2]), strict=False):
-        w.named(output, w.transposed(output, out, order, w.lengths(output)))
+    w.give_states(node.outputs[0], ends[0], len(layer.directions))
+    for output, out in zip(node.outputs[1:], ends[1:], strict=False):
+        w.named(output, w.transposed(output, out, [1, 0, 2], w.lengths(output)))
 
 
 def _counted(w: _IrWriter, name: str, direction: Direction, x: Out, states: Sequence[Out | None], lengths: Out) -> list[Out]:

@@ -185,7 +185,9 @@ class LayersWriter:
 
     def model(self, node: Node) -> str:
         """Refuse a model for each step."""
-        raise self.refused(node, "a model for each step", "TensorFlow.js's TimeDistributed does not name the weights of one")
+        raise self.refused(
+            self.scope.nodes[self.number], "a model for each step", "TensorFlow.js's TimeDistributed does not name the weights of one"
+        )
 
     def helper(self, name: str) -> str:
         """Return a name: what is written with it is refused."""
@@ -202,7 +204,7 @@ class LayersWriter:
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, self.title, reason, remedy, layer)
 
     # Nodes

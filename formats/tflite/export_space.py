@@ -62,6 +62,8 @@ def _conv(w: TfliteWriter, node: Operation) -> None:
     if count == 1:
         weights = weights[:, :, None]
     stride_h, stride_w = _two(node.attributes.get("strides", [1] * count))
+    if count == 1:
+        stride_h = stride_w  # of one row; TensorFlow's depthwise kernel takes no others
     by_h, by_w = _two(node.attributes.get("dilations", [1] * count))
     options = {"padding": padding, "stride_w": stride_w, "stride_h": stride_h, "by_w": by_w, "by_h": by_h}
     bias = np.asarray(w.stored(node.inputs[2])) if len(node.inputs) > 2 else np.zeros(len(weights), np.float32)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.weights import Direction
 from rnnconvert.formats.tflite.operator_values import BOOL, INT, OperatorValues
-from rnnconvert.language import outline
-from rnnconvert.language.packing import pack
-from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue, stored_matrices
+from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue
 
 _OPERATORS: Mapping[str, str] = {"Max": "MAXIMUM", "Min": "MINIMUM", "Sigmoid": "LOGISTIC"}
 """The operators that are not called as the common operations are."""
@@ -93,20 +90,12 @@ def steps(graph: OperatorValues, name: str, direction: Direction, x: int, states
     lengths_of = others[len(widths) : len(widths) + len(counted)]
     after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
     read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
-    weights = pack(outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)))
-    matrices = stored_matrices(body.matrix, name, weights)
-    rows = {key: StepTensor(body, body.constant(f"{name}/{key}", weights[key])) for key in weights if key not in matrices}
-    inputs = read @ matrices["weight_ih"]
-    for key in ("bias_ih",) if cell.reset_after else ("bias_ih", "bias_hh"):
-        inputs = inputs + rows[key] if key in rows else inputs
-    added = outline.constants(direction.cell, direction.hidden_size)
-    if added is not None:
-        inputs = inputs + StepTensor(body, body.constant(f"{name}/constants", added.astype(np.float32)))
+
+    def row(stored: str, numbers: Array | Pieced) -> StepTensor:
+        return StepTensor(body, body.constant(stored, numbers))
+
     before = [StepTensor(body, place) for place in others[: len(widths)]]
-    results = cell.step(
-        inputs, before[0], before[-1], matrices["weight_hh"], rows.get("bias_hh"), rows.get("weight_peephole"), matrices.get("weight_hr")
-    )
-    new = [state.place for state in results][: len(widths)]
+    new = [state.place for state in cell.after_step(cell.from_input(read, body.matrix, row), before, body.matrix, row)]
     ends = new
     if counted:
         wide = body.add(

@@ -138,7 +138,7 @@ class _ChainReading:
     # Where tensors stand
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, "a chain of layers", reason, remedy, layer)
 
     def place(self, node: Node, value: Value) -> _ChainPlace:
@@ -150,7 +150,7 @@ class _ChainReading:
 
     def end(self, node: Node) -> _ChainPlace:
         """Return the end of the chain, which a node reads. Raises RefusedError for a node that reads what stands before."""
-        place, name = self.place(node, node.x), node.layer or node.y.name
+        place, name = self.place(node, node.x), node.label
         if place.stage < len(self._stages):
             before = f"what {self._stages[place.stage - 1]!r} gives" if place.stage else "the model's input"
             raise self.refused(node, "a branch", f"{before} is read by {self._stages[place.stage]!r} and by {name!r}")
@@ -165,7 +165,7 @@ class _ChainReading:
 
     def move_on(self, node: Node, axes: Sequence[Label], late: int = 0) -> None:
         """Make what a node gives the end of the chain, in place of what it reads."""
-        self._stages.append(node.layer or node.y.name)
+        self._stages.append(node.label)
         self.give(node, _ChainPlace(len(self._stages), tuple(axes), late=late))
 
     def add(self, node: Node, layer: ChainLayer, axes: Sequence[Label], late: int = 0) -> None:
@@ -173,7 +173,7 @@ class _ChainReading:
         self.move_on(node, axes, late)
 
     def name(self, node: Node) -> str:
-        return "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        return self.scope.inside(node.label)
 
     def path(self, node: Node) -> str:
         return self.scope.inside(node.settings.get("of", node.layer))

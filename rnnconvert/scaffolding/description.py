@@ -162,6 +162,11 @@ Lengths = tuple[Length | int, ...]
 """Lengths of axes; -1 for the one that is left."""
 
 
+def joined_path(*parts: str) -> str:
+    """Return the path of a layer in the outermost model; parts that are "" are none."""
+    return "/".join(part for part in parts if part)
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One call of a layer.
@@ -190,6 +195,11 @@ class Node:
     def y(self) -> Value:
         """The first of its outputs."""
         return self.outputs[0]
+
+    @property
+    def label(self) -> str:
+        """What it is called in its model: its layer, or what it gives where it has none."""
+        return self.layer or self.y.name
 
     def reads(self) -> tuple[Value, ...]:
         """Return everything that it reads."""
@@ -243,7 +253,7 @@ class DescribedModel:
 
     def inside(self, layer: str) -> str:
         """Return the path of a layer of this model in the outermost one."""
-        return f"{self.path}/{layer}".lstrip("/")
+        return joined_path(self.path, layer)
 
     def only_reader(self, value: Value) -> Node | None:
         """Return the node that alone reads a tensor, once; None where several do, or the model gives it."""

@@ -210,7 +210,7 @@ class Module(ABC):
 
     def _leave_out(self, node: Node, error: RefusedError) -> None:
         """Write what stands for a node that cannot be written."""
-        layer = "/".join(part for part in (self.scope.path, error.layer.rpartition("/")[2] or node.layer or node.y.name) if part)
+        layer = self.scope.inside(error.layer.rpartition("/")[2] or node.label)
         layer = error.layer if error.layer and not node.layer else layer  # an operator's place in the file is stated whole
         why = comment(f"layer {layer!r}: {error.feature}: {error.reason}")
         self.file.missing.append(why)

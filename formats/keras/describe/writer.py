@@ -186,7 +186,7 @@ class Writer(Walk):
             if (mask := masks_on(self, facts, [x])[0]) is not None:
                 self.masks[x.name] = mask
             return self._layer(_Renamed(inside, facts.name), [x], KerasCall())  # they work on the last axis alone
-        flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
+        flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]
         if mask is not None and len(mask.shape) > 2:  # of what is within the steps

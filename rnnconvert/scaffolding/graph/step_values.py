@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,7 +13,9 @@ from rnnconvert.core.cached import cached_property
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Direction
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.language import outline
+from rnnconvert.language.packing import pack
 
 Step = TypeVar("Step", bound="StepValue")
 Held = TypeVar("Held")
@@ -29,6 +31,10 @@ class StepValue(ABC):
     @abstractmethod
     def number(self: Step, value: float) -> Step:
         """Return a stored number of the same graph."""
+
+    @abstractmethod
+    def __matmul__(self: Step, matrix: StepMatrix[Any]) -> Step:
+        """Return its product with a stored matrix, whose numbers are stored by that."""
 
     def __add__(self: Step, other: Step | float) -> Step:
         return self.apply("Add", other)
@@ -65,12 +71,6 @@ class StepMatrix(Generic[Held]):
         rows, width = range(self._array.shape[0])[part[1]], self._array.shape[1]
         array = Deferred((len(rows), width), self._array.dtype, lambda: np.asarray(self._array)[part[1]])
         return StepMatrix(self._store, f"{self._name}/{rows.start}", array)
-
-
-def stored_matrices(store: Callable[[str, Array | Pieced], Held], name: str, weights: Mapping[str, Any]) -> dict[str, StepMatrix[Held]]:
-    """Return the matrices among a layer's weights, by their keys; each is stored once it is used."""
-    keys = (key for key in weights if key.startswith("weight_") and key != "weight_peephole")
-    return {key: StepMatrix(store, f"{name}/{key}", weights[key]) for key in keys}
 
 
 def _elu(x: StepValue, alpha: float) -> StepValue:
@@ -112,7 +112,10 @@ def _clip(low: float, high: float) -> Callable[[StepValue], StepValue]:
 
 
 class StepEquations(Equations):
-    """The equations of a direction's cell, on values of a graph."""
+    """The equations of a direction's cell and its numbers, on values of a graph.
+
+    weights  its numbers as PyTorch holds them, float32
+    """
 
     def __init__(self, name: str, title: str, direction: Direction) -> None:
         """Take its functions and clips.
@@ -124,6 +127,12 @@ class StepEquations(Equations):
         """
         cell = direction.cell
         self.configure(cell, direction.hidden_size)
+        self.name = name
+        self.weights: Mapping[str, Array | Pieced] = pack(
+            outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)), np.dtype(np.float32)
+        )
+        constants = outline.constants(cell, direction.hidden_size)
+        self._constants = {} if constants is None else {"constants": constants.astype(np.float32)}
         self.candidate_function = _function(name, title, cell.activation)
         self.gate_function = _function(name, title, cell.gate_activation)
         self.output_function = _function(name, title, cell.output_activation)
@@ -131,3 +140,45 @@ class StepEquations(Equations):
         self.clip_gates, self.clip_cell, self.clip_state, self.clip_projection = (
             clips.get(kind, _same) for kind in ("gates", "cell", "state", "projection")
         )
+
+    @property
+    def input_rows(self) -> dict[str, Array | Pieced]:
+        """What is added to the product of the inputs, (gates * hidden,) each, by what it is called."""
+        biases = ("bias_ih",) if self.reset_after else ("bias_ih", "bias_hh")
+        return {key: self.weights[key] for key in biases if key in self.weights} | self._constants
+
+    def from_input(self, x: Step, matrix: Callable[[str, Array | Pieced], Held], row: Callable[[str, Array | Pieced], Step]) -> Step:
+        """Return what a step takes from x (batch, in): its product, and what is added to it.
+
+        matrix  stores a matrix (out, in) under a name; returns what `@` calls it by
+        row     stores a vector under a name; returns its value
+        """
+        product = x @ self._matrix("weight_ih", matrix)
+        for key, numbers in self.input_rows.items():
+            product = product + row(f"{self.name}/{key}", numbers)
+        return product
+
+    def after_step(
+        self,
+        product: Step,
+        states: Sequence[Step],
+        matrix: Callable[[str, Array | Pieced], Held],
+        row: Callable[[str, Array | Pieced], Step],
+    ) -> list[Step]:
+        """Return the states after a step (batch, width): h, and c of an LSTM.
+
+        product      what `from_input` returns
+        states       those before the step
+        matrix, row  as `from_input` has them
+        """
+
+        def stored(key: str) -> Step | None:
+            return row(f"{self.name}/{key}", self.weights[key]) if key in self.weights else None
+
+        bias, peephole = stored("bias_hh") if self.reset_after else None, stored("weight_peephole")
+        projection = self._matrix("weight_hr", matrix) if "weight_hr" in self.weights else None
+        recurrent = self._matrix("weight_hh", matrix)
+        return [*self.step(product, states[0], states[-1], recurrent, bias, peephole, projection)[: len(states)]]
+
+    def _matrix(self, key: str, store: Callable[[str, Array | Pieced], Held]) -> StepMatrix[Held]:
+        return StepMatrix(store, f"{self.name}/{key}", self.weights[key])

@@ -18,7 +18,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value
+from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -87,7 +87,7 @@ class GraphWriter(OperationBuilder):
 
     def label(self, node: Node) -> str:
         """Return what the names of a node's values begin with: its layer's path, or what it gives."""
-        return "/".join(part for part in (self._prefix, node.layer or node.y.name) if part)
+        return joined_path(self._prefix, node.label)
 
     # Scopes
 
@@ -127,7 +127,7 @@ class GraphWriter(OperationBuilder):
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, self.title, reason, remedy, layer)
 
     def path(self, node: Node) -> str:

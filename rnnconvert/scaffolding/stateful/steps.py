@@ -49,7 +49,7 @@ class StreamSteps:
 
     def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        layer = "/".join(part for part in (self.scope.path, node.layer or node.y.name) if part)
+        layer = self.scope.inside(node.label)
         return RefusedError(feature, STREAM, reason, remedy, layer)
 
     def run(self) -> None:
