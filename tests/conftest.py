@@ -21,7 +21,7 @@ from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
-from rnnconvert.running import parent
+from rnnconvert.running import parent, registry
 from tests import drawn, ready, requirements, slow, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
@@ -163,6 +163,18 @@ def freed_memory() -> Iterator[None]:
     if held() > max(MOST, _level + ROOM):
         free()
         _level = held()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the calls of tests/every_command.py read, in which the test runs."""
+    from tests import every_command
+
+    requirements.need("onnxruntime", registry.executors()[every_command.EXECUTOR].absent)
+    every_command.prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
+    return tmp_path
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,22 +19,11 @@ from types import FrameType
 
 import pytest
 
-from rnnconvert.running import registry
-from tests import every_command
 from tests.commands import call
 from tests.drawn import drawn, each
-from tests.every_command import CALLS, Place, called, commands, places, with_path
-from tests.requirements import need
+from tests.every_command import CALLS, Place, called, commands, is_path, places, with_path
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the calls read, in which they run."""
-    need("onnxruntime", registry.executors()[every_command.EXECUTOR].absent)
-    every_command.prepare(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_every_command_has_a_call_that_ends_well() -> None:
@@ -53,7 +42,7 @@ def test_what_is_described_as_a_file_is_a_path() -> None:
     for words, command in commands().items():
         for parameter in command.params:
             if any(word in (parameter.metavar or "") for word in described):
-                assert every_command.is_path(parameter), f"{words} {parameter.opts}"
+                assert is_path(parameter), f"{words} {parameter.opts}"
 
 
 class WaitedError(BaseException):

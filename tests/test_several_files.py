@@ -6,15 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
-
 from fuzz import writes
 from rnnconvert.language import registry
-from rnnconvert.running import registry as running
-from tests import every_command
 from tests.commands import call
 from tests.every_command import CALLS, Values, called, commands, is_path
-from tests.requirements import need
 from tests.test_floors import ROOT
 
 ENDINGS = (".json", ".npz", ".pt")
@@ -24,16 +19,6 @@ MORE: dict[str, Values] = {
     "report": {"document": ["report.json"], "outputs": ["report.md", "report.html"]},
 }
 """Calls with several values of one parameter."""
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the calls read, in which they run."""
-    need("onnxruntime", running.executors()[every_command.EXECUTOR].absent)
-    every_command.prepare(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(running.VARIABLE, str(tmp_path / "executors.json"))
-    return tmp_path
 
 
 def table(first: str) -> str:

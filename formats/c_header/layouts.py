@@ -60,9 +60,8 @@ def _cells(ending: str, axes: str, called: str, writable: bool = True) -> tuple[
     )  # fmt: skip
 
 
-LSTM, GRU, GRU_RESET_BEFORE, RNN = _cells(
-    "", _ROWS, "by rows", writable=False
-)  # a compiler does not compute several sums of rows at a time
+# What is written is by columns: of rows, a compiler does not compute several sums at a time.
+LSTM, GRU, GRU_RESET_BEFORE, RNN = _cells("", _ROWS, "by rows", writable=False)
 LSTM_COLUMNS, GRU_COLUMNS, GRU_RESET_BEFORE_COLUMNS, RNN_COLUMNS = _cells("_columns", _COLUMNS, "by columns")
 
 RNNOISE = Layout(

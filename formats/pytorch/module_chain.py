@@ -25,7 +25,7 @@ _ALONE = ("lstm", "gru", "rnn")
 """What a layer is called whose arrays have no prefix."""
 
 
-class RecurrentPart(nn.Module):  # type: ignore[misc]
+class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """A recurrent layer without its last states."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -38,7 +38,7 @@ class RecurrentPart(nn.Module):  # type: ignore[misc]
         return output
 
 
-class PlainPart(nn.Module):  # type: ignore[misc]
+class PlainPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """A layer that reads one tensor, and gives one."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -51,7 +51,7 @@ class PlainPart(nn.Module):  # type: ignore[misc]
         return output
 
 
-class SlopesPart(nn.Module):  # type: ignore[misc]
+class SlopesPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """Slopes for the values of a step: torch has them for axis 1."""
 
     def __init__(self, layer: nn.Module) -> None:
@@ -64,7 +64,7 @@ class SlopesPart(nn.Module):  # type: ignore[misc]
         return output
 
 
-class LastStepPart(nn.Module):  # type: ignore[misc]
+class LastStepPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """The last step of a sequence."""
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
@@ -72,7 +72,7 @@ class LastStepPart(nn.Module):  # type: ignore[misc]
         return x[:, -1]
 
 
-class PlusInputPart(nn.Module):  # type: ignore[misc]
+class PlusInputPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """The sum with the first values of the chain's input."""
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ class PlusInputPart(nn.Module):  # type: ignore[misc]
         return x + begin[..., : x.shape[-1]]
 
 
-class TorchChain(nn.Module):  # type: ignore[misc]
+class TorchChain(nn.Module):  # type: ignore[misc]  # torch states no types here
     """Parts one after the other, which read what stands before them and what the first one reads."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:

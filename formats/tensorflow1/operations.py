@@ -99,7 +99,7 @@ class OperationStep(Rule):
             turned = self.block.add("Reshape", [turned, rows])
         dilations = (self.node.integers("dilations") or [1] * 4)[1:3]
         groups = weight.shape[2] if depth else 1
-        value, order = self.over_space("Conv", [turned], 2, **self._windows("strides"), dilations=dilations, group=groups)
+        value, order = self.over_space("Conv", [turned], 2, **self._windows(), dilations=dilations, group=groups)
         return self.add("Transpose", [value], perm=order)
 
     def pooled(self, kind: str) -> bool:
@@ -107,7 +107,7 @@ class OperationStep(Rule):
         window = self.node.integers("ksize")
         if not self._over_two_axes() or len(window) != 4 or window[0] != 1 or window[3] != 1:
             return False
-        value, order = self.over_space(kind, [], 2, **self._windows("strides"), kernel_shape=window[1:3])
+        value, order = self.over_space(kind, [], 2, **self._windows(), kernel_shape=window[1:3])
         return self.add("Transpose", [value], perm=order)
 
     def _over_two_axes(self) -> bool:
@@ -115,9 +115,9 @@ class OperationStep(Rule):
         strides, plain = self.node.integers("strides"), self.node.text("data_format") in ("", "NHWC")
         return plain and self.node.text("padding") in ("SAME", "VALID") and len(strides) == 4 and strides[0] == strides[3] == 1
 
-    def _windows(self, key: str) -> dict[str, Any]:
+    def _windows(self) -> dict[str, Any]:
         same = self.node.text("padding") == "SAME"
-        return {"strides": self.node.integers(key)[1:3], "auto_pad": "SAME_UPPER" if same else "VALID"}
+        return {"strides": self.node.integers("strides")[1:3], "auto_pad": "SAME_UPPER" if same else "VALID"}
 
     def normalised(self) -> bool:
         """Write channels scaled by what was learned of them, as a graph does that no longer trains."""
@@ -127,13 +127,8 @@ class OperationStep(Rule):
         x, scale, shift, mean, variance = self.inputs[:5]
         root = self.block.add("Sqrt", [self.block.add("Add", [variance, epsilon])])
         scaled = self.block.add("Mul", [self.block.add("Div", [self.block.add("Sub", [x, mean]), root]), scale])
-        return self.block.add("Add", [scaled, shift], self.outputs[:1], self.label) != ""
-
-    def place(self, kind: str) -> bool:
-        """Write the place of the largest or smallest number along an axis."""
-        axis = self.axis(1)
-        to = TYPES.get(self.option("output_type", 9), INTEGER)
-        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+        self.block.add("Add", [scaled, shift], self.outputs[:1], self.label)
+        return True
 
     def stacked_product(self) -> bool:
         """Write a product of stacks of matrices, neither of them turned."""
@@ -201,8 +196,8 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "MaxPool": lambda step: step.pooled("MaxPool"),
     "AvgPool": lambda step: step.pooled("AveragePool"),
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), OperationStep.normalised),
-    "ArgMax": lambda step: step.place("ArgMax"),
-    "ArgMin": lambda step: step.place("ArgMin"),
+    "ArgMax": lambda step: step.place("ArgMax", TYPES.get(step.option("output_type", 9), INTEGER)),
+    "ArgMin": lambda step: step.place("ArgMin", TYPES.get(step.option("output_type", 9), INTEGER)),
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2"), OperationStep.stacked_product),
     "Erfc": lambda step: step.add("Sub", [step.block.constant(np.array(1, np.float32)), step.block.add("Erf", step.inputs[:1])]),
     "Einsum": lambda step: step.add("Einsum", step.inputs, equation=step.node.text("equation")),

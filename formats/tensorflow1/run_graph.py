@@ -21,7 +21,7 @@ _UNUSED = re.compile(r"(^|/)unused_control_flow_input(_\d+)?$")
 _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound."""
 _OF_LOOPS = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
-"""Operations that a loop is front of: a value of theirs that nothing reads is not an output of the graph."""
+"""Operations that a loop is made of: a value of theirs that nothing reads is not an output of the graph."""
 
 
 def witness(request: Mapping[str, Any]) -> None:

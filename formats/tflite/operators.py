@@ -235,12 +235,6 @@ class Written(Rule):
         exclusive, back = (int(self.option(field, "?", False)) for field in (0, 1))
         return self.add("CumSum", self.inputs[:2], exclusive=exclusive, reverse=back)
 
-    def place(self, kind: str) -> bool:
-        """Write the place of the largest or smallest number along an axis."""
-        axis = self.axis(1)
-        to = _TYPES.get(self.result.kind, INTEGER)
-        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
-
     def normalised(self) -> bool:
         """Write numbers by the root of the sum of their squares along the last axis. Source: kernels/internal, L2Normalization."""
         squares = self.block.add("Mul", [self.inputs[0], self.inputs[0]])
@@ -279,8 +273,8 @@ def _readable(tensor: SubgraphTensor) -> bool:
 
 
 _RULES: Mapping[str, Callable[[Written], bool]] = {
-    "ARG_MAX": lambda step: step.place("ArgMax"),
-    "ARG_MIN": lambda step: step.place("ArgMin"),
+    "ARG_MAX": lambda step: step.place("ArgMax", _TYPES.get(step.result.kind, INTEGER)),
+    "ARG_MIN": lambda step: step.place("ArgMin", _TYPES.get(step.result.kind, INTEGER)),
     "AVERAGE_POOL_2D": lambda step: step.pooled("AveragePool"),
     "BATCH_MATMUL": Written.batched,
     "BROADCAST_TO": lambda step: step.repeated("Expand"),

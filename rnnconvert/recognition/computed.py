@@ -85,7 +85,7 @@ class RecognisedLayers:
 
     @property
     def scope(self) -> Scope | None:
-        """The graph that was searched; None where there is none."""
+        """The graph that was searched; None where nothing was."""
         return next(iter(self.scopes), None)
 
     @property

@@ -1,4 +1,4 @@
-"""Nodes of ONNX graphs for finding layers among them: their readers, the inputs that are weights, their attributes."""
+"""Nodes of a program for finding layers among them: their readers, the inputs that are weights, their attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers without recurrence in ONNX graphs: which nodes are one, which values are its arrays, how it is set."""
+"""The layers without recurrence in a program: which nodes are one, which values are its arrays, how it is set."""
 
 from __future__ import annotations
 

@@ -41,8 +41,6 @@ def recurrent(
     build.need(x.dims[-1], stack.input_size)
     if len({(direction.cell, direction.hidden_size) for direction in directions}) > 1:
         raise build.refuse("two directions of different cells", "they are written as one layer")
-    if directions[0].output_size != units:
-        raise build.refuse("a recurrent layer with a projection", "no line is known for it")
     batch, time, _ = x.dims
     build.call(batch, "batch")
     build.call(time, "time")

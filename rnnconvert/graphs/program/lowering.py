@@ -189,6 +189,11 @@ class Rule:
         """Write what the numbers along some axes come to, such as their sum."""
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
+    def place(self, kind: str, to: np.dtype[Any]) -> bool:
+        """Write the place of the largest or smallest number along an axis, the second input, in whole numbers of a type."""
+        axis = self.axis(1)
+        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+
     def rooted(self) -> bool:
         """Write one by the square root."""
         return self.add("Reciprocal", [self.block.add("Sqrt", self.inputs[:1])])

@@ -60,7 +60,6 @@ def _check(r: GraphReading, direction: Direction) -> None:
     elsewhere = [clip for clip in direction.cell.clips if clip.kind not in ("gates", "cell")]
     odd = [*direction.cell.describe()] if direction.cell.coupled or elsewhere else []
     odd += ["peepholes"] if direction.has_peepholes else []
-    odd += ["a projection"] if direction.output_size != direction.hidden_size else []
     if odd:
         raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")
 
