@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put, say, setting, styled, watching
+from rnnconvert.cli.progress import watching
+from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put, say, setting, styled
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.wishes import Wish
 from rnnconvert.core.errors import OutputError, UsageError
 from rnnconvert.core.remedies import Flag
 
 if TYPE_CHECKING:
-    from rnnconvert.batch.journal import JournalEntry
     from rnnconvert.batch.run import Done
-    from rnnconvert.reports.many import IndexEntry
-    from rnnconvert.reports.words import Outcome
 
 _EPILOG = """\b
 Examples:
+  rnnconvert batch models/ --to onnx --out exported/
   rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
   rnnconvert batch list.jsonl --to keras --out s3://bucket/converted --jobs 8
   rnnconvert batch 's3://bucket/*.safetensors' --to onnx --out out/ --verify
@@ -39,18 +38,6 @@ a recurrent layer is a failure only if no file has one, and a --set that a file 
 The exit code is that of the worst file, in this order: 70 a crash, 1 not equal, 74 target not writable, 3 unreadable, 2 a wrong
 line, 4 refused, 7 not run whole, 5 missing.
 """
-
-_WORDS = {
-    0: "converted",
-    1: "not equal",
-    2: "wrong line",
-    3: "unreadable",
-    4: "refused",
-    5: "package missing",
-    7: "not run whole",
-    74: "target not written",
-    70: "fault, or a worker that died",
-}
 
 
 class BatchOptions(NamedTuple):
@@ -73,7 +60,7 @@ class BatchOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("sources", metavar="MANIFEST|PATTERN|FILE...", nargs=-1, required=True, type=FilePath())
+@click.argument("sources", metavar="FOLDER|PATTERN|FILE|MANIFEST...", nargs=-1, required=True, type=FilePath())
 @format_option("--to", "target_format", "Format of the targets, or FORMAT.ENDING, as in pytorch.safetensors.")
 @click.option("--out", "folder", required=True, type=FilePath(), metavar="FOLDER", help="Folder or URL for the converted files.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; by default, one per core.")
@@ -90,19 +77,20 @@ class BatchOptions(NamedTuple):
     multiple=True,
     type=FilePath(path_type=Path),
     metavar="FILE",
-    help="Write the outcome of each file: .json, .html or .xml (JUnit). Repeatable.",
+    help="Write the outcome of each file: .json, .html, .md or .xml (JUnit). Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(BatchOptions)
 def batch(asked: BatchOptions) -> None:
-    """Convert many files, given by a manifest, patterns, paths or URLs, into a folder.
+    """Convert many files, given by folders, patterns, paths, URLs or a manifest, into a folder.
 
-    One bad file never stops the others. From a .safetensors behind a URL, only the header and the recurrent arrays are fetched.
+    What a folder or a pattern finds further down is written as far down: models/a/b.pt of models/ becomes a/b.onnx. One bad file never
+    stops the others. From a .safetensors behind a URL, only the header and the recurrent arrays are fetched.
     """
     import json
 
-    from rnnconvert.batch import manifest
+    from rnnconvert.batch import manifest, outcomes
     from rnnconvert.batch.journal import Journal
     from rnnconvert.batch.run import run
     from rnnconvert.batch.workers import Workers
@@ -112,7 +100,7 @@ def batch(asked: BatchOptions) -> None:
     from rnnconvert.reports import many
     from rnnconvert.verification.explaining import apart
 
-    plain = [file for file in asked.reports if file.suffix.lower() not in (".html", ".xml")]
+    plain = [file for file in asked.reports if file.suffix.lower() == ".json"]
     indexes = [file for file in asked.reports if file not in plain]
     many.check_forms(*indexes)
     journal = asked.journal
@@ -121,7 +109,7 @@ def batch(asked: BatchOptions) -> None:
     if wish.format is None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")
     Options(settings=asked.settings)  # a word that no option has is one error, not one of each file
-    items = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
+    items, left_out = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
     apart([name for item in items for name in (item.source, item.target) if not is_url(name)], asked.reports)
     if not is_url(asked.folder) and Path(asked.folder).exists() and not Path(asked.folder).is_dir():
         raise UsageError(f"{asked.folder} is not a folder. Name one with --out")
@@ -137,12 +125,16 @@ def batch(asked: BatchOptions) -> None:
             manifest.check_others(items, {entry.target: entry.files for entry in journal_file.entries.values() if not entry.code})
 
         progress = 0
+        failed = 0
+        messages: set[str] = set()
 
         def seen(entry: Any, done: int, total: int) -> None:
-            nonlocal progress
+            nonlocal progress, failed
             progress = done
-            watch("converting", done, total)
-            if entry.code:
+            failed += bool(entry.code)
+            watch("converting", done, total, f"{failed:,} failed" if failed else "")
+            if entry.code and outcomes.said_of(entry) not in messages:  # the others of which it is true are counted in the end
+                messages.add(outcomes.said_of(entry))
                 complain(entry.message, entry.source, asked.as_json)
 
         proofs = {"verify": asked.verified, "strict": asked.strict, "assume_defaults": asked.assume_defaults}
@@ -159,11 +151,14 @@ def batch(asked: BatchOptions) -> None:
     for file in plain:
         with replacing(file) as part:
             part.write(json.dumps(done.as_dict(), indent=1).encode())
-    many.write("Every file", [*map(_entry, done.entries)], *indexes)
+    document = done.as_dict()
+    many.write(outcomes.TITLE, [*map(outcomes.index_entry, document["files"])], *indexes)
     if asked.as_json:
-        emit(done.as_dict())
-    elif not asked.quiet:
-        _tell(done)
+        emit(document)
+    else:
+        _tell_the_same(done)
+    if not asked.as_json and not asked.quiet:
+        _tell(done, left_out)
     click.get_current_context().exit(done.code)
 
 
@@ -171,23 +166,37 @@ def _left(progress: int, total: int) -> str:
     return f"{progress:,} of {total:,} files are done. The same command goes on with the others"
 
 
-def _entry(entry: JournalEntry) -> IndexEntry:
-    """Return an entry of the index."""
-    from rnnconvert.reports.many import IndexEntry
-
-    name = f"{entry.source} to {entry.target}"
-    if entry.without_layers:
-        return IndexEntry(name, "skipped", "no recurrent layer", entry.message, entry.seconds)
-    outcome: Outcome = "failure" if entry.code == 1 else "error" if entry.code else "passed"
-    return IndexEntry(name, outcome, _WORDS[entry.code], entry.message, entry.seconds)
+_NAMED = 3
+"""How many files are named of which the same is said."""
 
 
-def _tell(done: Done) -> None:
+def _tell_the_same(done: Done) -> None:
+    """Print of how many more files each error is true."""
+    from rnnconvert.batch import outcomes
+
+    for failures in outcomes.grouped(done.entries):
+        first, *others = failures.sources
+        if others:
+            more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+            complain(f"the same as for {first}: {', '.join(others[:_NAMED])}{more}")
+
+
+def _tell(done: Done, left_out: Counter[str]) -> None:
+    """Print how many files came to what, and for those that were not converted what to type next."""
+    from rnnconvert.batch import outcomes
+
     counts = Counter(entry.code for entry in done.entries if not entry.without_layers)
+    first = {entry.code: entry for entry in reversed(done.entries) if entry.code}
     for code, count in sorted(counts.items()):
-        put(f"{count:>8,}  {styled(_WORDS[code], 'green' if code == 0 else 'red')}")
+        word = outcomes.WORDS[code]
+        command = outcomes.next_command(code, first[code].source, first[code].target) if code else None
+        put(f"{count:>8,}  {styled(word, 'red' if code else 'green')}{f'   next: {command}' if command else ''}")
     without = sum(entry.without_layers for entry in done.entries)
     if without:
-        put(f"{without:>8,}  {styled('no recurrent layer', 'yellow')}")
+        put(f"{without:>8,}  {styled(outcomes.WITHOUT_LAYERS, 'yellow')}")
     again = f", {done.resumed:,} of them before" if done.resumed else ""
     say(f"{len(done.entries):,} file{'' if len(done.entries) == 1 else 's'} in {done.seconds:.1f} s{again}")
+    if left_out:
+        files = left_out.total()
+        endings = ", ".join([*(ending for ending, _ in left_out.most_common(5)), *["..."][: len(left_out) > 5]])
+        say(f"{files:,} other file{'' if files == 1 else 's'} in the folders: none shows a model ({endings})")

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, put, put_lines, say, styled, watching
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, put, put_lines, say, styled
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import RnnConvertError, unwritable
 

@@ -11,8 +11,9 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.convert_lines import print_summary
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
-from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, finish, format_option, progress, say, setting, watching
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, finish, format_option, say, setting
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.wishes import Wish, paired
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
@@ -179,6 +180,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         _synced(asked.sync),
         incoming(source) as (read,),
         outgoing(target, name, asked.dry_run) as written,
+        watching(quiet) as watch,
     ):
         proof: dict[str, Any] = {}
         wanted = SaveTarget(
@@ -189,7 +191,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
             asked.strict,
             asked.force,
             asked.dry_run,
-            progress(quiet),
+            None if quiet else lambda done, total: watch(f"writing {target}", done, total, unit="MB"),
             asked.assume_defaults,
         )
         if asked.verified:
@@ -200,9 +202,8 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
 
             for path in asked.reports:
                 check(path)
-            with watching(quiet) as watch:
-                plan = Plan(on=asked.on, timeout=asked.timeout)
-                summary, report = convert_verified(read, asked.source_format, wanted, settings, plan, watch)
+            plan = Plan(on=asked.on, timeout=asked.timeout)
+            summary, report = convert_verified(read, asked.source_format, wanted, settings, plan, watch)
             if asked.as_json:
                 proof = _verdict(report, asked.reports)
             else:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rnnconvert.cli.convert_lines import print_summary
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say, watching
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.verbosity import is_quiet
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import click
 
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import FilePath, emit, format_option, put_lines, say, setting, watching
+from rnnconvert.cli.terminal import FilePath, emit, format_option, put_lines, say, setting
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b

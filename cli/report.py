@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import FilePath, emit, put_lines, say, styled
+from rnnconvert.cli.terminal import FilePath, emit, put, put_lines, say, styled
 
 _EPILOG = """\b
 Examples:
   rnnconvert report report.json
   rnnconvert report report.json -o report.html
   rnnconvert report report.json -o junit.xml -o comment.md
+  rnnconvert report batch.json -o all.html
   rnnconvert report --schema
 """
 
@@ -30,12 +31,17 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as_json: bool, quiet: bool) -> None:
-    """Write the JSON report DOCUMENT in other forms; without -o, print it as text.
+    """Write the JSON report DOCUMENT, or that of a batch, in other forms; without -o, print it as text.
 
     The exit code is 0 whatever the verdict.
     """
+    from collections import Counter
+
     from rnnconvert import reports
+    from rnnconvert.batch import outcomes
     from rnnconvert.core.errors import UsageError
+    from rnnconvert.reports import many
+    from rnnconvert.reports.document import checked, values
 
     if show_schema:
         from rnnconvert.reports.schema import SCHEMA
@@ -44,13 +50,22 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as
         return
     if document is None:
         raise UsageError("no report given. Name the JSON report: rnnconvert report REPORT.json -o FILE")
-    reports.check(*outputs)
-    content = reports.read(document)
-    reports.write(content, *outputs)
+    read = values(document)
+    entries = outcomes.index_of(read, document)
+    if entries is None:
+        reports.check(*outputs)
+        content = checked(read, document)
+        reports.write(content, *outputs)
+    else:
+        many.check_forms(*outputs)
+        many.write(outcomes.TITLE, entries, *outputs)
     for path in outputs:
         say(f"wrote {path}", quiet)
     if as_json:
-        emit(content)
+        emit(read)
+    elif not outputs and entries is not None:
+        for word, count in Counter(entry.word for entry in entries).most_common():
+            put(f"{count:>8,}  {word}")
     elif not outputs:
         from rnnconvert.reports.text import to_text
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import FilePath, emit, say, watching
+from rnnconvert.cli.progress import watching
+from rnnconvert.cli.terminal import FilePath, emit, say
 from rnnconvert.cli.values import check_written
 from rnnconvert.core.room_command import RoomCommand
 from rnnconvert.language.rooms import rooms

@@ -1,4 +1,4 @@
-"""The terminal: the one place where text goes out, and what shows that work is going on.
+"""The terminal: the one place where text goes out.
 
 Names of layers, paths and warnings come from files. `put` escapes what is not printable in them, whatever the text was made
 of, so no command prints in another way (tests/test_cli_terminal.py). Colours and line breaks are added after that.
@@ -11,9 +11,8 @@ import errno
 import os
 import re
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import click
@@ -33,6 +32,10 @@ _MARKS = {colour: chr(_FIRST + number) for number, colour in enumerate(_COLOURS)
 _END = chr(_FIRST + len(_COLOURS))
 _CODES = {"red": "\x1b[31m\x1b[1m", "green": "\x1b[32m", "yellow": "\x1b[33m", "bold": "\x1b[1m"}
 _RESET = "\x1b[0m"
+
+
+held_back: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+"""What holds back a drawing of the work under way while a line is printed (rnnconvert.cli.progress)."""
 
 
 # Text -------------------------------------------------------------------------------------------------
@@ -74,13 +77,14 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
     stream = sys.stderr if err else open_stdout()
     marks = "".join((*_MARKS.values(), _END))
     line = printable(abridged(errors.for_user(text)), marks)
-    rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
+    rows = _wrapped(line, _width(stream), hang) if wrap and is_terminal(stream) else [line]
     colours = _has_colours(stream)
     for colour, mark in _MARKS.items():
         rows = [row.replace(mark, _CODES[colour] if colours else "") for row in rows]
     rows = [row.replace(_END, _RESET if colours else "") for row in rows]
     joined = "\n".join(rows if command else map(commanding_nothing, rows))
-    with contextlib.suppress(OSError) if err else contextlib.nullcontext():  # without stderr there is nobody to tell
+    # Without stderr there is nobody to tell.
+    with contextlib.suppress(OSError) if err else contextlib.nullcontext(), held_back():
         click.echo(joined.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
 
 
@@ -96,7 +100,8 @@ def say(text: str, quiet: bool = False, hang: int | None = None) -> None:
         put(text, err=True, hang=hang)
 
 
-def _is_terminal(stream: Any) -> bool:
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream is a terminal."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):  # none, or closed
@@ -109,7 +114,7 @@ def _has_colours(stream: Any) -> bool:
         return False
     if os.environ.get("FORCE_COLOR"):
         return True
-    return _is_terminal(stream) and os.environ.get("TERM") != "dumb"
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
 def _width(stream: Any) -> int:
@@ -199,100 +204,6 @@ def as_document(error: RnnConvertError) -> dict[str, Any]:
     """Return an error as JSON has it."""
     more = {key: getattr(error, key) for key in _FIELDS if getattr(error, key, "")}
     return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code, **more}
-
-
-# Work that takes a while --------------------------------------------------------------------------------
-
-
-def progress(quiet: bool) -> Callable[[int, int], None] | None:
-    """Return a function that draws how much is written, after the first second, on a terminal only."""
-    if quiet or is_quiet() or not _is_terminal(sys.stderr):
-        return None
-    start = last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - start < 1 or (now - last < 0.1 and done < total):
-            return
-        last = now
-        speed = done / (now - start)
-        share = 100 * done // max(total, 1)
-        left = "" if done >= total else f"  {duration((total - done) / max(speed, 1))} left"
-        end = "\n" if done >= total else ""
-        sys.stderr.write(f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed / 1e6:,.0f} MB/s{left}{end}")
-        sys.stderr.flush()
-
-    return show
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it: 8 s, 2 min 5 s, 1 h 3 min."""
-    total = max(0, round(seconds))
-    if total < 60:
-        return f"{total} s"
-    return f"{total // 60} min {total % 60} s" if total < 3600 else f"{total // 3600} h {total % 3600 // 60} min"
-
-
-class Watch:
-    """What is being done, on one line of a terminal that is removed again: the phase, the time it has taken, and how
-    long it will still take where its parts are counted.
-
-    Called with a phase, and where they are known with the parts that are done and all parts of this phase. Work that ends
-    within PATIENCE seconds shows nothing.
-    """
-
-    PATIENCE = 0.5
-
-    def __init__(self) -> None:
-        self._phase, self._done, self._total = "", 0, 0
-        self._start = self._since = time.monotonic()
-        self._ended = threading.Event()
-        self._visible = False
-        self._thread = threading.Thread(target=self._draw_on, daemon=True)
-        self._thread.start()
-
-    def __call__(self, phase: str, done: int = 0, total: int = 0) -> None:
-        if phase != self._phase:
-            self._since = time.monotonic()
-        self._phase, self._done, self._total = phase, done, total
-
-    def line(self, now: float) -> str:
-        """Return what is shown at a time."""
-        elapsed, done, total = now - self._since, self._done, self._total
-        if 0 < done < total and elapsed >= 1:
-            left = f"{duration(elapsed * (total - done) / done)} left"
-            return f"{self._phase}  {100 * done // total} %  {left}"
-        return self._phase + (f"  {duration(elapsed)}" if elapsed >= 1 else "")
-
-    def _draw_on(self) -> None:
-        while not self._ended.wait(0.1 if self._visible else self.PATIENCE):
-            if self._phase:
-                self._visible = True
-                width = _width(sys.stderr)
-                sys.stderr.write(f"\r\x1b[K{printable(self.line(time.monotonic()))[: width - 5]} ...")
-                sys.stderr.flush()
-
-    def close(self) -> None:
-        """Remove the line."""
-        self._ended.set()
-        self._thread.join()
-        if self._visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
-@contextlib.contextmanager
-def watching(quiet: bool) -> Iterator[Callable[..., None]]:
-    """Show what is being done while the block runs: yields a `Watch`, or what ignores its calls where stderr is not a terminal."""
-    if quiet or is_quiet() or not _is_terminal(sys.stderr):
-        yield lambda phase, done=0, total=0: None
-        return
-    watch = Watch()
-    try:
-        yield watch
-    finally:
-        watch.close()
 
 
 class FilePath(click.Path):

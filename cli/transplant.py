@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import click
 
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
-from rnnconvert.cli.terminal import FilePath, emit, format_option, say, setting, styled, watching
+from rnnconvert.cli.terminal import FilePath, emit, format_option, say, setting, styled
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UsageError
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import click
 
 from rnnconvert.cli import completion
+from rnnconvert.cli.progress import watching
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, say, setting, watching, whole_numbers
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, say, setting, whole_numbers
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UnreadableError, UsageError
 

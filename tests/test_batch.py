@@ -6,7 +6,6 @@ import fcntl
 import json
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -61,8 +60,8 @@ def memory() -> Iterator[Any]:
     store.pseudo_dirs[:] = [""]
 
 
-def call(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["batch", *map(str, words)])
+def call(*words: object, command: str = "batch") -> tuple[int, str]:
+    done = CliRunner().invoke(main, [command, *map(str, words)])
     return done.exit_code, done.output
 
 
@@ -221,16 +220,6 @@ def test_wrong_lines_of_a_manifest_are_named(models: Path, tmp_path: Path) -> No
     assert "line 2 of" in output and "'targt'" in output and "line 3" in output and "line 4" in output and "line 5" in output
 
 
-def test_two_sources_of_one_target_are_refused(models: Path, tmp_path: Path) -> None:
-    safetensors.write(tmp_path / "m0.safetensors", arrays(1))
-    code, output = call(models / "m0.safetensors", tmp_path / "m0.safetensors", "--to", "onnx", "--out", tmp_path / "out")
-    assert code == 2 and "both be written" in output
-    (line,) = re.findall(r"a line for each: (.*)", output)
-    (tmp_path / "list.jsonl").write_text(f"{line}\n{json.dumps({'source': str(models / 'm0.safetensors')})}\n")
-    code, output = call(tmp_path / "list.jsonl", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 0 and len([*(tmp_path / "out").rglob("m0.onnx")]) == 2
-
-
 def test_a_setting_that_no_option_has_is_one_error(models: Path, tmp_path: Path) -> None:
     code, output = call(models / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--set", "nonlinearty=tanh")
     assert code == 2 and output.count("Did you mean 'nonlinearity'?") == 1 and not (tmp_path / "out").exists()
@@ -279,7 +268,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(30):
         safetensors.write(folder / f"m{number}.safetensors", arrays(number, 64))
-    items = manifest.items([str(folder / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(folder / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     killed: list[int] = []
 
     def seen(entry: Any, done: int, total: int) -> None:
@@ -320,7 +309,7 @@ def deadly(items: Sequence[manifest.Item], options: dict[str, Any]) -> list[Jour
 
 
 def test_a_file_that_kills_its_worker_is_named(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     with Journal(tmp_path / "j") as journal:
         with monkeypatch.context() as patch:
             patch.setattr("rnnconvert.batch.run.work_several", deadly)
@@ -333,7 +322,7 @@ def test_a_file_that_kills_its_worker_is_named(models: Path, tmp_path: Path, mon
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_batch_ends_with_what_killed_workers_left_removed(jobs: int, models: Path, tmp_path: Path) -> None:
     """A worker that dies last has nobody after it in its folder; what a living process writes stays."""
-    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     dead, living = (tmp_path / "out" / f".m1.onnx.rnnconvert-7-0000000{n}.part" for n in (1, 2))
 
     def seen(entry: Any, done: int, total: int) -> None:
@@ -421,7 +410,7 @@ def test_a_store_that_says_no_keeps_what_was_there(tmp_path: Path, memory: Any, 
 
 
 def test_a_folder_that_cannot_be_made_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
-    items = manifest.items([str(models / "m0.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(models / "m0.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     (tmp_path / "out").write_text("a file where the folder should be")
     with Journal(tmp_path / "j") as journal:
         assert run(items, journal, Workers(), {}).code == 2
@@ -432,7 +421,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_resumed(models: Path, tmp_pat
 
 
 def test_interrupted_it_goes_on(models: Path, tmp_path: Path) -> None:
-    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
 
     def stop(entry: Any, done: int, total: int) -> None:
         if done == 2:

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS
@@ -382,48 +380,6 @@ def test_colour_is_for_terminals_and_not_with_no_color(tmp_path: Path) -> None:
     assert "\x1b[" in on_a_terminal(arguments)[1]
     assert "\x1b[" not in on_a_terminal(arguments, NO_COLOR="1")[1]
     assert "\x1b[" not in run(*arguments).stderr
-
-
-class Terminal:
-    """A stderr that keeps what it is given."""
-
-    def __init__(self, interactive: bool) -> None:
-        self.interactive, self.text = interactive, ""
-
-    def isatty(self) -> bool:
-        return self.interactive
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
-
-
-def test_progress_is_drawn_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    screen = Terminal(True)
-    monkeypatch.setattr(sys, "stderr", screen)
-    show = terminal.progress(quiet=False)
-    assert show is not None
-    show(10, 100)
-    assert screen.text == ""
-    clock[0] += 2
-    show(50, 100)
-    assert " 50 %" in screen.text
-    length = len(screen.text)
-    show(51, 100)
-    assert len(screen.text) == length
-    show(100, 100)
-    assert "100 %" in screen.text and screen.text.endswith("\n")
-
-
-def test_progress_is_not_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal(True))
-    assert terminal.progress(quiet=True) is None
-    monkeypatch.setattr(sys, "stderr", Terminal(False))
-    assert terminal.progress(quiet=False) is None
 
 
 # Help, formats, layout ------------------------------------------------------------------------------

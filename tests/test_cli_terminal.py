@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import fcntl
-import io
 import json
 import os
 import pty
@@ -13,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -249,68 +247,7 @@ def test_the_formats_that_most_people_use_come_first() -> None:
         assert listed == most_used + sorted({*listed} - {*most_used})
 
 
-# Work that takes a while ----------------------------------------------------------------------------
-
-
-def test_a_watch_shows_the_phase_the_share_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = terminal.Watch()
-    try:
-        watch("reading model.h5")
-        start = watch._since
-        assert watch.line(start + 0.5) == "reading model.h5"
-        assert watch.line(start + 3) == "reading model.h5  3 s"
-        watch("writing out.h5", 25, 100)
-        start = watch._since
-        assert watch.line(start + 10) == "writing out.h5  25 %  30 s left"
-        watch("writing out.h5", 100, 100)
-        assert watch._since == start  # it is still the same phase
-    finally:
-        watch.close()
-
-
-@pytest.mark.parametrize(("patience", "visible"), [(3600.0, False), (0.0, True)])
-def test_work_that_ends_at_once_shows_nothing(patience: float, visible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal.Watch, "PATIENCE", patience)
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    watch = terminal.Watch()
-    watch("reading model.h5")
-    while visible and "reading" not in screen.getvalue():
-        time.sleep(0.01)
-    watch.close()
-    assert bool(screen.getvalue()) == visible
-
-
-def test_a_watch_draws_after_half_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        text = ""
-
-        def isatty(self) -> bool:
-            return True
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
-
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    with terminal.watching(False) as watch:
-        watch(f"reading {EVIL}", 1, 2)
-        assert screen.text == ""
-        time.sleep(0.8)
-    assert "reading a" in screen.text and screen.text.endswith("\r\x1b[K")
-    assert raw(screen.text.replace("\r\x1b[K", "")) == set()
-    screen.text = ""
-    with terminal.watching(True) as watch:
-        watch("anything")
-    assert screen.text == ""
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(8.4, "8 s"), (125, "2 min 5 s"), (3780, "1 h 3 min"), (-1, "0 s")])
-def test_durations_are_as_people_say_them(seconds: float, text: str) -> None:
-    assert terminal.duration(seconds) == text
+# Sizes, help ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path
     killed: list[int] = []
     with cluster() as (address, workers), Journal(tmp_path / "j") as journal:
         monkeypatch.chdir(tmp_path)
-        items = manifest.items(["models/*.safetensors"], "out", "onnx", ".onnx")
+        items = manifest.items(["models/*.safetensors"], "out", "onnx", ".onnx").items
 
         def seen(entry: Any, done: int, total: int) -> None:
             pids = workers()
@@ -157,7 +157,7 @@ def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path
 
     for number in range(FILES):
         safetensors.write(tmp_path / f"m{number}.safetensors", arrays(number, 64))
-    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     monkeypatch.setattr(workers, "_PATIENCE", 1)
     quiet = {"silence_logs": 50, "dashboard_address": None, "host": "127.0.0.1", "protocol": "tcp"}
     soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
@@ -199,7 +199,7 @@ def test_a_cluster_that_goes_away_neither_keeps_the_batch_waiting_nor_fails_its_
 ) -> None:
     for number in range(8):
         safetensors.write(tmp_path / f"m{number}.safetensors", arrays(number, 8))
-    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx").items
     clusters = [_Leaving(3, fails)]
 
     def connect(place: str) -> contextlib.nullcontext[Pool]:

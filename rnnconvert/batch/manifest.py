@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rnnconvert.batch import stores
+from rnnconvert.batch import folders, stores
 from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.json_text import fields_of
 from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError
@@ -34,6 +36,7 @@ class Item:
     dtype           element type to write
     wrong           what is wrong with a manifest's line; "" for an item
     common          those of the settings that are for all files: a file that does not ask for one is converted without it
+    by_name         whether the source's name made the target's
     """
 
     source: str
@@ -45,6 +48,7 @@ class Item:
     dtype: str = ""
     wrong: str = ""
     common: tuple[str, ...] = ()
+    by_name: bool = True
 
     @property
     def asked(self) -> list[Any]:
@@ -110,25 +114,85 @@ def check_others(items: Sequence[Item], written: Mapping[str, Sequence[str]]) ->
                 )
 
 
-def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> list[Item]:
-    """Return what files, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
+class Listing(NamedTuple):
+    """What is converted, and how many other files the folders hold, by their endings."""
+
+    items: list[Item]
+    left_out: Counter[str]
+
+
+def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> Listing:
+    """Return what files, folders, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
+
+    What a folder or a pattern finds below has its target in the same place below: `a/b/m.pt` of `a` becomes `b/m.onnx`.
 
     Raises MissingFileError if no file fits, UsageError if two sources have one target.
     """
-    result: list[Item] = []
+    listed: list[Item] = []
+    left_out: Counter[str] = Counter()
+
+    def below(names: Iterable[str], root: str) -> Iterator[Item]:
+        for name in names:
+            inside = name.removeprefix(root).replace(os.sep, "/").lstrip("/").rpartition("/")[0] if root != "." else name.rpartition("/")[0]
+            yield Item(name, _target(name, _join(folder, inside) if inside else folder, ending), to, settings=settings, common=settings)
+
     for word in words:
         if word.endswith((".jsonl", ".txt")) and not is_url(word):
-            result += _manifest(Path(word), folder, to, ending, settings)
+            listed += _manifest(Path(word), folder, to, ending, settings)
         elif stores.is_pattern(word):
-            result += [Item(name, _target(name, folder, ending), to, settings=settings, common=settings) for name in stores.matching(word)]
+            listed += below(stores.matching(word), stores.root_of(word) if is_url(word) else str(Path(stores.root_of(word))))
+        elif not is_url(word) and folders.is_tree(Path(word)):
+            tree = folders.ModelTree(Path(word), Path(folder))
+            left_out += tree.left_out
+            listed += below(map(str, tree.models), str(Path(word)))
         else:
-            result.append(Item(word, _target(word, folder, ending), to, settings=settings, common=settings))
-    if not result:
-        empty = [word for word in words if Path(word).is_file()]
-        if empty:
-            raise UsageError(f"{empty[0]} names no source. Write a source a line")
-        raise MissingFileError(" ".join(words))
-    return _apart(result)
+            listed += below([word], word.rpartition("/")[0])
+    if not listed:
+        raise _nothing(words, left_out)
+    return Listing(_apart(_distinct(listed, folder, ending)), left_out)
+
+
+def _nothing(words: Sequence[str], left_out: Counter[str]) -> UsageError | MissingFileError | UnreadableError:
+    """Return why there is nothing to convert."""
+    empty = [word for word in words if Path(word).is_file()]
+    if empty:
+        return UsageError(f"{empty[0]} names no source. Write a source a line")
+    trees = [word for word in words if Path(word).is_dir()]
+    if trees:
+        files = left_out.total()
+        held = f"{files:,} other file{'' if files == 1 else 's'} ({', '.join(left_out)})" if files else "no file"
+        return UnreadableError(trees[0], f"the folder holds no model, but {held}", "Name files or a pattern, to have each of them tried.")
+    return MissingFileError(" ".join(words))
+
+
+def _distinct(listed: Sequence[Item], folder: str, ending: str) -> list[Item]:
+    """Return items with targets of their own, where their sources' names alone would give one for several.
+
+    They keep the endings of their sources (`m.pt.onnx`, `m.h5.onnx`), or where these are one, their places (`a/m.onnx`, `b/m.onnx`).
+    """
+    groups: dict[str, dict[str, Item]] = {}
+    for item in listed:
+        if not item.wrong:
+            groups.setdefault(_place(item.target), {}).setdefault(_place(item.source), item)
+    targets: dict[tuple[str, str], str] = {}
+    for target, group in groups.items():
+        if len(group) > 1 and all(item.by_name for item in group.values()):
+            targets |= {(target, source): name for source, name in _named_apart(group, folder, ending).items()}
+    return [
+        item if item.wrong else replace(item, target=targets.get((_place(item.target), _place(item.source)), item.target))
+        for item in listed
+    ]
+
+
+def _named_apart(group: Mapping[str, Item], folder: str, ending: str) -> dict[str, str]:
+    """Return a target for each of several sources, by these; none where nothing keeps them apart."""
+    with_endings = {
+        source: item.target.removesuffix(item.name) + stores.last(stores.place(item.source)) + ending for source, item in group.items()
+    }
+    parts = {source: stores.place(item.source).replace(os.sep, "/").split("/")[:-1] for source, item in group.items()}
+    shared = sum(1 for _ in itertools.takewhile(lambda names: len({*names}) == 1, zip(*parts.values(), strict=False)))
+    placed = {source: _join(folder, "/".join((*parts[source][shared:], item.name))) for source, item in group.items()}
+    return next((names for names in (with_endings, placed) if len({*names.values()}) == len(group)), {})
 
 
 def _apart(all_items: Sequence[Item]) -> list[Item]:
@@ -136,6 +200,7 @@ def _apart(all_items: Sequence[Item]) -> list[Item]:
     sources = {_place(item.source): item.source for item in all_items if not item.wrong}
     by_place: dict[str, Item] = {}
     distinct = []
+    collisions: list[tuple[Item, Item, str]] = []
     for item in all_items:
         if item.wrong:
             distinct.append(item)
@@ -148,21 +213,38 @@ def _apart(all_items: Sequence[Item]) -> list[Item]:
                 )
         shared = next((place for place in places if place in by_place), None)
         other = item if shared is None else by_place[shared]
-        by_place |= dict.fromkeys(places, other)
+        by_place |= {place: other for place in places if place not in by_place}
         if shared is None:
             distinct.append(item)
         elif _place(other.source) != _place(item.source) or _place(other.target) != _place(item.target):
-            apart = f"{stores.place(item.source).replace(os.sep, '/').rpartition('/')[0].rpartition('/')[2] or 'second'}/{item.name}"
-            line = json.dumps({"source": item.source, "target": apart}, ensure_ascii=False)
-            raise UsageError(
-                f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest, a .jsonl "
-                f"with a line for each: {line}"
-            )
+            collisions.append((other, item, places[shared]))
         elif other.asked[1:] != item.asked[1:]:
             raise UsageError(
                 f"{item.source} would be written to {item.target} twice, with different settings. Name the targets in a manifest"
             )
+    if collisions:
+        raise _collided(collisions)
     return distinct
+
+
+_COLLISIONS = 20
+"""How many collisions an error lists."""
+
+
+def _collided(collisions: Sequence[tuple[Item, Item, str]]) -> UsageError:
+    """Return the error of files that would be written over each other, with a line of a manifest that keeps each apart."""
+    other, item, file = collisions[0]
+    details = []
+    for _, later, _ in collisions[:_COLLISIONS]:
+        folder = stores.place(later.source).replace(os.sep, "/").rpartition("/")[0].rpartition("/")[2] or "second"
+        details.append(json.dumps({"source": later.source, "target": f"{folder}/{later.name}"}, ensure_ascii=False))
+    more = f", and so for {len(collisions) - 1:,} more" if len(collisions) > 1 else ""
+    left = [f"and {len(collisions) - _COLLISIONS:,} more"] if len(collisions) > _COLLISIONS else []
+    return UsageError(
+        f"{other.source} and {item.source} would both be written to {file}{more}. Name the folder that they are in, "
+        "or their targets in a manifest, a .jsonl with a line for each:",
+        details=[*details, *left],
+    )
 
 
 def _place(name: str) -> str:
@@ -205,6 +287,7 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
         tuple(fields.get("layers", ())),
         fields.get("dtype", ""),
         common=settings,
+        by_name="target" not in fields,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from rnnconvert.batch import listing, stores, uploads
 from rnnconvert.batch.journal import Journal, JournalEntry, key_of
 from rnnconvert.batch.manifest import Item
+from rnnconvert.batch.outcomes import KIND, VERSION
 from rnnconvert.batch.work import file_state, work
 from rnnconvert.batch.workers import INTERVAL, Pool, Workers
 from rnnconvert.containers.asking import is_url
@@ -75,6 +76,7 @@ class Done:
             str(code): count for code, count in sorted(Counter(entry.code for entry in self.entries if not entry.without_layers).items())
         }
         return {
+            KIND: VERSION,
             "exit_code": self.code,
             "counts": counts,
             "without_layers": sum(entry.without_layers for entry in self.entries),

@@ -36,6 +36,11 @@ def place(name: str) -> str:
     return name.partition("?")[0] if name.startswith(("http://", "https://")) else name
 
 
+def root_of(pattern: str) -> str:
+    """Return the folder, a path or a URL, that all files are in which a pattern fits."""
+    return re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+
+
 def matching(pattern: str) -> list[str]:
     """Return the files that a pattern fits, paths or URLs, sorted."""
     if not is_url(pattern):

@@ -32,12 +32,21 @@ def read(path: str | os.PathLike[str]) -> Document:
 
     Raises UnreadableError if the file is not a report, or contradicts itself.
     """
+    return checked(values(path), path)
+
+
+def values(path: str | os.PathLike[str]) -> Any:
+    """Return what a file of JSON holds. Raises UnreadableError."""
     try:
-        document = json_text.loads(bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__)
+        return json_text.loads(bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__)
     except UnreadableError:
         raise
     except ValueError as error:
         raise UnreadableError(path, f"it is not JSON: {error}", _remedy()) from None
+
+
+def checked(document: Any, path: str | os.PathLike[str]) -> Document:
+    """Return a report that a file holds. Raises UnreadableError if the file is not a report, or contradicts itself."""
     if not isinstance(document, dict) or document.get("schema") != NAME:
         schema = document.get("schema") if isinstance(document, dict) else None
         raise UnreadableError(path, f"it is not a report: its schema is {schema!r}, expected {NAME!r}", _remedy())

@@ -1,9 +1,10 @@
-"""An index of many pairs, or of many files: an HTML page and a JUnit suite with an entry for each, whatever became of it."""
+"""An index of many pairs, or of many files: a page, a table in Markdown and a JUnit suite with an entry for each, whatever became of it."""
 
 from __future__ import annotations
 
 import datetime
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from rnnconvert.core.verdict import EQUAL, LAYERS, NOT_EQUAL, Verdict
 from rnnconvert.reports import check, encoded, findings, words
 from rnnconvert.reports.html_layer import scrolling
 from rnnconvert.reports.junit import document_of, element, skipped, suite_of
+from rnnconvert.reports.markdown import LIMIT, safe
 from rnnconvert.reports.markup import Markup, el, page
 
 _TONES = {"passed": "good", "failure": "bad", "error": "bad", "skipped": "neutral"}
@@ -51,14 +53,14 @@ def entry_of(name: str, document: words.Document, report: Path | None = None) ->
 
 
 def check_forms(*paths: str | os.PathLike[str]) -> None:
-    """Raise UsageError unless each path is an .html or .xml file that can be written."""
+    """Raise UsageError unless each path is an .html, .md or .xml file that can be written."""
     for path, ending in zip(paths, check(*paths), strict=True):
         if ending not in _FORMS:
-            raise UsageError(f"{path}: an index of several is .html or .xml (JUnit)")
+            raise UsageError(f"{path}: an index of several is .html, .md or .xml (JUnit)")
 
 
 def write(title: str, entries: Sequence[IndexEntry], *paths: str | os.PathLike[str]) -> None:
-    """Write an index in the forms that the files' endings stand for, .html and .xml; existing files are replaced."""
+    """Write an index in the forms that the files' endings stand for, .html, .md and .xml; existing files are replaced."""
     for path in map(Path, paths):
         with replacing(path) as file:
             file.write(encoded(_FORMS[path.suffix.lower()](title, entries, path.parent)))
@@ -107,4 +109,21 @@ def _junit(title: str, entries: Sequence[IndexEntry], folder: Path) -> str:
     return document_of([suite_of(title, 0, cases, datetime.datetime.now(datetime.timezone.utc).isoformat())])
 
 
-_FORMS: dict[str, Callable[[str, Sequence[IndexEntry], Path], str]] = {".html": _html, ".xml": _junit}
+def _markdown(title: str, entries: Sequence[IndexEntry], folder: Path) -> str:
+    """Return tables: how many there are of each kind, and what did not pass, as far as a comment on a pull request has room."""
+    counts = Counter(entry.word for entry in entries)
+    text = f"## {title}\n\n| | |\n|---|---:|\n" + "".join(f"| {word} | {count:,} |\n" for word, count in counts.most_common())
+    rows = [
+        f"| {safe(entry.name, 300)} | {entry.word} | {safe(entry.text, 600)} |\n"
+        for entry in entries
+        if entry.outcome in ("failure", "error")
+    ]
+    text += "\n| | | what was shown |\n|---|---|---|\n" if rows else ""
+    for number, row in enumerate(rows):
+        if len(text) + len(row) > LIMIT - 100:
+            return f"{text}\n{len(rows) - number:,} more are left out for length.\n"
+        text += row
+    return text
+
+
+_FORMS: dict[str, Callable[[str, Sequence[IndexEntry], Path], str]] = {".html": _html, ".md": _markdown, ".xml": _junit}
