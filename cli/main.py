@@ -72,6 +72,7 @@ _PLUMBING = {
     "formats": "formats.formats",
     "executors": "executors.executors",
     "layout": "layout.layout",
+    "demo": "demo.demo",
 }
 """The others: the help names them alone, to fit a screen."""
 _COMMANDS = {name: place.function for section in _SECTIONS.values() for name, place in section.items()} | _PLUMBING

@@ -74,6 +74,7 @@ CALLS: dict[str, Values] = {
     "batch": {"sources": ["a.safetensors"], "target_format": ["onnx"], "folder": ["out"], "jobs": ["1"]},
     "check": {},
     "convert": {"paths": ["a.safetensors", "new.keras"]},
+    "demo": {"folder": ["new.demo"]},
     "diagnose": {"a": ["a.safetensors"], "b": ["b.safetensors"]},
     "diff": {"a": ["a.safetensors"], "b": ["b.safetensors"]},
     "executors": {},

@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
     "convert", "inspect", "map", "transplant", "scaffold", "export",
     "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
-    "formats", "fuse", "layout", "view", "identify", "batch",
+    "formats", "fuse", "layout", "view", "identify", "batch", "demo",
 ]  # fmt: skip
 
 
@@ -398,8 +398,9 @@ def test_help_has_examples(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_path: Path) -> None:
+def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every example is understood: it fails for want of its file, its GPU or its interpreter at most."""
+    monkeypatch.chdir(tmp_path)
     for line in call(command, "--help").stdout.partition("Examples:")[2].splitlines():
         if line.split()[:1] != ["rnnconvert"]:
             continue

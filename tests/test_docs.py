@@ -104,6 +104,8 @@ def test_there_are_eight_tasks() -> None:
 
 def commands(text: str, folder: Path) -> None:
     """Run the commands of a block, and compare what they print with what it shows."""
+    if "rnnconvert-demo/" in text and "$ rnnconvert demo" not in text:
+        call(["demo"], folder)  # as a block before it says
     for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.

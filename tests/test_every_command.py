@@ -151,7 +151,7 @@ def _clean(folder: Path) -> None:
     for values in CALLS.values():
         for name in itertools.chain.from_iterable(values.values()):
             if name.startswith(NEW):
-                (folder / name).unlink(missing_ok=True)
+                shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
 
 
 NEW = ("new.", "fast.", "map.", "report.md", "results.", "filled.", "upgraded.", "page.")
