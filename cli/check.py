@@ -18,6 +18,7 @@ from rnnconvert.core.errors import RnnConvertError, unwritable
 
 _EPILOG = """\b
 Examples:
+  rnnconvert check --init
   rnnconvert check
   rnnconvert check --reports build/reports
   rnnconvert check --report all.html --report junit.xml
@@ -49,6 +50,7 @@ class CheckOptions(NamedTuple):
 
     files: tuple[Path, ...]
     config: Path
+    is_first: bool
     folder: Path | None
     indexes: tuple[Path, ...]
     sarif: Path | None
@@ -65,6 +67,7 @@ class CheckOptions(NamedTuple):
 @click.option(
     "--config", type=FilePath(path_type=Path), default=Path("rnnconvert.toml"), show_default=True, help="The file that lists the pairs."
 )
+@click.option("--init", "is_first", is_flag=True, help="Write that file, with the models of this folder that look like pairs.")
 @click.option("--reports", "folder", type=FilePath(path_type=Path), help="Folder for the reports of each: .json, .xml, .md and .html.")
 @click.option(
     "--report",
@@ -72,7 +75,7 @@ class CheckOptions(NamedTuple):
     multiple=True,
     metavar="FILE",
     type=FilePath(path_type=Path),
-    help="One .html or .xml (JUnit) of all. Repeatable.",
+    help="One .html, .md or .xml (JUnit) of all. Repeatable.",
 )
 @click.option("--sarif", metavar="FILE", type=FilePath(path_type=Path), help="Write what is not equal as SARIF, for code scanning.")
 @proving
@@ -88,6 +91,9 @@ def check(asked: CheckOptions) -> None:
     from rnnconvert.running.kept import keeping
     from rnnconvert.verification import config_file, explaining
 
+    if asked.is_first:
+        _write_first(asked.config)
+        return
     chosen = [
         (name, entry) for name, entry in config_file.named(config_file.read(asked.config)) if not asked.files or entry.names(asked.files)
     ]
@@ -130,6 +136,29 @@ def check(asked: CheckOptions) -> None:
     if not chosen:
         say(f"{asked.config} names none of these files", asked.quiet)
     sys.exit(code)
+
+
+def _write_first(config: Path) -> None:
+    """Write a first rnnconvert.toml: a pair for models of one name and two endings. Raises UsageError if it exists."""
+    from rnnconvert.batch.folders import ModelTree
+    from rnnconvert.containers.files import replacing
+    from rnnconvert.core.errors import UsageError
+    from rnnconvert.core.printable import in_toml
+
+    if config.exists():
+        raise UsageError(f"{config} already exists. Add pairs to it, or name another file with --config")
+    root = config.parent
+    models: dict[Path, list[Path]] = {}
+    for path in ModelTree(root, root / "node_modules").models:
+        models.setdefault(path.with_suffix(""), []).append(path.relative_to(root))
+    pairs = [(first, other) for first, *others in models.values() for other in others]
+    text = "# Models that must compute the same: `rnnconvert check` runs each pair, and exits with 1 if one does not.\n"
+    for first, other in pairs or [(Path("models/model.pt"), Path("models/model.onnx"))]:
+        text += f"\n[[equal]]\na = {in_toml(first.as_posix())}\nb = {in_toml(other.as_posix())}\n"
+    with replacing(config) as file:
+        file.write(text.encode())
+    what = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of models" if pairs else "an example: no two models here have one name"
+    say(f"wrote {config} with {what}")
 
 
 def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, total: int = 0) -> None:

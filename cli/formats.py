@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -24,12 +24,11 @@ Examples:
 @own_layouts
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def formats(name: str | None, show_options: bool, as_json: bool) -> None:
-    """List the formats with their files and cells; or show one format; or list the options."""
+    """List the formats, a line each; or show all of one format, with its cells; or list the options."""
     from dataclasses import asdict
 
     from rnnconvert.files.adapter import adapter, adapters
     from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
-    from rnnconvert.language.layout import FAMILIES
     from rnnconvert.language.registry import frameworks, systems
 
     chosen = {name: adapter(name)} if name else adapters()
@@ -54,23 +53,40 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
             }
         )
         return
-    for family, system_name in _in_families(usual_first(chosen)):
+    if not name:
+        _list({format_name: chosen[format_name].SUFFIXES for format_name in usual_first(chosen)})
+        return
+    for system_name in chosen:
         system = systems().get(system_name)
-        if family and not name:
-            put(styled(f"{FAMILIES[family]}:", "bold"))
         put(f"{styled(system_name, 'bold')}  ({', '.join(chosen[system_name].SUFFIXES) or 'read only'})", hang=4)
         if system is not None:
             put(f"    {system.title}; {system.proof}", hang=6)
         for layout in frameworks()[system_name]:
             read_only = "" if layout.writable else "  (read only)"
             put(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}", hang=33)
-        if name and system is not None:
+        if system is not None:
             for note in (system.versions, *system.notes):
                 put(f"    - {note}", hang=6)
             for key in asked_by(system_name):
                 here = f" ({system.asks[key]})" if system.asks.get(key) else ""
                 choices = "|".join(OPTIONS[key].choices) or "..."
                 put(f"    --set {key}={choices}: {OPTIONS[key].meaning}{here}", hang=6)
+
+
+def _list(endings: Mapping[str, Sequence[str]]) -> None:
+    """Print a line for each format: its name, what is done with its files, and their endings."""
+    from rnnconvert.language.layout import FAMILIES
+    from rnnconvert.language.registry import frameworks, systems
+
+    width = max(map(len, endings))
+    for family, name in _in_families([*endings]):
+        if family:
+            put(styled(f"{FAMILIES[family]}:", "bold"))
+        title = systems()[name].title if name in systems() else ""
+        written = any(layout.writable for layout in frameworks()[name])
+        reach = "read, written" if written else "read only"
+        put(f"  {name:{width}}  {reach:13}  {title}  ({' '.join(endings[name]) or 'by its content'})", hang=width + 19)
+    put("rnnconvert formats NAME shows the cells, the options and the proof of one.")
 
 
 def _in_families(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   rnnconvert identify weights.npz
+  rnnconvert identify buffer.npy --set hidden_size=16 --set input_size=4
   rnnconvert identify weights.npz --io sample.npz
   rnnconvert identify weights.npz --io sample.npz --convert model.pt
   rnnconvert identify buffer.npy --io sample.npz --json
@@ -40,6 +41,7 @@ class IdentifyOptions(NamedTuple):
     target_format: str | None
     force: bool
     seconds: float
+    settings: tuple[str, ...]
     as_json: bool
 
 
@@ -57,6 +59,13 @@ class IdentifyOptions(NamedTuple):
 @format_option("--to", "target_format", "With --convert: format of TARGET; by default, its ending decides.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(1), metavar="SECONDS", help="Time limit of the search.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Without a sample: a size that is known, such as hidden_size=16, input_size=4, num_layers=2 or bidirectional=true. Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @in_one(IdentifyOptions)
 def identify(asked: IdentifyOptions) -> None:
@@ -78,7 +87,7 @@ def identify(asked: IdentifyOptions) -> None:
     if asked.target is not None:
         check_target(Path(asked.target), asked.force)
     with incoming(asked.weights) as (path,):
-        identification = room.identify(path, io=asked.sample, seconds=asked.seconds)
+        identification = room.identify(path, io=asked.sample, seconds=asked.seconds, sizes=_sizes(asked.settings))
         identified = identification.verdict == "identified"
         if asked.output is not None and identified:
             if not identification.functions[0].layout:
@@ -114,6 +123,19 @@ def identify(asked: IdentifyOptions) -> None:
         for line in identification.functions[0].layout.splitlines():
             put(line, wrap=False)
     click.get_current_context().exit(code)
+
+
+def _sizes(settings: tuple[str, ...]) -> dict[str, str]:
+    """Return the sizes that settings state. Raises UsageError for what is not KEY=VALUE."""
+    from rnnconvert.core.errors import UsageError
+
+    sizes = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"{text}: expected KEY=VALUE, as in hidden_size=16")
+        sizes[key.strip()] = value.strip()
+    return sizes
 
 
 def _converted(

@@ -25,6 +25,7 @@ GROUPS = {
         "from_model", "from_torch", "to_torch", "from_keras", "to_keras", "from_onnx", "to_onnx", "from_jax", "to_jax",
     ),
     "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
+    "Layouts of your own": ("Layout", "Tensor", "Holds", "System"),
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
     "What comes back": (
         "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "SampleFindings", "Identification",

@@ -43,6 +43,10 @@ from rnnconvert.formats.pytorch.live import from_torch as from_torch
 from rnnconvert.formats.pytorch.live import to_torch as to_torch
 from rnnconvert.identification.identify import Identification as Identification
 from rnnconvert.identification.identify import identify as identify
+from rnnconvert.language.layout import Holds as Holds
+from rnnconvert.language.layout import Layout as Layout
+from rnnconvert.language.layout import System as System
+from rnnconvert.language.layout import Tensor as Tensor
 from rnnconvert.language.layout_file import add_layouts as add_layouts
 from rnnconvert.models.inspection import Inspection as Inspection
 from rnnconvert.models.inspection import inspect as inspect

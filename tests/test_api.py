@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,20 @@ def test_gates_are_reached_by_their_letters() -> None:
 
 
 # Files ----------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_a_mapping_of_its_layers_and_a_stack_has_a_length() -> None:
+    checkpoint = rc.load(ROOT / "examples" / "encoder.keras")
+    assert isinstance(checkpoint, Mapping) and list(checkpoint) == [*checkpoint.layers] and len(checkpoint) == len(checkpoint.layers)
+    assert checkpoint["encoder"] is checkpoint.layers["encoder"] and "encoder" in checkpoint and "absent" not in checkpoint
+    assert dict(checkpoint.items()) == dict(checkpoint.layers) and checkpoint.get("absent") is None
+    with pytest.raises(KeyError, match="Did you mean 'encoder'"):
+        checkpoint["encodr"]
+    assert checkpoint == checkpoint and checkpoint != rc.load(ROOT / "examples" / "encoder.keras") and len({checkpoint}) == 1
+    stack = checkpoint["encoder"]
+    assert len(stack) == stack.num_layers == 1 and [*stack] == [*stack.layers]
+    with pytest.raises(rc.UsageError, match="not a Checkpoint"):
+        rc.load(checkpoint)  # type: ignore[arg-type]  # what a mapping of arrays may be, a checkpoint is not
 
 
 def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:

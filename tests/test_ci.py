@@ -17,7 +17,9 @@ import yaml
 
 import rnnconvert as rc
 from rnnconvert.running import registry
+from tests import sources
 from tests.actions_runner import Job, RejectedError, Run
+from tests.commands import call
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -218,3 +220,21 @@ def test_the_fixture_passes_what_is_equal_and_fails_what_is_not(exported: Path) 
     assert done.returncode == 1
     assert "gates r and z" in done.stdout
     assert "1 failed" in done.stdout
+
+
+def test_a_first_file_of_pairs_is_written_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("onnxruntime", registry.executors()["onnxruntime-cpu"].absent)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for name in ("a.onnx", "a.safetensors", "b.onnx"):
+        sources.write(tmp_path / "models" / name, sources.stack(seed=3))
+    done = call("check", "--init")
+    assert done.exit_code == 0 and "with 1 pair of models" in done.output
+    assert '[[equal]]\na = "models/a.onnx"\nb = "models/a.safetensors"\n' in (tmp_path / "rnnconvert.toml").read_text()
+    before = (tmp_path / "rnnconvert.toml").read_bytes()
+    again = call("check", "--init")
+    assert again.exit_code == 2 and "already exists" in again.output and (tmp_path / "rnnconvert.toml").read_bytes() == before
+    assert call("check").exit_code == 0
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert "an example" in call("check", "--init").output and "[[equal]]" in Path("rnnconvert.toml").read_text()

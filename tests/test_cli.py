@@ -456,12 +456,14 @@ def test_a_file_that_may_not_be_read_is_no_wrong_usage(tmp_path: Path, monkeypat
 def test_formats_lists_what_can_be_read_and_written() -> None:
     text = call("formats").stdout
     places = [text.index(f"\n{heading}") for heading in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]
-    assert places == sorted(places) and text.index("pytorch  (") < places[0] < text.index("\nonnx")
-    assert places[0] < text.index("\ntflite") < places[1] < text.index("\nrtneural") < places[2] < text.index("\nc_header")
+    assert places == sorted(places) and text.index("\n  pytorch ") < places[0] < text.index("\n  onnx ")
+    assert places[0] < text.index("\n  tflite ") < places[1] < text.index("\n  rtneural ") < places[2] < text.index("\n  c_header ")
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert {*lines} == {*adapters()} and len(text.splitlines()) < len(lines) + 10
     for name, adapter in adapters().items():
-        assert f"{name}  (" in text
-        assert all(suffix in text for suffix in adapter.SUFFIXES)
-    assert "keras.cudnn_lstm" in text and "(read only)" in text
+        assert all(suffix in lines[name] for suffix in adapter.SUFFIXES)
+    assert "read only" in lines["tesseract"] and "read, written" in lines["keras"]
+    assert "keras.cudnn_lstm" in call("formats", "keras").stdout
     document = json.loads(call("formats", "--json").stdout)
     assert sorted(document) == sorted(adapters())
     assert {layout["name"] for layout in document["onnx"]["layouts"]} >= {"onnx.lstm", "onnx.gru_reset_before"}

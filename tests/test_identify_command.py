@@ -196,3 +196,30 @@ def test_inspect_names_identify_for_arrays_of_unknown_origin(tmp_path: Path) -> 
         weights, _ = files(tmp_path, STACKS["lstm"], flat)
         result = call("inspect", weights)
         assert result.exit_code == 3 and f"rnnconvert identify {weights}" in result.output.replace("\n", " ")
+
+
+def test_sizes_that_are_known_leave_fewer_candidates(tmp_path: Path) -> None:
+    length = 4 * 16 * (4 + 16) + 2 * 4 * 16
+    np.save(tmp_path / "flat.npy", np.random.default_rng(0).normal(size=length).astype(np.float32))
+    every = json.loads(call("identify", tmp_path / "flat.npy", "--json").stdout)["candidates"]
+    words = [word for size in ("hidden_size=16", "input_size=4", "bidirectional=false") for word in ("--set", size)]
+    few = json.loads(call("identify", tmp_path / "flat.npy", *words, "--json").stdout)["candidates"]
+    assert 0 < len(few) < len(every) / 10 and all("4 -> 16" in candidate["sizes"] for candidate in few)
+    assert any("cudnn.lstm" in candidate["layouts"] for candidate in few)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("hiden_size=16", "Did you mean 'hidden_size'?"), ("hidden_size=x", "expected a whole number"), ("hidden_size", "expected KEY=VALUE"),
+     ("bidirectional=2", "expected true or false"), ("num_layers=true", "expected a whole number")],
+)  # fmt: skip
+def test_a_size_that_is_none_is_named(word: str, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "flat.npy", np.ones(64, np.float32))
+    done = call("identify", tmp_path / "flat.npy", "--set", word)
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def test_a_sample_decides_the_sizes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", x=np.ones((3, 1, 2), np.float32), y=np.ones((3, 1, 2), np.float32))
+    with pytest.raises(rc.UsageError, match="a sample shows the sizes"):
+        rc.identify({"a": np.ones(64, np.float32)}, io=tmp_path / "s.npz", sizes={"hidden_size": 2})

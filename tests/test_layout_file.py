@@ -103,7 +103,7 @@ def test_the_command_line_knows_a_described_layout(described: Path, trained: Pat
     with np.load(trained) as before, np.load(back) as after:
         np.testing.assert_array_equal(before["encoder/kernel"], after["kernel"])
         np.testing.assert_allclose(before["encoder/bias"], after["bias"], atol=3e-7)
-    assert "OurLSTM" in call("formats", "--layout", described)[1]
+    assert "OurLSTM" in call("formats", "ours", "--layout", described)[1] and "  ours " in call("formats", "--layout", described)[1]
     assert "ours" in call("inspect", trained, "--layout", described, "--targets")[1]
 
 
@@ -241,10 +241,10 @@ def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, 
     assert (checkpoint.format, list(checkpoint.layers)) == ("theirs", [""])
 
 
-def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_imported_is_named_and_stops_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(monkeypatch, None, tmp_path)
-    with pytest.raises(UsageError, match="'their_formats', which adds formats, cannot be imported"):
-        registry.layouts()
+    with pytest.warns(UserWarning, match="'their_formats', which adds formats, cannot be imported, and its formats are missing"):
+        assert "pytorch.lstm" in registry.layouts()
 
 
 COUPLED = """

@@ -256,3 +256,33 @@ def test_torch_grus_biases_in_flax() -> None:
     assert np.array_equal(ends["ir/bias"], moments[0][:4])
     assert np.array_equal(ends["iz/bias"], moments[0][4:8])
     assert np.array_equal(ends["hn/bias"], moments[1][8:])
+
+
+def test_an_nnx_optimizer_takes_what_its_state_takes() -> None:
+    """The next step of Flax's own optimizer is that of torch's."""
+    nnx, torch = needed("flax", "flax.nnx"), needed("torch", "torch")
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4))
+    adam = torch.optim.Adam(theirs.parameters(), lr=0.01)
+
+    def step() -> None:
+        adam.zero_grad()
+        (theirs(torch.from_numpy(x)) ** 2).sum().backward()
+        adam.step()
+
+    for _ in range(3):
+        step()
+
+    class Ours(nnx.Module):  # type: ignore[misc]  # Flax states no types here
+        def __init__(self) -> None:
+            self.a = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+
+    ours = Ours()
+    report = rc.load_into(ours, theirs, mapping={"a": "0"})
+    optimizer = nnx.Optimizer(ours, optax.adam(0.01), wrt=nnx.Param)
+    filled = rc.load_optimizer_into(optimizer, adam, report).optimizer
+    assert filled is optimizer and int(optimizer.step[...]) == 3
+    step()
+    optimizer.update(ours, nnx.grad(lambda model: (model.a(x) ** 2).sum())(ours))
+    np.testing.assert_allclose(np.asarray(ours.a.kernel[...]), theirs[0].weight.detach().numpy().T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(ours.a.bias[...]), theirs[0].bias.detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -22,7 +22,7 @@ from rnnconvert.training.optimizer_readers import plain
 from rnnconvert.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, CallerFacts, OptimizerState, listed
 
 NAME = "optax"
-TAKES = "an optax state"
+TAKES = "an optax state or an nnx.Optimizer"
 
 _STATES = {
     "ScaleByAdamState": ("adam", {"mu": "first_moment", "nu": "second_moment"}),
@@ -60,8 +60,16 @@ _PACE = "optax.partition, or optax.masked(optax.scale(2.0), ...) behind scale_by
 
 
 def takes(value: Any) -> bool:
-    """Return whether a live object is a state that an optax optimizer made."""
-    return "optax" in sys.modules and any(_is_state(node) for node in _walk(value))
+    """Return whether a live object is a state that an optax optimizer made, or Flax's nnx.Optimizer, which has one."""
+    return "optax" in sys.modules and any(_is_state(node) for node in _walk(_state_in(value)))
+
+
+def _is_nnx(value: Any) -> bool:
+    return type(value).__module__.startswith("flax.nnx") and hasattr(value, "opt_state")
+
+
+def _state_in(value: Any) -> Any:
+    return value.opt_state if _is_nnx(value) else value
 
 
 def _is_state(value: Any) -> bool:
@@ -87,7 +95,7 @@ def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
 
     Raises UsageError for an unknown state, or one whose tree is not the model's.
     """
-    states = list(_walk(value))
+    states = list(_walk(_state_in(value)))
     names = {type(state).__name__ for state in states}
     unknown = sorted(names - set(_STATES) - set(_CARRIERS))
     kinds = {_STATES[name][0] for name in names if name in _STATES}
@@ -177,7 +185,8 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
 
 
 def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
-    """Return a new optax state like this one, with other numbers; the state given stays unchanged."""
+    """Return a new optax state like this one, with other numbers; the state given stays unchanged, an nnx.Optimizer takes it."""
+    import jax
     import jax.numpy as jnp
 
     counts = [count for count in state.steps.values() if count is not None]
@@ -209,7 +218,19 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
                 fields[field] = filled(old)
         return type(node)(**fields)
 
-    return filled(value)
+    if not _is_nnx(value):
+        return filled(value)
+    from flax import nnx
+
+    def leaves(tree: Any) -> list[Any]:
+        return [*jax.tree_util.tree_leaves(tree, is_leaf=lambda node: isinstance(node, nnx.Variable))]
+
+    numbers_of = [node[...] if isinstance(node, nnx.Variable) else node for node in leaves(filled(value.opt_state))]
+    for variable, array in zip(leaves(value.opt_state), numbers_of, strict=True):
+        variable.set_value(jnp.asarray(array))
+    if counts:
+        value.step.set_value(jnp.asarray(counts[0], dtype=value.step[...].dtype))
+    return value
 
 
 _SPELLED = {word: key for key, word in _WORDS.items()}

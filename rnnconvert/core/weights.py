@@ -399,6 +399,13 @@ class Recurrent:
             for number, direction in enumerate(layer.directions):
                 yield index, number, direction
 
+    def __len__(self) -> int:
+        """Return how many layers there are, as `num_layers`."""
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
     @overload
     def __getitem__(self, index: int) -> Layer: ...
     @overload

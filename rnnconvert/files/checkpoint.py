@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar, cast
 
@@ -38,8 +38,10 @@ class Recorded:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Checkpoint:
+class Checkpoint(Mapping[str, Recurrent]):
     """What a file holds: its recurrent layers in canonical form, and everything else by name.
+
+    It is a mapping of the layers by their names: `checkpoint["encoder"]`, `len(checkpoint)`, `for name in checkpoint`.
 
     path       where it was read from, as the user names it
     format     the format it was read as
@@ -93,6 +95,20 @@ class Checkpoint:
                 object.__setattr__(self, name, Named(what, entries))
         # What is true of both directions of a layer is said of the layer.
         object.__setattr__(self, "warnings", tuple(dict.fromkeys(self.warnings)))
+
+    def __getitem__(self, name: str) -> Recurrent:
+        """Return a layer by its name. Raises KeyError for one that does not exist, with those that do."""
+        return self.layers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    # As all that holds arrays, a checkpoint is equal to itself alone.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def file(self) -> str:

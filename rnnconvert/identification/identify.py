@@ -192,6 +192,7 @@ def identify(
     *,
     io: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     seconds: float = 60.0,
+    sizes: Mapping[str, int | bool | str] | None = None,
 ) -> Identification:
     """Find out what arrays of unknown origin are: from what they gave for an input, or from names, shapes and numbers alone.
 
@@ -201,6 +202,7 @@ def identify(
     io       a sample as `--io` takes it: an .npz, or a dictionary with `x` and what is known of `y`, `h_0`, `c_0`, `h_n`, `c_n`
              and `lengths`, or the frameworks' own words for these (input, output, hidden, initial_h ...); in place of inputs and outputs
     seconds  how long the search may take
+    sizes    what is known of the layer without a sample: input_size, hidden_size, num_layers, bidirectional
 
     Raises UnreadableError for a file that holds no arrays, UsageError for a sample whose shapes do not fit together.
     """
@@ -208,8 +210,10 @@ def identify(
         raise UsageError("identify takes inputs and outputs together, or a sample as io=. Give one of the two")
     source, usable = _arrays(arrays)
     if inputs is None and io is None:
-        listed = tuple(statistics.candidates(usable))
+        listed = tuple(statistics.candidates(usable, statistics.stated(sizes or {})))
         return Identification(source, "candidates", candidates=listed, questions=tuple(_asked(listed)))
+    if sizes:
+        raise UsageError("a sample shows the sizes. Leave them out, or leave the sample out")
     if isinstance(io, str | os.PathLike):
         samples = sample.read(local(io))
     else:

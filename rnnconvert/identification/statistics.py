@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.reading import Blocks, blocks_of
@@ -44,12 +46,34 @@ class Candidate:
     against: tuple[str, ...] = ()
 
 
-def candidates(arrays: Mapping[str, Array]) -> list[Candidate]:
-    """Return the layouts that arrays may have by their names, shapes and numbers, the most likely first."""
+_STATED = {"input_size": "input_size", "hidden_size": "hidden_size", "num_layers": "num_layers", "bidirectional": "num_directions"}
+
+
+def stated(sizes: Mapping[str, int | bool | str]) -> dict[str, int]:
+    """Return the fields of `Sizes` that a caller knows, by the words of settings: hidden_size=16, bidirectional=true.
+
+    Raises UsageError for another word, and for a value that is not a size.
+    """
+    fields = {}
+    for word, value in sizes.items():
+        if word not in _STATED:
+            raise unknown("size", word, _STATED)
+        truth = {"true": True, "false": False}.get(str(value).lower())
+        if (word == "bidirectional") != (truth is not None) or (truth is None and not str(value).isdecimal()):
+            raise UsageError(f"{word}={value}: expected {'true or false' if word == 'bidirectional' else 'a whole number'}")
+        fields[_STATED[word]] = int(value) if truth is None else 1 + truth
+    return fields
+
+
+def candidates(arrays: Mapping[str, Array], sizes_stated: Mapping[str, int] | None = None) -> list[Candidate]:
+    """Return the layouts that arrays may have by their names, shapes and numbers, the most likely first.
+
+    sizes_stated  fields of `Sizes` that the caller knows
+    """
     array_shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     by_key: dict[tuple[object, ...], list[tuple[str, Candidate]]] = {}
     for layout in registry.layouts().values():
-        for sizes, binding, named in _fitting(layout, array_shapes):
+        for sizes, binding, named in _fitting(layout, array_shapes, sizes_stated or {}):
             candidate = _weighed(layout, sizes, binding, named, arrays)
             key = (candidate.sizes, candidate.score, candidate.evidence, candidate.against)
             by_key.setdefault(key, []).append((layout.name, candidate))
@@ -57,18 +81,21 @@ def candidates(arrays: Mapping[str, Array]) -> list[Candidate]:
     return sorted(listed, key=lambda entry: (-entry.score, entry.names))
 
 
-def _fitting(layout: Layout, array_shapes: Mapping[str, Shape]) -> Iterator[tuple[Sizes, Mapping[str, str], bool]]:
+def _fitting(
+    layout: Layout, array_shapes: Mapping[str, Shape], sizes_stated: Mapping[str, int]
+) -> Iterator[tuple[Sizes, Mapping[str, str], bool]]:
     """Yield the sizes for which some arrays are a layout's, which is which, and whether their names show it."""
     for prefix in _prefixes(array_shapes):
         local = {name[len(prefix) :]: shape for name, shape in array_shapes.items() if name.startswith(prefix)}
         matching = list(fits(layout, local)) if len(local) > 1 else []
         if matching:
-            yield from ((sizes, {name: prefix + name for name in local}, True) for sizes in matching)
+            yield from ((sizes, {name: prefix + name for name in local}, True) for sizes in matching if _agrees(sizes, sizes_stated))
             return
     if len(array_shapes) > _MOST_ARRAYS:
         return
     template = template_of(layout)
-    for sizes in itertools.islice(_sizes(layout, array_shapes), _MOST_SIZES):
+    fitting = (sizes for sizes in _sizes(layout, array_shapes) if _agrees(sizes, sizes_stated))
+    for sizes in itertools.islice(fitting, _MOST_SIZES):
         if not enough(template, sizes, array_shapes, True):
             continue
         try:
@@ -81,6 +108,10 @@ def _fitting(layout: Layout, array_shapes: Mapping[str, Shape]) -> Iterator[tupl
         if len(blocks) == len(expected):
             for binding in itertools.islice(bindings(template, blocks, array_shapes, True, True), 1):
                 yield sizes, dict(zip(expected, (binding[name] for name in blocks), strict=True)), False
+
+
+def _agrees(sizes: Sizes, sizes_stated: Mapping[str, int]) -> bool:
+    return all(getattr(sizes, field) == value for field, value in sizes_stated.items())
 
 
 def _prefixes(array_shapes: Mapping[str, Shape]) -> list[str]:

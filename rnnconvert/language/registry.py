@@ -19,6 +19,7 @@ import functools
 import importlib
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def _built_in() -> list[Any]:
 
 @functools.cache
 def _installed() -> list[Any]:
-    """Return what installed packages add. Raises UsageError if one cannot be imported."""
+    """Return what installed packages add; of one that cannot be imported a warning says that its formats are missing."""
     result: list[Any] = []
     if not any(map(_may_add, sys.path)):
         return result
@@ -169,9 +170,13 @@ def _installed() -> list[Any]:
         try:
             module = point.load()
         except Exception as error:  # another package's code may raise anything
-            raise UsageError(
-                f"the package {point.value!r}, which adds formats, cannot be imported: {type(error).__name__}: {error}"
-            ) from None
+            warnings.warn(
+                f"the package {point.value!r}, which adds formats, cannot be imported, and its formats are missing: "
+                f"{type(error).__name__}: {error}",
+                UserWarning,
+                stacklevel=2,
+            )
+            continue
         result += [*vars(module).values(), *_members(module)]
     return result
 

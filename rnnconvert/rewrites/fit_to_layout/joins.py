@@ -12,7 +12,8 @@ from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
 from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_merge import summed_below
 from rnnconvert.rewrites.left_to_caller import ACCEPTS, flipped, flips, side_by_side
-from rnnconvert.rewrites.split_directions import names_of_directions
+from rnnconvert.rewrites.split_directions import SPLIT_DIRECTIONS, names_of_directions
+from rnnconvert.rewrites.split_stack import split_stack
 
 
 def read_out(work: Fitting) -> None:
@@ -44,10 +45,12 @@ def directions(work: Fitting) -> None:
             Setting("directions", "split"),
             "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}",
         )
-        remedy = f"Split them: {split}{flip}."
+        layers = f"{Setting('stack', 'split')}, {'and ' if holds.reverse else ''}" if SPLIT_DIRECTIONS.applies(stack) is not None else ""
+        remedy = f"Split them: {layers}{split}{flip}."
         if holds.alone:
-            forward, backward = (Flag("layer", name) for name in names_of_directions(stack.name))
-            remedy = f"Split them, one to a file: {split}, with {forward}; or with {backward}{flip}."
+            names = [name for part in (split_stack(stack) if layers else [stack]) for name in names_of_directions(part.name)]
+            apart = "; or with ".join(f"{Flag('layer', name)}{flip if number % 2 else ''}" for number, name in enumerate(names))
+            remedy = f"Split them, one to a file: {layers}{split}, with {apart}."
         raise work.refuse("two directions", "the target reads one way", remedy)
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     standard = ways <= {(False,), (False, True)}
