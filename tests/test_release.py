@@ -119,7 +119,7 @@ def test_one_onnxruntime_is_installed() -> None:
 
 def test_the_version_is_one() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert PROJECT["version"] == __version__ == citation["version"]
+    assert PROJECT["dynamic"] == ["version"] and __version__ == citation["version"]
     assert citation["repository-code"] == PROJECT["urls"]["Source"] == HOME
 
 

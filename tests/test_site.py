@@ -166,6 +166,17 @@ def test_a_phone_shows_words_of_code_unbroken_and_no_page_too_wide(site: Path) -
             assert page.evaluate(f"{BROKEN}.map(e => e.innerText)") == [], name
 
 
+def test_copy_takes_the_commands_of_a_console_and_nothing_else(site: Path) -> None:
+    with browsing(site) as (browser, address):
+        page = browser.new_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
+        page.goto(address)
+        page.locator(".language-console [data-clipboard-target]").first.click()
+        lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+        assert lines[0] == "rnnconvert demo" and all(line.startswith("rnnconvert ") for line in lines) and len(lines) == 3
+        page.locator(".language-python [data-clipboard-target]").first.click()
+        assert page.evaluate("navigator.clipboard.readText()").startswith("import rnnconvert as rc")
+
+
 class Silent(http.server.SimpleHTTPRequestHandler):
     """A server that prints nothing."""
 
