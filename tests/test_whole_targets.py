@@ -165,6 +165,26 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
     each(layers, check)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_masked_layers_over_stated_batches_and_lengths(tmp_path: Path, target: str) -> None:
+    """A runtime computes otherwise what has a size that it knows."""
+    k = needed("keras", "keras")
+    layers, random = recurrent(k), np.random.default_rng(6)
+
+    def check(case: tuple[str, tuple[int, int]]) -> None:
+        name, shape = case
+        words = k.layers.Embedding(9, 5, mask_zero=True)
+        model = k.Sequential([k.Input(batch_shape=shape, dtype="int32"), words, layers[name](), k.layers.Dense(2)])
+        fill(model, 3)
+        try:
+            agrees(model, [[random.integers(0, 4, shape).astype(np.int32)] for _ in range(3)], tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in REFUSALS[target]), error
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(product(layers, ((1, 8), (3, 5), (1, 1))), 10, f"stated sizes {target}"), check)
+
+
 @pytest.mark.parametrize("target", (*RUN_THERE, "onnx", "param", "mlpackage"))
 def test_a_layer_is_read_by_the_next_one_and_by_others(tmp_path: Path, target: str) -> None:
     """A runtime may join what stands around a layer with it, although others read it too."""
