@@ -35,10 +35,24 @@ class PairAgain(Again):
     def forward(self, x):
         h, c = self.rnn(x)[1]
         return self.rnn(x, (c[-1].unsqueeze(0), torch.tanh(h[-1]).unsqueeze(0)))[0]
+
+
+class Apart(nn.Module):
+    """A convolution with strides and with places apart."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.conv, self.rnn = nn.Conv1d(4, 4, 2, stride=2, dilation=3, padding=1, groups=groups), nn.LSTM(4, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(self.conv(x.transpose(1, 2)).transpose(1, 2))[0]
 '''
 CASES: dict[str, tuple[str, set[str]]] = {
     "a GRU begins with a state without its axis": ("Again(nn.GRU)", set()),
     "an LSTM begins with states without their axis": ("PairAgain(nn.LSTM)", set()),
+    "strides and places apart": ("Apart(1)", set()),
+    "strides and places apart in groups": ("Apart(2)", set()),
+    "strides and places apart by channel": ("Apart(4)", set()),
 }
 """What makes a module, and the targets that refuse it by name."""
 
