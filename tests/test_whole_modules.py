@@ -17,6 +17,7 @@ pytestmark = FRAMEWORKS_WARN
 _MODULES = '''
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class Again(nn.Module):
@@ -46,6 +47,17 @@ class Apart(nn.Module):
 
     def forward(self, x):
         return self.rnn(self.conv(x.transpose(1, 2)).transpose(1, 2))[0]
+
+
+class Gated(nn.Module):
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis: int = axis
+        self.rnn = nn.GRU(4, 6, batch_first=True)
+
+    def forward(self, x):
+        y = self.rnn(x)[0]
+        return F.glu(y, dim=-1) if self.axis == -1 else F.glu(y.transpose(1, 2), dim=1)
 '''
 CASES: dict[str, tuple[str, set[str]]] = {
     "a GRU begins with a state without its axis": ("Again(nn.GRU)", set()),
@@ -53,6 +65,8 @@ CASES: dict[str, tuple[str, set[str]]] = {
     "strides and places apart": ("Apart(1)", set()),
     "strides and places apart in groups": ("Apart(2)", set()),
     "strides and places apart by channel": ("Apart(4)", set()),
+    "glu": ("Gated(-1)", set()),
+    "glu over channels": ("Gated(1)", set()),
 }
 """What makes a module, and the targets that refuse it by name."""
 
