@@ -165,6 +165,31 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
     each(layers, check)
 
 
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_windows_of_padding_same_that_leave_gaps(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    kinds = {
+        "MaxPooling1D": a.MaxPooling1D,
+        "AveragePooling1D": a.AveragePooling1D,
+        "Conv1D": lambda *size, **words: a.Conv1D(2, *size, **words),
+    }
+
+    def check(case: tuple[str, tuple[int, int], int | None]) -> None:
+        name, (size, stride), time = case
+        x = k.Input((time, 3))
+        model = k.Model(x, kinds[name](size, strides=stride, padding="same")(x))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, length, 3)] for length in ((time,) if time else (3, 4, 5, 6, 7))], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "onnx" and size > 2 and "with gaps" in str(error), error
+            raise NotComparedError(str(error)) from None
+
+    sizes = ((1, 2), (1, 3), (2, 3), (2, 5), (3, 4), (3, 3), (3, 2))
+    each(drawn(product(kinds, sizes, (5, 6, None)), 12, f"gaps {target}"), check)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_masked_layers_over_stated_batches_and_lengths(tmp_path: Path, target: str) -> None:
     """A runtime computes otherwise what has a size that it knows."""
