@@ -190,6 +190,40 @@ def test_windows_of_padding_same_that_leave_gaps(tmp_path: Path, target: str) ->
     each(drawn(product(kinds, sizes, (5, 6, None)), 12, f"gaps {target}"), check)
 
 
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_operations_on_tensors_between_layers(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    ops = k.ops
+    functions = ("relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "silu", "selu", "softplus", "softsign", "exp")
+    cases: dict[str, Callable[[Any], Any]] = {name: lambda x, name=name: getattr(ops, name)(x) for name in functions}
+    cases |= {
+        "concatenate": lambda x: ops.concatenate([x, ops.tanh(x)], axis=-1), "time": lambda x: ops.concatenate([x, x], axis=1),
+        "flip": lambda x: ops.flip(x, axis=1), "flips": lambda x: ops.flip(x, axis=(1, -1)),
+        "turned": lambda x: ops.transpose(ops.tanh(ops.transpose(x, (0, 2, 1))), (0, -1, 1)),
+    }  # fmt: skip
+
+    def check(name: str) -> None:
+        x = k.Input((6, 3))
+        model = k.Model(x, k.layers.LSTM(2, return_sequences=True)(cases[name](k.layers.LSTM(4, return_sequences=True)(x))))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, 6, 3)], [values(1, 6, 3)]], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "json", error  # as layers, which have no operations
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(cases, 10, f"operations {target}"), check)
+
+
+def test_operations_on_the_batch_are_refused_by_name(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    x = k.Input(batch_shape=(6, 6, 3))
+    for y in (k.ops.flip(x, axis=0), k.ops.flip(x), k.ops.transpose(x, (1, 0, 2)), k.ops.transpose(x), k.ops.concatenate([x, x], axis=0)):
+        k.Model(x, k.layers.LSTM(2)(y)).save(tmp_path / "source.keras")
+        with pytest.raises(rc.RefusedError, match="behind the batch"):
+            rc.export_model(tmp_path / "source.keras", tmp_path / "model.onnx")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_masked_layers_over_stated_batches_and_lengths(tmp_path: Path, target: str) -> None:
     """A runtime computes otherwise what has a size that it knows."""
