@@ -61,8 +61,8 @@ class Source:
         for call in self.calls:
             axes = self.batch or [0] * len(call)
             for number in range(call[0].shape[axes[0]]):
-                one = [x.take([number], axis) for x, axis in zip(call, axes, strict=True)]
-                yield [np.moveaxis(x, axis, 0) for x, axis in zip(one, axes, strict=True)], one
+                sequence = [x.take([number], axis) for x, axis in zip(call, axes, strict=True)]
+                yield [np.moveaxis(x, axis, 0) for x, axis in zip(sequence, axes, strict=True)], sequence
 
 
 # What is drawn ----------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def _torch_graph(seed: int, folder: Path) -> Source:
         torch.jit.trace(module, example, check_trace=False).save(str(path))
     else:
         torch.jit.script(module).save(str(path))
-    made = of_torch(module, path, calls, **({} if form == "program" else {"axes": [x.ndim for x in calls[0]]}))
-    return replace(made, calls=calls, batch=[shape[1:-1].split(", ").index("batch") for _, shape in inputs])
+    source = of_torch(module, path, calls, **({} if form == "program" else {"axes": [x.ndim for x in calls[0]]}))
+    return replace(source, calls=calls, batch=[shape[1:-1].split(", ").index("batch") for _, shape in inputs])
 
 
 def _net(seed: int, folder: Path) -> Source:

@@ -263,7 +263,7 @@ def random_net(seed: int) -> Any:
 
 def calls(model: Any, seed: int, count: int = 3) -> list[list[Any]]:
     """Inputs of several batches and lengths from 1 to 9 that a model takes, with steps of zeros at either end and between."""
-    random, made = np.random.default_rng(seed), list[list[Any]]()
+    random, read = np.random.default_rng(seed), list[list[Any]]()
     for _ in range(4 * count):
         batch, time = (int(number) for number in random.integers(1, 10, 2))
         call = [
@@ -274,10 +274,10 @@ def calls(model: Any, seed: int, count: int = 3) -> list[list[Any]]:
             model(call if len(call) > 1 else call[0], training=False)
         except Exception:  # too short for it
             continue
-        made.append(call)
-        if len(made) == count:
+        read.append(call)
+        if len(read) == count:
             break
-    return made
+    return read
 
 
 def _values(random: Any, shape: tuple[int, ...], dtype: str) -> Any:

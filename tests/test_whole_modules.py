@@ -80,8 +80,8 @@ def test_modules_give_what_torch_gives(tmp_path: Path, target: str) -> None:
 
     def check(name: str) -> None:
         torch.manual_seed(0)
-        made, refusing = CASES[name]
-        module, path = eval(made, vars(loaded)).eval(), tmp_path / "source.pt"
+        constructor, refusing = CASES[name]
+        module, path = eval(constructor, vars(loaded)).eval(), tmp_path / "source.pt"
         torch.jit.script(module).save(str(path))
         result = outcome(of_torch(module, path, calls, axes=3), TARGETS[target], tmp_path)
         assert result.status == ("refused" if target in refusing else "equal"), result

@@ -297,10 +297,10 @@ def _convolved(g: NodeGraph, kind: str, inputs: Sequence[int], options: Options)
     if _PADDINGS[options["padding"]] == "SAME":
         raise RefusedError("a convolution with strides and with places apart", g.title, "what it is padded with depends on its length")
     every = g.added(kind, inputs, **_windows({**options, "stride_h": 1, "stride_w": 1}))
-    taken, bounds = g.value("taken", FLOAT), [g.integers(0, 0, 0, 0)] * 2
+    strided, bounds = g.value("strided", FLOAT), [g.integers(0, 0, 0, 0)] * 2
     steps = g.integers(1, height, width, 1)
-    g.several("STRIDED_SLICE", [every, *bounds, steps], [taken], begin_mask=15, end_mask=15, shrink_axis_mask=0)
-    return taken
+    g.several("STRIDED_SLICE", [every, *bounds, steps], [strided], begin_mask=15, end_mask=15, shrink_axis_mask=0)
+    return strided
 
 
 def _of_group(number: int, groups: int, kernel: Array) -> Array:
