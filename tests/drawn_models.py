@@ -3,7 +3,8 @@
     python -m tests.drawn_models [--count 100] [--first 0] [--kinds lstm,gru] [--targets C,ncnn]
 
 prints for each target how many were drawn, equal, refused and wrong, what they were refused for, and the largest difference. Each kind
-is a way of drawing: chains of one recurrent cell, amplifiers and modules of PyTorch, chains of all of Keras's layers, graphs of Keras.
+is a way of drawing: chains of one recurrent cell, amplifiers and modules of PyTorch, chains of all of Keras's layers, graphs of Keras,
+and graphs of both whose branches, states and shared layers meet, of lengths that are stated or open.
 tests/test_drawn_models.py runs a part of them, with --long all.
 """
 
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 
 import rnnconvert as rc
 from rnnconvert.models.runners import open_file
-from tests import audio_plugins, model_specs, random_models, random_torch
+from tests import audio_plugins, model_specs, random_models, random_nets, random_torch, random_torch_graphs
 from tests.exported import RUNS
 from tests.requirements import needed
 
@@ -46,12 +47,22 @@ class Source:
     calls    what it reads, call by call
     run      what its framework makes of a call; with an element type and a seed, with every weight moved by half a step of that type
     options  of export_model
+    batch    the axis of the batch in each input, if it is not the first one of all
     """
 
     path: Path
     calls: Sequence[Arrays]
     run: Callable[..., Arrays]
     options: dict[str, Any] = field(default_factory=dict)
+    batch: Sequence[int] = ()
+
+    def by_sequence(self) -> Iterator[tuple[Arrays, Arrays]]:
+        """Yield what reads one sequence after the other, with the axis of the batch in front, and as the model reads it."""
+        for call in self.calls:
+            axes = self.batch or [0] * len(call)
+            for number in range(call[0].shape[axes[0]]):
+                sequence = [x.take([number], axis) for x, axis in zip(call, axes, strict=True)]
+                yield [np.moveaxis(x, axis, 0) for x, axis in zip(sequence, axes, strict=True)], sequence
 
 
 # What is drawn ----------------------------------------------------------------------------------------------
@@ -66,7 +77,8 @@ def _shifted(array: Any, dtype: str, rows: int, random: Any) -> Any:
     return (array + random.choice([-0.5, 0.5], array.shape) * step).astype(array.dtype)
 
 
-def _of_torch(module: Any, path: Path, calls: Sequence[Any], **options: Any) -> Source:
+def of_torch(module: Any, path: Path, calls: Sequence[Any], **options: Any) -> Source:
+    """A module that reads one tensor, and its file."""
     import torch
 
     def run(call: Arrays, dtype: str = "", seed: int = 0) -> Arrays:
@@ -113,7 +125,7 @@ def _chain_of(cell: str) -> Callable[[int, Path], Source]:
         ending = ("pt", "onnx", "keras", "pt2")[seed % 4]
         random, lengths = np.random.default_rng(seed), (6,) if ending == "pt2" else (6, 9)
         calls = [random.normal(size=(3, length, model_specs.INPUT)).astype(np.float32) for length in lengths]
-        return _of_torch(model_specs.TorchModel(spec).eval(), model_specs.save(spec, folder / f"source.{ending}"), calls)
+        return of_torch(model_specs.TorchModel(spec).eval(), model_specs.save(spec, folder / f"source.{ending}"), calls)
 
     return make
 
@@ -150,7 +162,7 @@ def _amplifier(seed: int, folder: Path) -> Source:
             weight.uniform_(-0.6, 0.6)
     path = folder / "source.pt"
     torch.jit.trace(module, torch.zeros(2, 6, width)).save(str(path))
-    return _of_torch(module, path, [random.normal(size=(2, time, width)).astype(np.float32) for time in (40, 7)])
+    return of_torch(module, path, [random.normal(size=(2, time, width)).astype(np.float32) for time in (40, 7)])
 
 
 def _module(seed: int, folder: Path) -> Source:
@@ -160,7 +172,7 @@ def _module(seed: int, folder: Path) -> Source:
     path = folder / "source.pt"
     torch.jit.script(module).save(str(path))
     calls = [random_torch.inputs(embeds, 3, time).numpy() for time in (12, 15)]
-    return _of_torch(module, path, calls, axes=calls[0].ndim)
+    return of_torch(module, path, calls, axes=calls[0].ndim)
 
 
 def _keras_calls(model: Any, seed: int) -> list[Arrays]:
@@ -185,6 +197,40 @@ def _keras(draw: Callable[[int], Any]) -> Callable[[int, Path], Source]:
     return make
 
 
+def _torch_graph(seed: int, folder: Path) -> Source:
+    """Graphs of torch as a script, as a trace or as a program, which is for one batch or for any."""
+    import torch
+
+    module, inputs = random_torch_graphs.module(seed, folder)
+    form, random = ("script", "trace", "script", "program")[seed % 4], np.random.default_rng(seed)
+    sizes = [(3, 7), *((int(batch), int(steps)) for batch, steps in random.integers(1, 10, (3, 2)))]
+    if form == "program":  # torch.export writes out the steps
+        sizes = [(batch, 7) for batch, _ in sizes] if seed % 8 == 3 else [*sizes[1:], sizes[0]]
+    path, calls = folder / f"source.{'pt2' if form == 'program' else 'pt'}", list[Arrays]()
+    for batch, steps in sizes:
+        call = random_torch_graphs.call(inputs, random, batch, steps)
+        with contextlib.suppress(RuntimeError), torch.no_grad():  # too short for it
+            module(*map(torch.from_numpy, call))
+            calls.append(call)
+    calls = calls[:1] if form == "program" and seed % 8 != 3 else calls
+    example = tuple(map(torch.from_numpy, calls[0]))
+    if form == "program":
+        batch = torch.export.Dim("batch")
+        open_axes = tuple({shape[1:-1].split(", ").index("batch"): batch} for _, shape in inputs)
+        torch.export.save(torch.export.export(module, example, dynamic_shapes=open_axes if seed % 8 == 3 else None), path)
+    elif form == "trace":
+        torch.jit.trace(module, example, check_trace=False).save(str(path))
+    else:
+        torch.jit.script(module).save(str(path))
+    source = of_torch(module, path, calls, **({} if form == "program" else {"axes": [x.ndim for x in calls[0]]}))
+    return replace(source, calls=calls, batch=[shape[1:-1].split(", ").index("batch") for _, shape in inputs])
+
+
+def _net(seed: int, folder: Path) -> Source:
+    model = random_nets.random_net(seed)
+    return _of_keras(model, folder / "source.keras", random_nets.calls(model, seed))
+
+
 KINDS: dict[str, Callable[[int, Path], Source]] = {
     "lstm": _chain_of("lstm"),
     "gru": _chain_of("gru"),
@@ -193,6 +239,8 @@ KINDS: dict[str, Callable[[int, Path], Source]] = {
     "module": _module,
     "chain": _keras(random_models.random_chain),
     "graph": _keras(random_models.random_model),
+    "net": _net,
+    "torch graph": _torch_graph,
 }
 """Makes a model of each kind by a seed, in a folder."""
 
@@ -253,6 +301,7 @@ class RunTarget:
     dtype   of its weights, where it is not float32; settings likewise
     opened  what runs a file; None for the runtime of its ending
     steps   whether a file gives every step, whatever its model gives
+    single  whether it has no batch
     """
 
     file: str
@@ -261,6 +310,7 @@ class RunTarget:
     options: dict[str, Any] = field(default_factory=dict)
     opened: Callable[[Path], Callable[[Arrays], Arrays]] | None = None
     steps: bool = False
+    single: bool = False
 
 
 _C = _by_executor("c_header")
@@ -271,11 +321,12 @@ TARGETS = {
     "TFLite float16": RunTarget("m.tflite", dtype="float16", options={"dtype": "float16"}),
     "TFLite int8": RunTarget("m.tflite", dtype="int8", options={"dtype": "int8"}),
     "Core ML": RunTarget("m.mlpackage"),
-    "ncnn": RunTarget("m.param"),
+    "ncnn": RunTarget("m.param", single=True),
     "C": RunTarget("m.h", opened=_C),
     "C float16": RunTarget("m.h", dtype="float16", options={"dtype": "float16"}, opened=_C),
     "C int8": RunTarget("m.h", dtype="int8", options={"settings": ["storage=int8"]}, opened=_C),
     "TensorFlow.js": RunTarget("m.json", "tfjs"),
+    "TensorFlow.js graph": RunTarget("m.json", "tfjs", options={"settings": ["form=graph"]}),
     "RTNeural": RunTarget("m.json", "rtneural", opened=_rtneural, steps=True),
     "AIDA-X": RunTarget("m.aidax", opened=_rtneural, steps=True),
     "GuitarML": RunTarget("m.json", "guitarml", opened=_guitarml, steps=True),
@@ -311,13 +362,15 @@ def outcome(source: Source, target: RunTarget, folder: Path) -> Outcome:
     run = (target.opened or RUNS[path.suffix[1:]])(path)
     places = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]
     worst = 0.0
-    for call in source.calls:
-        gives = run([x.astype(np.int32) if place else x for x, place in zip(call, places, strict=True)])
+    for fed, call in source.by_sequence() if target.single else ((call, call) for call in source.calls):
+        gives = run([x.astype(np.int32) if place else x for x, place in zip(fed, places, strict=True)])
         truths = source.run(call)
         if len(gives) != len(truths):
             return Outcome("wrong", f"{len(gives)} outputs for {len(truths)}")
         for number, (value, truth) in enumerate(zip(gives, truths, strict=True)):
             value = value[:, -1] if target.steps and value.ndim > truth.ndim else value
+            if target.single and [n for n in value.shape if n > 1] == [n for n in truth.shape if n > 1]:
+                value = value.reshape(truth.shape)
             if value.shape != truth.shape:
                 return Outcome("wrong", f"output {number} has the shape {value.shape}, not {truth.shape}")
             gap = np.abs(value.astype(np.float64) - truth)

@@ -181,17 +181,21 @@ def text(seed: int) -> tuple[str, bool]:
     return "\n".join(["import torch", "import torch.nn.functional as F", "from torch import nn", "", "", *body, ""]), draw.embeds
 
 
-def module(seed: int, folder: Path) -> tuple[Any, bool]:
-    """Return a random module in evaluation, whose weights and statistics are random, and whether it reads tokens."""
-    import torch
-
-    source, embeds = text(seed)
-    path = folder / f"drawn_{seed}.py"
+def imported(path: Path, source: str) -> Any:
+    """Return what a file of Python with a text defines: torch scripts classes of files alone."""
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
+    return loaded
+
+
+def drawn_module(path: Path, source: str, seed: int) -> Any:
+    """Return the module Drawn of a text in evaluation, whose weights and statistics are random."""
+    import torch
+
+    loaded = imported(path, source)
     torch.manual_seed(seed)
     drawn = loaded.Drawn().eval()
     with torch.no_grad():
@@ -200,7 +204,13 @@ def module(seed: int, folder: Path) -> tuple[Any, bool]:
                 tensor.uniform_(0.5, 1.5)
             elif tensor.is_floating_point():
                 tensor.uniform_(-0.6, 0.6)
-    return drawn, embeds
+    return drawn
+
+
+def module(seed: int, folder: Path) -> tuple[Any, bool]:
+    """Return a random module, and whether it reads tokens."""
+    source, embeds = text(seed)
+    return drawn_module(folder / f"drawn_{seed}.py", source, seed), embeds
 
 
 def inputs(embeds: bool, batch: int, time: int) -> Any:

@@ -23,6 +23,8 @@ HELD = {
     "module": {"ONNX"},
     "chain": {"ONNX", "TFLite", "TFLite float16", "TFLite int8", "Core ML"},
     "graph": {"ONNX"},
+    "net": set(),
+    "torch graph": set(),
 }
 """The targets that hold every model of a kind, so that none is refused there."""
 

@@ -165,6 +165,85 @@ def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str,
     each(layers, check)
 
 
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_windows_of_padding_same_that_leave_gaps(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    kinds = {
+        "MaxPooling1D": a.MaxPooling1D,
+        "AveragePooling1D": a.AveragePooling1D,
+        "Conv1D": lambda *size, **words: a.Conv1D(2, *size, **words),
+    }
+
+    def check(case: tuple[str, tuple[int, int], int | None]) -> None:
+        name, (size, stride), time = case
+        x = k.Input((time, 3))
+        model = k.Model(x, kinds[name](size, strides=stride, padding="same")(x))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, length, 3)] for length in ((time,) if time else (3, 4, 5, 6, 7))], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "onnx" and size > 2 and "with gaps" in str(error), error
+            raise NotComparedError(str(error)) from None
+
+    sizes = ((1, 2), (1, 3), (2, 3), (2, 5), (3, 4), (3, 3), (3, 2))
+    each(drawn(product(kinds, sizes, (5, 6, None)), 12, f"gaps {target}"), check)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_operations_on_tensors_between_layers(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    ops = k.ops
+    functions = ("relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "silu", "selu", "softplus", "softsign", "exp")
+    cases: dict[str, Callable[[Any], Any]] = {name: lambda x, name=name: getattr(ops, name)(x) for name in functions}
+    cases |= {
+        "concatenate": lambda x: ops.concatenate([x, ops.tanh(x)], axis=-1), "time": lambda x: ops.concatenate([x, x], axis=1),
+        "flip": lambda x: ops.flip(x, axis=1), "flips": lambda x: ops.flip(x, axis=(1, -1)),
+        "turned": lambda x: ops.transpose(ops.tanh(ops.transpose(x, (0, 2, 1))), (0, -1, 1)),
+    }  # fmt: skip
+
+    def check(name: str) -> None:
+        x = k.Input((6, 3))
+        model = k.Model(x, k.layers.LSTM(2, return_sequences=True)(cases[name](k.layers.LSTM(4, return_sequences=True)(x))))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, 6, 3)], [values(1, 6, 3)]], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "json", error  # as layers, which have no operations
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(cases, 10, f"operations {target}"), check)
+
+
+def test_operations_on_the_batch_are_refused_by_name(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    x = k.Input(batch_shape=(6, 6, 3))
+    for y in (k.ops.flip(x, axis=0), k.ops.flip(x), k.ops.transpose(x, (1, 0, 2)), k.ops.transpose(x), k.ops.concatenate([x, x], axis=0)):
+        k.Model(x, k.layers.LSTM(2)(y)).save(tmp_path / "source.keras")
+        with pytest.raises(rc.RefusedError, match="behind the batch"):
+            rc.export_model(tmp_path / "source.keras", tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_masked_layers_over_stated_batches_and_lengths(tmp_path: Path, target: str) -> None:
+    """A runtime computes otherwise what has a size that it knows."""
+    k = needed("keras", "keras")
+    layers, random = recurrent(k), np.random.default_rng(6)
+
+    def check(case: tuple[str, tuple[int, int]]) -> None:
+        name, shape = case
+        words = k.layers.Embedding(9, 5, mask_zero=True)
+        model = k.Sequential([k.Input(batch_shape=shape, dtype="int32"), words, layers[name](), k.layers.Dense(2)])
+        fill(model, 3)
+        try:
+            agrees(model, [[random.integers(0, 4, shape).astype(np.int32)] for _ in range(3)], tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in REFUSALS[target]), error
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(product(layers, ((1, 8), (3, 5), (1, 1))), 10, f"stated sizes {target}"), check)
+
+
 @pytest.mark.parametrize("target", (*RUN_THERE, "onnx", "param", "mlpackage"))
 def test_a_layer_is_read_by_the_next_one_and_by_others(tmp_path: Path, target: str) -> None:
     """A runtime may join what stands around a layer with it, although others read it too."""

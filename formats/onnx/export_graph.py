@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +25,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.windows import reached
 
 
 class _ScopeNodes(ProtoNodes):
@@ -74,8 +76,27 @@ def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:
             declared = {each.name: each for each in body.declared}
             ends = [[_info_of(declared[name]) for name in names] for names in (body.inputs, body.outputs)]
             inner[key] = helper.make_graph(within.nodes, f"{node.name}/{key}", *ends)
-        nodes.node(node.kind, node.inputs, node.outputs, node.name, **node.attributes, **inner)
+        nodes.node(node.kind, node.inputs, node.outputs, node.name, **_padded(node), **inner)
     return recurrent
+
+
+def _padded(node: Operation) -> dict[str, Any]:
+    """Return the attributes of a node with its pads as numbers where windows leave gaps: there onnxruntime (1.31) makes them negative.
+
+    Windows of one or two places are padded at the end, if at all, and a pad that no window reaches changes nothing.
+    """
+    stated = dict(node.attributes)
+    if stated.get("auto_pad") != "SAME_UPPER":
+        return stated
+    kernel = stated["kernel_shape"]
+    reach = reached(kernel, stated.get("dilations", [1] * len(kernel)))
+    if all(window >= stride for window, stride in zip(reach, stated["strides"], strict=True)):
+        return stated
+    if max(reach) > 2:
+        reason = "onnxruntime gives other numbers for padding that depends on the length, or stops"
+        raise RefusedError("windows of padding 'same' with gaps between them", "ONNX", reason, "", node.name)
+    del stated["auto_pad"]
+    return stated | {"pads": [*(0 for _ in reach), *(window - 1 for window in reach)]}
 
 
 def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:

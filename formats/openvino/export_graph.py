@@ -397,8 +397,11 @@ def _counted(w: _IrWriter, name: str, direction: Direction, x: Out, states: Sequ
         x = w.add("ReverseSequence", f"{name}/turned", [x, lengths], seq_axis=1, batch_axis=0)
     every, *_ = _sequence(w, name, stack, x, states)
     step = w.xml.constant(f"{name}/one", np.ones((), _DTYPES[w.xml.types[lengths]]))
-    place = w.add("Subtract", f"{name}/place", [lengths, step], dims=[[-1]])
-    last = w.add("Gather", f"{name}/last", [every, place, w.xml.integers(f"{name}/time", 2)], batch_dims=1)
+    place = w.add("Unsqueeze", f"{name}/places", [w.add("Subtract", f"{name}/place", [lengths, step]), w.listed(f"{name}/last axis", 1)])
+    # Of one sequence of a stated length the plugin for the CPU (2026.4) reads a Gather by sequence beyond its end.
+    steps = w.add("Squeeze", f"{name}/every", [every, w.listed(f"{name}/axis", 1)])
+    last = w.add("GatherND", f"{name}/at last", [steps, place], batch_dims=1)
+    last = w.add("Unsqueeze", f"{name}/last", [last, w.listed(f"{name}/direction", 1)])
     if direction.reverse:
         every = w.add("ReverseSequence", f"{name}/in order", [every, lengths], seq_axis=2, batch_axis=0)
     return [every, last]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT, OperatorValues, computed
 
 _OTHER_LETTERS = re.compile(r"[^A-Za-z0-9._/-]")
@@ -288,6 +289,20 @@ def _windows(options: Options) -> dict[str, Any]:
     return {word: _attribute(value) for word, value in stated.items()} | {"T": {"type": "DT_FLOAT"}}
 
 
+def _convolved(g: NodeGraph, kind: str, inputs: Sequence[int], options: Options) -> int:
+    """Add a convolution. With strides and with places apart TensorFlow.js has none: each window is computed then, and some are taken."""
+    height, width = options["stride_h"], options["stride_w"]
+    if max(height, width) == 1 or max(options["by_h"], options["by_w"]) == 1:
+        return g.added(kind, inputs, **_windows(options))
+    if _PADDINGS[options["padding"]] == "SAME":
+        raise RefusedError("a convolution with strides and with places apart", g.title, "what it is padded with depends on its length")
+    every = g.added(kind, inputs, **_windows({**options, "stride_h": 1, "stride_w": 1}))
+    strided, bounds = g.value("strided", FLOAT), [g.integers(0, 0, 0, 0)] * 2
+    steps = g.integers(1, height, width, 1)
+    g.several("STRIDED_SLICE", [every, *bounds, steps], [strided], begin_mask=15, end_mask=15, shrink_axis_mask=0)
+    return strided
+
+
 def _of_group(number: int, groups: int, kernel: Array) -> Array:
     return np.split(kernel, groups)[number].transpose(1, 2, 3, 0)
 
@@ -303,7 +318,7 @@ def _conv(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: 
     products = []
     for number, part in enumerate(of_groups):
         turned = g.turned(kernel, partial(_of_group, number, groups))
-        products.append(g.added("Conv2D", [part, turned], **_windows(options)))
+        products.append(_convolved(g, "Conv2D", [part, turned], options))
     product = products[0]
     if groups > 1:
         product = g.value("groups", FLOAT)
@@ -314,7 +329,7 @@ def _conv(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: 
 def _depthwise(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
     x, kernel, bias = inputs
     turned = g.turned(kernel, lambda array: array.reshape(*array.shape[1:3], -1, options["multiplier"]))
-    product = g.added("DepthwiseConv2dNative", [x, turned], **_windows(options))
+    product = _convolved(g, "DepthwiseConv2dNative", [x, turned], options)
     g.node("BiasAdd", [product, bias], outputs, T={"type": "DT_FLOAT"})
 
 

@@ -1,7 +1,7 @@
 """Operations on tensors of Keras 3 as rnnconvert.scaffolding describes them: a graph lists those that make the masks of its calls.
 
-Sources: keras 3.15 keras/src/ops/numpy.py; keras/src/layers/layer.py (Layer.__call__), which writes the mask of a call's only tensor
-among the arguments of the call.
+Sources: keras 3.15 keras/src/ops/numpy.py and nn.py; keras/src/layers/layer.py (Layer.__call__), which writes the mask of a call's only
+tensor among the arguments of the call.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.describe.writer import Writer
@@ -26,6 +27,10 @@ _COMPARING = {
 }
 _JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
 _COUNTING = {kind: kind.lower() for kind in ("Add", "Subtract", "Multiply", "Maximum", "Minimum")}
+_FUNCTIONS = {
+    "Relu": "relu", "Relu6": "relu6", "Sigmoid": "sigmoid", "HardSigmoid": "hard_sigmoid", "Tanh": "tanh", "Silu": "silu", "Selu": "selu",
+    "Softplus": "softplus", "Softsign": "softsign", "Exp": "exponential",
+}  # fmt: skip
 
 
 def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
@@ -127,12 +132,51 @@ def _alike(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
 
 
 def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
-    """Return masks, one behind the other."""
-    if not arguments or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
+    """Return tensors of one type, one behind the other."""
+    if not arguments or any(not isinstance(argument, Value) or argument.dtype != arguments[0].dtype for argument in arguments):
         raise _unfit(facts, arguments)
     axis, shape = joined(facts, arguments)
-    output = w.value("mask", shape, "bool")
+    _behind_batch(facts, [axis], len(shape))
+    output = w.value("mask" if arguments[0].dtype == "bool" else facts.name, shape, arguments[0].dtype)
     w.scope.add("concatenate", "", arguments, [output], axis=axis)
+    return output
+
+
+def _behind_batch(facts: LayerFacts, axes: Any, rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front. Raises RefusedError unless they are behind the batch."""
+    listed = [axes] if isinstance(axes, int) else axes
+    if not isinstance(listed, Sequence) or any(not isinstance(axis, int) or axis % rank == 0 for axis in listed):
+        raise refuse(facts.name, f"axes {axes!r} of {facts.old.kind}", "only those behind the batch are known here")
+    return tuple(axis % rank for axis in listed)
+
+
+def _tensor(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return the only argument, a tensor of fractions."""
+    if len(arguments) != 1 or not isinstance(arguments[0], Value) or arguments[0].dtype != "float32":
+        raise _unfit(facts, arguments)
+    return arguments[0]
+
+
+def _function(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    return applied(w, facts, _FUNCTIONS[facts.old.kind], _tensor(facts, arguments))
+
+
+def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return a tensor with its axes behind the batch in another order."""
+    x, axes = _tensor(facts, arguments), facts.get("axes")
+    first, *rest = axes if isinstance(axes, Sequence) and len(axes) == len(x.shape) else (None,)
+    if first != 0:
+        raise refuse(facts.name, f"axes {axes!r} of {facts.old.kind}", "only an order of those behind the batch is known here")
+    order = (0, *_behind_batch(facts, rest, len(x.shape)))
+    output = w.value(facts.name, tuple(x.shape[axis] for axis in order))
+    w.scope.add("transpose", "", [x], [output], order=order)
+    return output
+
+
+def _flipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    x = _tensor(facts, arguments)
+    output = w.value(facts.name, x.shape)
+    w.scope.add("flip", "", [x], [output], axes=_behind_batch(facts, facts.get("axis"), len(x.shape)))
     return output
 
 
@@ -178,6 +222,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "ZerosLike": _alike,
     "OnesLike": _alike,
     "Concatenate": _concatenated,
+    **dict.fromkeys(_FUNCTIONS, _function),
+    "Transpose": _turned,
+    "Flip": _flipped,
     "GetItem": _indexed,
 }
 """The operations that are known. They are not layers: masks beside tensors change nothing in them."""

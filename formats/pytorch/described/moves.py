@@ -164,7 +164,10 @@ def _fixed(x: SourceTensor, axis: int) -> int:
 
 
 def _chunk(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
-    x, axis, count = call.tensor(), call.axis("dim", 0), int(call("chunks"))
+    return _chunks(r, call.tensor(), call.axis("dim", 0), int(call("chunks")))
+
+
+def _chunks(r: ProgramReading, x: SourceTensor, axis: int, count: int) -> list[SourceTensor]:
     length = x.dims[axis]
     if isinstance(length, Size) and count > 1:
         part = divided(length, count)
@@ -174,6 +177,11 @@ def _chunk(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
             return operations.parts(r.build, x, axis, [part] * count)
     step = -(-_fixed(x, axis) // count)
     return operations.parts(r.build, x, axis, [min(step, _fixed(x, axis) - start) for start in range(0, _fixed(x, axis), step)])
+
+
+def _glu(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    x, gate = _chunks(r, call.tensor(), call.axis("dim", -1), 2)
+    return r.build.elementwise("multiply", [x, operations.activation(r.build, gate, "sigmoid")])
 
 
 def _split(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
@@ -312,6 +320,7 @@ MOVES: dict[str, tuple[str, Rule]] = {
     **dict.fromkeys(("cat", "concat", "concatenate"), ("tensors dim", _cat)),
     "stack": ("tensors dim", _stack),
     **dict.fromkeys(("chunk", "unsafe_chunk"), ("x chunks dim", _chunk)),
+    "glu": ("x dim", _glu),
     **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"), ("x split_sizes dim", _split)),
     "unbind": ("x dim", _unbind),
     "select": ("x dim index", _select),

@@ -81,7 +81,7 @@ class GivenStates:
                 return array
             if operation.kind == aten.BRANCH and cells.plain(state) is not state:
                 # Layers take states with and without a batch: the way of less axes is for those without.
-                state = next(operand for operand in operation.inputs[1:] if isinstance(operand, Ref) and _kind(operand) != "unsqueeze")
+                state = min((operand for operand in operation.inputs[1:] if isinstance(operand, Ref)), key=_added_axes, default=None)
                 continue
             if operation.kind == "unsqueeze" and isinstance(operation.inputs[1], int):
                 axes.append(operation.inputs[1])
@@ -121,6 +121,14 @@ class GivenStates:
         if len(words) > 1:
             words.pop("", None)
         return " and ".join(sorted(words)) if words else "not known"
+
+
+def _added_axes(value: Ref) -> int:
+    """Return how many axes are added to a value last."""
+    count = 0
+    while count < _VISITED and value.operation is not None and value.operation.kind == "unsqueeze":
+        count, value = count + 1, value.operation.inputs[0]
+    return count
 
 
 _SPREADING = frozenset({"expand", "repeat", "expand_as", *(name for name, operator in aten.DIALECT.items() if operator is SAME)})
