@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.containers import shards
 from rnnconvert.containers.reading import mapped_files, reading
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import (
     RefusedError,
     RnnConvertError,
@@ -26,11 +27,14 @@ from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
+from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import each
 
 if TYPE_CHECKING:
@@ -126,6 +130,8 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             path = packed.file.path
             reader, evidence, others = detect.source(packed.file, source_format)
             checkpoint = reader.read(path, options)
+        if source_format is None and not (checkpoint.layers or checkpoint.unread):
+            checkpoint = _by_added_layouts(checkpoint, path, options)
     checkpoint = checkpoint.replace(beside=_companions(path, mapped))
     if packed is not None:
         evidence = f"{evidence}, {packed.where}"
@@ -156,6 +162,19 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             dict.fromkeys(replace(question, why=for_user(question.why)) for question in (*checkpoint.questions, *options.questions))
         ),
     )
+
+
+def _by_added_layouts(checkpoint: Checkpoint, path: Path, options: Options) -> Checkpoint:
+    """Return a file without layers of its own format as layouts that a user or a package adds read its arrays, where they do."""
+    added = dict.fromkeys(value.framework for value in registry.installed_layouts() if isinstance(value, Layout))
+    for reader in map(adapter, added):
+        from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
+
+        if isinstance(reader, ArrayFiles):
+            read = reader.read_stored(Stored(dict(checkpoint.tensors)), path, options)
+            if read.layers or read.unread:
+                return read.replace(warnings=(*checkpoint.warnings, *read.warnings))
+    return checkpoint
 
 
 def _holds_layers(file: Opened) -> bool:
@@ -226,8 +245,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UnreadableError(
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
-            "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
-            f".safetensors or tables of C with {Flag('layout')}",
+            "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or describe its "
+            f"arrays with {Flag('layout')}",
             details=[*checkpoint.warnings[:5], *_drafted(checkpoint)],
         )
     if not checkpoint.layers:
