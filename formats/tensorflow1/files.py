@@ -534,8 +534,8 @@ class _CellReader:
 
 
 _UNSEEN_BETWEEN = (
-    "its layers are read as a plain stack: whether something is added between them, as ResidualWrapper does and ELMo's models do, is in the "
-    "graph, but the .meta file is missing"
+    "its layers are read as a plain stack: whether something is added between them, as ResidualWrapper does and ELMo's models do, is in "
+    "the graph, but the .meta file is missing"
 )
 
 

@@ -227,6 +227,13 @@ def _others(number: int) -> str:
     return f"only {number} other tensor{'' if number == 1 else 's'}" if number else "nor any other weights"
 
 
+def _next_to(path: str) -> str:
+    """Return a sentence about a file of weights that is named after this one, as a program that saves a model in two files names it."""
+    endings = dict.fromkeys(end for card in registry.cards().values() for end in (*card.endings, *card.usual))
+    named = next((file for end in endings if (file := Path(path + end)).is_file()), None)
+    return f"{quoted(named.name)} is next to it, and may hold the weights: give the path of that file. " if named else ""
+
+
 def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
@@ -254,8 +261,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise failure(
             checkpoint.path,
             f"it has no recurrent layer, {_others(len(checkpoint.tensors))}",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your own: put them into an "
-            f".npz, .safetensors or pickle, and describe them with {Flag('layout')}",
+            f"{_next_to(checkpoint.path)}If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your "
+            f"own: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}",
             details=[*checkpoint.warnings[:5], *_drafted(checkpoint, by_gates=True)],
         )
     twice = first_twice(names)
