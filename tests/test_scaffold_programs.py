@@ -175,6 +175,25 @@ def test_what_a_layer_gives_is_changed_in_place_and_its_weights_are_not(tmp_path
         assert (filled(x) - module(x)).abs().max().item() < CLOSE
 
 
+def test_a_network_that_short_inputs_do_not_fit_is_proved_on_longer_ones(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    nn = torch.nn
+
+    class Read(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(4), nn.Conv2d(2, 3, 3), nn.MaxPool2d(4))
+            self.rnn = nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.rnn(self.seen(x).mean(2).permute(0, 2, 1))[0]
+
+    path = in_kind("trace", Read().eval(), tmp_path, torch.randn(2, 1, 40, 60))[0]
+    done = rc.export_model(path, tmp_path / "m.onnx", verify=True)
+    assert done.equal and (tmp_path / "m.onnx").is_file()
+
+
 def test_every_layer_of_a_program_gives_elements_of_its_own() -> None:
     read = Ref("x", SharedElements())
     shared = [kind for kind in LAYERS if OperatorProgram().output(OperatorCall(kind, [read], {}, kind)).storage is read.storage]
