@@ -131,6 +131,10 @@ def test_a_word_that_nearly_fits_is_shown() -> None:
     for call, words in (
         (lambda: rc.pack(layer, "pytroch"), "Unknown format 'pytroch'. Did you mean 'pytorch'?"),
         (lambda: rc.unpack({"W": vector}, "ONNX"), "Unknown format 'ONNX'. Did you mean 'onnx'?"),
+        (lambda: rc.pack(layer, "torch"), "Unknown format 'torch'. Choose 'pytorch'"),
+        (lambda: rc.pack(layer, "candle"), "Unknown format 'candle'. Choose 'pytorch'"),
+        (lambda: rc.pack(layer, "TensorFlow"), "Unknown format 'TensorFlow'. Choose 'keras' or 'tensorflow1'"),
+        (lambda: rc.pack(layer, "tensorrt"), "Unknown format 'tensorrt'. Choose 'onnx'"),
         (lambda: rc.pack(layer, "cudnn", dtpe="float16"), "Unknown option 'dtpe'. Did you mean 'dtype'?"),  # type: ignore[call-overload]
         (lambda: rc.unpack(vector, "cudnn", "LSTM", **sizes), "Unknown cuDNN cell 'LSTM'. Did you mean 'lstm'?"),
         (lambda: rc.unpack(vector, "cudnn", "lstm", input_sise=3), "Unknown option 'input_sise'. Did you mean 'input_size'?"),

@@ -617,3 +617,12 @@ def test_a_shape_that_numpy_does_not_have_is_unreadable(shape: tuple[int, ...]) 
     for make in (lambda: shaped(numbers, shape, "m", "w"), lambda: view(numbers.view(np.uint8), 0, shape, numbers.dtype, "m", "w")):
         with pytest.raises(rc.UnreadableError, match="shape"):
             make()
+
+
+def test_weights_in_a_second_file_are_named(tmp_path: Path) -> None:
+    """As darts saves a forecasting model: the object in `m.pt`, the network in `m.pt.ckpt`."""
+    save_file({"scale": np.ones((2, 3), np.float32)}, tmp_path / "m.safetensors")
+    without = fails(tmp_path / "m.safetensors", 3, "it has no recurrent layer")
+    assert "next to it" not in without
+    (tmp_path / "m.safetensors.ckpt").write_bytes(b"")
+    fails(tmp_path / "m.safetensors", 3, "'m.safetensors.ckpt' is next to it", "give the path of that file")

@@ -14,12 +14,14 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.containers import tensor_bundle
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.reference import run
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 from rnnconvert.language.layout_file import read
+from tests.requirements import needed
 
 OURS = """
 [system]
@@ -289,3 +291,42 @@ def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
     (tmp_path / "ours.toml").write_text(COUPLED.replace('coupled = "i"', 'coupled = "g"'))
     with pytest.raises(rc.UnreadableError, match="coupled is 'g'; an lstm may have 'i' or 'f'"):
         read(tmp_path / "ours.toml")
+
+
+CELL = """
+[[layout]]
+name = "mine.lstm"
+kind = "lstm"
+gates = "i g f o"
+tensors = [
+    { name = "W_xh", parts = "input", axes = "in (gate hidden)" },
+    { name = "W_hh", parts = "recurrent", axes = "in (gate hidden)" },
+    { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+]
+holds = { biases = ["input"], layers = false, directions = 1 }
+"""
+
+
+@pytest.mark.parametrize("ending", [".pt", ".ckpt.index"])
+def test_a_layout_reads_a_cell_of_ones_own_in_a_file_of_any_kind(ending: str, tmp_path: Path) -> None:
+    """A state dictionary, say, of a cell that somebody wrote: the draft of its refusal, corrected, is all that it takes."""
+    numbers = np.random.default_rng(0)
+    shapes = {"rnn.W_xh": (3, 20), "rnn.W_hh": (5, 20), "rnn.bias": (20,), "head.weight": (2, 5)}
+    arrays = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    path = tmp_path / f"own{ending}"
+    if ending == ".pt":
+        torch = needed("torch", "torch")
+        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    else:
+        tensor_bundle.write(path, {name.replace(".", "/"): array for name, array in arrays.items()})
+    with pytest.raises(UnreadableError, match="no recurrent layer in it could be read") as raised:
+        rc.convert(path, tmp_path / "out.onnx")
+    assert any("forget_bias" in line for line in raised.value.details)
+    (tmp_path / "own.toml").write_text(CELL)
+    np.savez(tmp_path / "own.npz", **arrays)
+    with registry.added_for_now(read(tmp_path / "own.toml")):
+        (layer,), (expected,) = (rc.load(file).layers.values() for file in (path, tmp_path / "own.npz"))
+        with pytest.raises(UnreadableError, match="no recurrent layer"):
+            rc.convert(path, tmp_path / "out.onnx", source_format="pytorch" if ending == ".pt" else "tensorflow1")
+    x = numbers.normal(size=(4, 2, 3))
+    np.testing.assert_array_equal(run(layer, x).y, run(expected, x).y)

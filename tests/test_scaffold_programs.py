@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.formats.pytorch.described.layers import LAYERS
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, SharedElements
 from tests.drawn import drawn, each
 from tests.requirements import needed
 from tests.test_scaffold import module_at
@@ -144,6 +146,58 @@ def test_what_is_changed_in_place_is_given_as_it_is_then(tmp_path: Path, kind: s
 
     each(drawn(IN_PLACE, 4 if kind in ("live", "program") else 12, f"in place {kind}", lambda change: change in _ALWAYS), check)
     assert outcomes["equal"] and outcomes["refused"], outcomes
+
+
+@pytest.mark.parametrize("kind", ("trace", "program"))  # torch scripts no pool that leaves an axis
+def test_what_a_layer_gives_is_changed_in_place_and_its_weights_are_not(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    nn = torch.nn
+
+    class Pooled(nn.Module):  # type: ignore[misc]  # a network that reads text, in small
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(True), nn.MaxPool2d(2), nn.ELU(1.0, True), nn.GroupNorm(2, 4), nn.Tanh())
+            self.pool = nn.AdaptiveAvgPool2d((None, 1))
+            self.rnn = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.rnn(self.pool(self.seen(x).permute(0, 3, 1, 2)).squeeze(3))[0]
+
+    torch.manual_seed(0)
+    module, x = Pooled().eval(), torch.randn(2, 1, 9, 14)
+    if kind == "program":
+        torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
+        path = tmp_path / "m.pt2"
+    else:
+        path = in_kind(kind, module, tmp_path, x)[0]
+    filled = as_graph(path, tmp_path / "m.onnx", None, axes=None if kind == "program" else 4)
+    with torch.no_grad():
+        assert (filled(x) - module(x)).abs().max().item() < CLOSE
+
+
+def test_a_network_that_short_inputs_do_not_fit_is_proved_on_longer_ones(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    nn = torch.nn
+
+    class Read(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(4), nn.Conv2d(2, 3, 3), nn.MaxPool2d(4))
+            self.rnn = nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.rnn(self.seen(x).mean(2).permute(0, 2, 1))[0]
+
+    path = in_kind("trace", Read().eval(), tmp_path, torch.randn(2, 1, 40, 60))[0]
+    done = rc.export_model(path, tmp_path / "m.onnx", verify=True)
+    assert done.equal and (tmp_path / "m.onnx").is_file()
+
+
+def test_every_layer_of_a_program_gives_elements_of_its_own() -> None:
+    read = Ref("x", SharedElements())
+    shared = [kind for kind in LAYERS if OperatorProgram().output(OperatorCall(kind, [read], {}, kind)).storage is read.storage]
+    assert not shared
 
 
 LEFT_CHANGED = {

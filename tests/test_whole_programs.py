@@ -180,3 +180,13 @@ def test_short_arrays_that_are_written_out_are_not_said_to_be_left_out(tmp_path:
     graph = helper.make_graph([helper.make_node("Add", ["x", "bias"], ["y"])], "graph", [x], [y], [bias])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "bias.onnx")
     assert not rc.export_model(tmp_path / "bias.onnx", tmp_path / "again.onnx").notes
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_tflite_file_with_loops_names_what_runs_on_microcontrollers(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    x = keras.Input((5, 3))
+    for name, layer, loops in (("dense", keras.layers.Dense(2), False), ("lstm", keras.layers.LSTM(2), True)):
+        keras.Model(x, layer(x)).save(tmp_path / f"{name}.keras")
+        notes = rc.export_model(tmp_path / f"{name}.keras", tmp_path / f"{name}.tflite").notes
+        assert any("microcontrollers" in str(note) for note in notes) == loops

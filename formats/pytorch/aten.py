@@ -197,8 +197,10 @@ PARAMETERS: Mapping[str, str] = {
 
 _OF_THEIR_OWN = """
 flip fliplr flipud roll rot90 hstack vstack dstack repeat tile repeat_interleave clone index index_select gather pad constant_pad_nd pack
-padded addmm baddbmm addbmm einsum sum mean sort argsort topk max min amax amin norm native_layer_norm conv1d conv2d convolution full ones
-index_fill full_like ones_like arange bernoulli rand rand_like randn cumprod
+padded addmm baddbmm addbmm einsum sum mean sort argsort topk max min amax amin norm native_layer_norm full ones convolution _convolution
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
+group_norm rms_norm prelu index_fill full_like ones_like arange bernoulli rand rand_like randn cumprod
 """
 FRESH = frozenset({*_OF_THEIR_OWN.split(), *_JOINS, STEPS, PACKED, LIST, ITEM, *(name for name in map(str, DIALECT) if " of " in name)})
 """Operators whose result is a tensor of its own: what is done in place to it does not change what they read."""

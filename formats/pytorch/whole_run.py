@@ -38,6 +38,9 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
     return FileModel(path, ["torch-cpu"])
 
 
+_SENTENCE = re.compile(r"(?<=\.)\s|\n")
+
+
 def open_chain(path: Path, chain: str) -> FileModel:
     """Return a state dictionary with the layers of a stated chain as a program of torch's own modules.
 
@@ -55,7 +58,8 @@ def open_chain(path: Path, chain: str) -> FileModel:
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the form in which the executor takes it
                 module_chain.program(str(path), chain.split()).save(str(program))
         except Exception as error:  # torch.load raises what it likes
-            raise UsageError(f"{path}: {Flag('verify')} builds the chain of torch.nn's layers, and cannot: {error}. Leave it out") from None
+            first = _SENTENCE.split(str(error), maxsplit=1)[0].rstrip(".") or type(error).__name__  # of an error of torch.load, a page
+            raise UsageError(f"{path}: {Flag('verify')} builds the chain of torch.nn's layers, and cannot: {first}. Leave it out") from None
         show_as(program, path)
         note = "the source is the chain as you stated it, of torch.nn's layers: its order and its functions are not proved"
         model = FileModel(path, ["torch-cpu"], program, notes=[note], until=until)

@@ -372,6 +372,8 @@ class _CellReader:
         if depth > 1:  # what stands around the cells of a stack stands between its layers
             between += [f"{operator} computes around its cells" for operator in around]
             self.options.facts(name, "what stands between its layers", {f"layer {n}": sentence for n, sentence in enumerate(between)})
+            if self.graph is None and not any("cudnn" in member.known_class for member in wrapped.cells.values()):
+                self.warnings.append(LayerNote(name, _UNSEEN_BETWEEN))
         self.warnings += notes
         self.states |= states
         self.cells[name] = wrapped.cells
@@ -529,6 +531,12 @@ class _CellReader:
         if self.graph is not None:
             return f"the graph does not show its {what} where tf.nn.rnn_cell has it"
         return f"its {what} is in the graph, but the .meta file is missing"
+
+
+_UNSEEN_BETWEEN = (
+    "its layers are read as a plain stack: whether something is added between them, as ResidualWrapper does and ELMo's models do, is in "
+    "the graph, but the .meta file is missing"
+)
 
 
 def _tried(kind: str, coupled: bool = False) -> list[Layout]:

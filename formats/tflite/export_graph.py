@@ -42,6 +42,11 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
     writer = TfliteWriter(graph, RULES, OperatorGraph(tables, "main"))
     writer.write_all()
     notes = ["resize_tensor_input gives its inputs their lengths; it keeps no states from call to call"] if graph.inputs else []
+    if len(tables.graphs) > 1:
+        notes.append(
+            "its loops are graphs of their own, and its lengths are open, which interpreters for microcontrollers may not take: for one of "
+            "these, export a C header (.h)"
+        )
     if any(tensor.value.dtype == "int64" for tensor in graph.inputs):
         notes.append("whole numbers are computed in 32 bits")
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from rnnconvert.core.copies import check_copy
 from rnnconvert.core.errors import UnknownWordError, UsageError
+from rnnconvert.core.printable import either
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,12 +85,37 @@ def nearest(word: object, valid: Iterable[str], what: str = "") -> str:
 
     choices = list(valid)
     plain = {choice.lower(): choice for choice in reversed(choices)}
+    meant = [name for name, words in _CALLED.items() if what == "format" and name in choices and str(word).lower() in words.split()]
+    if meant:
+        return f"Choose {either(map(repr, meant))}"
     near = difflib.get_close_matches(str(word).lower(), plain, 1)
     if near:
         return f"Did you mean {plain[near[0]]!r}?"
     if len(choices) <= _MOST_CHOICES:
         return f"Choose one of: {', '.join(choices)}"
     return f"Choose one of {len(choices)}; {_LISTED.get(what, 'the documentation')} lists them"
+
+
+_CALLED = {
+    "pytorch": "torch libtorch tch candle tinygrad lightning pytorch_lightning transformers huggingface safetensors torchscript",
+    "keras": "tensorflow tensorflow2 tf tf2 tf.keras tf_keras keras2 keras3 h5 hdf5 savedmodel saved_model",
+    "tensorflow1": "tensorflow tf tf1",
+    "onnx": "onnxruntime tensorrt trt directml winml ml.net barracuda sentis opencv",
+    "tfjs": "tensorflowjs tensorflow.js tf.js",
+    "tflite": "litert tensorflow-lite tensorflow_lite tflite-micro tflm",
+    "openvino": "ir openvino-ir openvino_ir",
+    "coreml": "coremltools core_ml mlmodel mlpackage apple",
+    "dl4j": "deeplearning4j java",
+    "flax": "jax linen",
+    "nnx": "jax",
+    "equinox": "jax",
+    "haiku": "jax",
+    "cudnn": "cuda",
+    "c_header": "c c++ cpp c99 header arduino esp32 stm32 cmsis microcontroller",
+    "flux": "julia",
+    "lux": "julia",
+}
+"""What people call formats: libraries that read a format's files, and other names of its own."""
 
 
 def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:

@@ -83,7 +83,10 @@ class ArrayFiles:
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
-        stored = self.stored(Opened(path))
+        return self.read_stored(self.stored(Opened(path)), path, options)
+
+    def read_stored(self, stored: Stored, path: Path, options: Options) -> Checkpoint:
+        """Read arrays that are in memory already."""
         groups, unread = self.find(path, stored, options)
         warnings = [LayerNote(name, str(why)) for name, why in stored.metadata_as(FileMetadata).get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.containers import shards
 from rnnconvert.containers.reading import mapped_files, reading
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import (
     RefusedError,
     RnnConvertError,
@@ -26,11 +27,14 @@ from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
+from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import each
 
 if TYPE_CHECKING:
@@ -126,6 +130,8 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             path = packed.file.path
             reader, evidence, others = detect.source(packed.file, source_format)
             checkpoint = reader.read(path, options)
+        if source_format is None and not (checkpoint.layers or checkpoint.unread):
+            checkpoint = _by_added_layouts(checkpoint, path, options)
     checkpoint = checkpoint.replace(beside=_companions(path, mapped))
     if packed is not None:
         evidence = f"{evidence}, {packed.where}"
@@ -156,6 +162,19 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             dict.fromkeys(replace(question, why=for_user(question.why)) for question in (*checkpoint.questions, *options.questions))
         ),
     )
+
+
+def _by_added_layouts(checkpoint: Checkpoint, path: Path, options: Options) -> Checkpoint:
+    """Return a file without layers of its own format as layouts that a user or a package adds read its arrays, where they do."""
+    added = dict.fromkeys(value.framework for value in registry.installed_layouts() if isinstance(value, Layout))
+    for reader in map(adapter, added):
+        from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
+
+        if isinstance(reader, ArrayFiles):
+            read = reader.read_stored(Stored(dict(checkpoint.tensors)), path, options)
+            if read.layers or read.unread:
+                return read.replace(warnings=(*checkpoint.warnings, *read.warnings))
+    return checkpoint
 
 
 def _holds_layers(file: Opened) -> bool:
@@ -208,6 +227,13 @@ def _others(number: int) -> str:
     return f"only {number} other tensor{'' if number == 1 else 's'}" if number else "nor any other weights"
 
 
+def _next_to(path: str) -> str:
+    """Return a sentence about a file of weights that is named after this one, as a program that saves a model in two files names it."""
+    endings = dict.fromkeys(end for card in registry.cards().values() for end in (*card.endings, *card.usual))
+    named = next((file for end in endings if (file := Path(path + end)).is_file()), None)
+    return f"{quoted(named.name)} is next to it, and may hold the weights: give the path of that file. " if named else ""
+
+
 def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
@@ -226,8 +252,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UnreadableError(
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
-            "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
-            f".safetensors or tables of C with {Flag('layout')}",
+            "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or describe its "
+            f"arrays with {Flag('layout')}",
             details=[*checkpoint.warnings[:5], *_drafted(checkpoint)],
         )
     if not checkpoint.layers:
@@ -235,8 +261,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise failure(
             checkpoint.path,
             f"it has no recurrent layer, {_others(len(checkpoint.tensors))}",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your own: put them into an "
-            f".npz, .safetensors or pickle, and describe them with {Flag('layout')}",
+            f"{_next_to(checkpoint.path)}If you expect one, list what the file holds with: rnnconvert inspect -v. Arrays of a cell of your "
+            f"own: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}",
             details=[*checkpoint.warnings[:5], *_drafted(checkpoint, by_gates=True)],
         )
     twice = first_twice(names)

@@ -41,6 +41,10 @@ from rnnconvert.running.parent import running
 from rnnconvert.running.registry import Executor, built_in, executors
 
 
+class DoesNotRunError(UsageError):
+    """A model does not run on inputs: others may do."""
+
+
 @dataclass(frozen=True)
 class Tap:
     """What a recurrent layer gave.
@@ -176,7 +180,7 @@ class FileModel(ModelApart):
         try:
             return self._process.run(in_model_order, layers, shakes, changes, apart)
         except RefusedInputsError as error:
-            raise UsageError(f"{self.path} does not run on these inputs: {error}") from None
+            raise DoesNotRunError(f"{self.path} does not run on these inputs: {error}") from None
 
     def drawn(self, full: bool = False) -> list[Array]:
         """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.

@@ -24,7 +24,7 @@ from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import FileModel, ModelApart, ModelRunner, Ran, moved, opener, runners
+from rnnconvert.models.runners import DoesNotRunError, FileModel, ModelApart, ModelRunner, Ran, moved, opener, runners
 from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
@@ -147,7 +147,7 @@ class ModelCalls:
             raise
         except Exception as error:  # a framework raises what it likes
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
+            raise DoesNotRunError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
         try:
             return ran, [run(runner.shaken(model.live, seed)) for seed in range(shakes)]
         except UsageError:

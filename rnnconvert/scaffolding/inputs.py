@@ -18,13 +18,15 @@ _CODES = 16
 """The bound of whole numbers that no embedding reads."""
 
 
-def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = ()) -> Iterator[list[Array]]:
+def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = (), times: int = 1) -> Iterator[list[Array]]:
     """Yield inputs for a model, one array for each of its inputs, in several sizes.
 
+    times   by what the usual lengths of open axes other than the batch are multiplied: images are larger than sequences
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
     """
     rows, masked = _read_by(description.scope, {})
-    for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
+    for number, (batch, usual) in enumerate(BATCHES_AND_TIMES):
+        time = usual * times
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
             lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)

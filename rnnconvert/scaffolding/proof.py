@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.judging.comparison import OutputComparison
-from rnnconvert.models.runners import FileModel
+from rnnconvert.models.runners import DoesNotRunError, FileModel
 from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, compared
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.inputs import drawn
+from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
 
 
 def proofs(
@@ -30,11 +33,33 @@ def proofs(
     def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
         return compared(target, source, pairs, ModelCalls(inputs, before=before, label=label))
 
-    for inputs, earlier in zip(drawn(description, shapes=shapes), drawn(description, 100, shapes), strict=True):
-        # The second call: states would show in it.
-        yield _telling(run, inputs, *([] if description.continues else [earlier]))
+    for number in range(len(BATCHES_AND_TIMES)):
+        yield _on_sizes(partial(_call, run, description, shapes, number))
     if user_inputs is not None:
         yield run(user_inputs, label=YOURS)
+
+
+_TIMES = (1, 8)
+"""By what the usual lengths are multiplied, in turn, where a model runs on none so short: pools leave nothing of them."""
+
+
+def _on_sizes(proof: Callable[[int], WholeModels]) -> WholeModels:
+    """Return what two models show on inputs of the usual lengths, or of larger ones where these are too short for the source."""
+    try:
+        return proof(_TIMES[0])
+    except DoesNotRunError as error:
+        for times in _TIMES[1:]:
+            with contextlib.suppress(DoesNotRunError):
+                return proof(times)
+        raise error from None
+
+
+def _call(
+    run: Callable[..., WholeModels], description: Description, shapes: Sequence[Sequence[int | None]], number: int, times: int
+) -> WholeModels:
+    """Return what two models show on inputs of the sizes of that number, after a call on others: states would show in it."""
+    inputs, earlier = (next(itertools.islice(drawn(description, seed, shapes, times), number, None)) for seed in (0, 100))
+    return _telling(run, inputs, *([] if description.continues else [earlier]))
 
 
 def _seen(description: Description) -> set[str]:

@@ -169,12 +169,17 @@ def _pool(operation: str, rank: int) -> Rule:
     return rule
 
 
-def _global(operation: str, rank: int) -> Rule:
+def _adaptive(operation: str, rank: int) -> Rule:
+    """Return the rule of a pool that leaves an axis one place, or as it is, which the call says by its length or by None."""
+
     def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
-        x = call.tensor()
-        if set(spread(call("size"), rank)) != {1}:
+        x, sizes = call.tensor(), call("size")
+        listed = list(sizes) if isinstance(sizes, (list, tuple)) else [sizes]
+        asked = dict(zip(range(x.rank - rank, x.rank), listed * rank if len(listed) == 1 else listed, strict=True))
+        pooled = [axis for axis, size in asked.items() if size == 1]
+        if any(size is not None and size != x.dims[axis] for axis, size in asked.items() if axis not in pooled):
             raise ValueError("an adaptive pool to more than one place")
-        return operations.reduced(r.build, x, operation, range(x.rank - rank, x.rank), True, "pooled")
+        return operations.reduced(r.build, x, operation, pooled, True, "pooled") if pooled else x
 
     return rule
 
@@ -197,8 +202,8 @@ LAYERS: dict[str, tuple[str, Rule]] = {
     "prelu": ("x weight", _prelu),
     **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
     **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
-    **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
-    **_over(lambda rank: _global("max", rank), "adaptive_max_pool{}d", "x size"),
+    **_over(lambda rank: _adaptive("mean", rank), "adaptive_avg_pool{}d", "x size"),
+    **_over(lambda rank: _adaptive("max", rank), "adaptive_max_pool{}d", "x size"),
     **dict.fromkeys(RECURRENT, ("a b c d e f g h i", recurrent)),
     **dict.fromkeys(CELLS, ("a b c d e f", cell)),
 }
