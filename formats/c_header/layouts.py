@@ -27,6 +27,7 @@ SYSTEM = System(
     ),
     family="microcontrollers",
     language="C",
+    called="c c++ cpp c99 header arduino esp32 stm32 cmsis microcontroller",
 )
 
 FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")

@@ -26,6 +26,7 @@ SYSTEM = System(
     ),
     speaking=True,
     family="deployment",
+    called="coremltools core_ml mlmodel mlpackage apple",
 )
 
 _FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", HARD_SIGMOID_KERAS_2)

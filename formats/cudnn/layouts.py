@@ -32,6 +32,7 @@ SYSTEM = System(
         Option("dtype", ("float16", "bfloat16", "float32", "float64"), "a buffer without a description: its element type"),
     ),
     family="libraries",
+    called="cuda",
 )
 
 _AXES = "(section layer direction part gate hidden in)"

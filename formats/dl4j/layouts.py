@@ -18,6 +18,7 @@ SYSTEM = System(
         "a network with layers whose parameters are unknown is refused",
     ),
     asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
+    called="deeplearning4j java",
 )
 
 _AXES = "(direction section part gate hidden in)"

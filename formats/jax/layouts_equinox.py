@@ -23,6 +23,7 @@ SYSTEM = System(
             "read it with its own model and hand that to rnnconvert.from_jax",
         ),
     ),
+    called="jax",
 )
 
 _TENSORS = (

@@ -24,6 +24,7 @@ SYSTEM = System(
             "variables = {'params': flax.serialization.msgpack_restore(Path({path}).read_bytes())}",
         )
     },
+    called="jax linen",
 )
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")

@@ -15,6 +15,7 @@ SYSTEM = System(
     ("LSTM adds 1 to the forget gate at every call; GRU has the reset gate before the product and mixes with 1 - z; VanillaRNN is a ReLU",),
     asks={"prefix": ""},
     channels="channels_last",
+    called="jax",
 )
 
 _SOURCE = "haiku/_src/recurrent.py, class "

@@ -16,6 +16,7 @@ SYSTEM = System(
     ("a GRU whose candidate has a recurrent bias is refused",),
     asks={"nonlinearity": "", "activation": "", "recurrent_activation": "", "prefix": "", "module": "optimized for OptimizedLSTMCell"},
     channels="channels_last",
+    called="jax",
 )
 
 _MATRICES = (Tensor("dense_i/kernel", "input", "in (gate hidden)"), Tensor("dense_h/kernel", "recurrent", "in (gate hidden)"))

@@ -20,6 +20,7 @@ SYSTEM = System(
     ),
     asks=dict.fromkeys(("activation", "cell", "input_size", "hidden_size", "num_layers", "bidirectional"), ""),
     heads=((0, b"HDF5-based Julia Data Format", "a file of JLD2.jl without arrays named as those of Flux, Lux or Knet"),),
+    called="julia",
 )
 
 _DTYPES = ("float16", "float32", "float64")

@@ -24,6 +24,7 @@ SYSTEM = System(
             "what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
         ),
     ),
+    called="julia",
 )
 
 _DTYPES = ("float16", "float32", "float64")

@@ -36,6 +36,7 @@ SYSTEM = System(
     functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2, "Keras 3's hard_sigmoid": HARD_SIGMOID_KERAS_3},
     channels="channels_last",
     words={"stride": "strides", "dilation": "dilation_rate", "input_dropout": "dropout"},
+    called="tensorflow tensorflow2 tf tf2 tf.keras tf_keras keras2 keras3 h5 hdf5 savedmodel saved_model",
 )
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.

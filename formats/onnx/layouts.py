@@ -33,6 +33,7 @@ SYSTEM = System(
     ),
     channels="channels_first",
     family="deployment",
+    called="onnxruntime tensorrt trt directml winml ml.net barracuda sentis opencv",
 )
 
 _TENSORS = (

@@ -20,6 +20,7 @@ SYSTEM = System(
     ),
     speaking=True,
     family="deployment",
+    called="ir openvino-ir openvino_ir",
 )
 
 _W = Tensor("W", "input", "direction (gate hidden) in")

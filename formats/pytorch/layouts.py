@@ -25,6 +25,7 @@ SYSTEM = System(
     words={"epsilon": "eps", "padding_index": "padding_idx"},
     new_momentum=True,
     own_layer="rnnconvert.to_torch",
+    called="torch libtorch tch candle tinygrad lightning pytorch_lightning transformers huggingface safetensors torchscript",
 )
 
 _STACK = (

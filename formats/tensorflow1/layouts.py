@@ -35,6 +35,7 @@ SYSTEM = System(
         (0, b"\x08\x01\x12", "the graph of a SavedModel, whose numbers are in the folder `variables`: give the folder that has both"),
         (0, b'model_checkpoint_path: "', "TensorFlow's list of the checkpoints next to it; give the path of one of them"),
     ),
+    called="tensorflow tf tf1",
 )
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 _HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), mixed_directions=True)

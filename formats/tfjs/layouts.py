@@ -30,6 +30,7 @@ SYSTEM = System(
     ),
     functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2},
     family="deployment",
+    called="tensorflowjs tensorflow.js tf.js",
 )
 
 _TENSORS = (

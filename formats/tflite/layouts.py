@@ -24,6 +24,7 @@ SYSTEM = System(
     ),
     speaking=True,
     family="deployment",
+    called="litert tensorflow-lite tensorflow_lite tflite-micro tflm",
 )
 
 _LSTM = "lstm_eval.cc, LstmStepFloat"

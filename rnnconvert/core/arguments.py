@@ -8,7 +8,7 @@ import inspect
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,22 +70,23 @@ _LISTED = {
 """What lists the choices where an error would drown in them."""
 
 
-def unknown(what: str, word: object, valid: Iterable[str]) -> UsageError:
+def unknown(what: str, word: object, valid: Iterable[str], called: Mapping[str, Collection[str]] | None = None) -> UsageError:
     """Return the error for a word that is not one of those known: with the one that it resembles, or with those there are.
 
-    what  what it should name, as in "format"
+    what    what it should name, as in "format"
+    called  what people call some of those known besides
     """
     words = list(valid)
-    return UnknownWordError(what, word, words, nearest(word, words, what))
+    return UnknownWordError(what, word, words, nearest(word, words, what, called))
 
 
-def nearest(word: object, valid: Iterable[str], what: str = "") -> str:
-    """Return a sentence: the word that another one resembles, or those that there are; of many the command that lists them."""
+def nearest(word: object, valid: Iterable[str], what: str = "", called: Mapping[str, Collection[str]] | None = None) -> str:
+    """Return a sentence: the word that another one means or resembles, or those that there are; of many the command that lists them."""
     import difflib  # a library of its own, which only errors need
 
     choices = list(valid)
     plain = {choice.lower(): choice for choice in reversed(choices)}
-    meant = [name for name, words in _CALLED.items() if what == "format" and name in choices and str(word).lower() in words.split()]
+    meant = [name for name, words in (called or {}).items() if name in choices and str(word).lower() in words]
     if meant:
         return f"Choose {either(map(repr, meant))}"
     near = difflib.get_close_matches(str(word).lower(), plain, 1)
@@ -94,28 +95,6 @@ def nearest(word: object, valid: Iterable[str], what: str = "") -> str:
     if len(choices) <= _MOST_CHOICES:
         return f"Choose one of: {', '.join(choices)}"
     return f"Choose one of {len(choices)}; {_LISTED.get(what, 'the documentation')} lists them"
-
-
-_CALLED = {
-    "pytorch": "torch libtorch tch candle tinygrad lightning pytorch_lightning transformers huggingface safetensors torchscript",
-    "keras": "tensorflow tensorflow2 tf tf2 tf.keras tf_keras keras2 keras3 h5 hdf5 savedmodel saved_model",
-    "tensorflow1": "tensorflow tf tf1",
-    "onnx": "onnxruntime tensorrt trt directml winml ml.net barracuda sentis opencv",
-    "tfjs": "tensorflowjs tensorflow.js tf.js",
-    "tflite": "litert tensorflow-lite tensorflow_lite tflite-micro tflm",
-    "openvino": "ir openvino-ir openvino_ir",
-    "coreml": "coremltools core_ml mlmodel mlpackage apple",
-    "dl4j": "deeplearning4j java",
-    "flax": "jax linen",
-    "nnx": "jax",
-    "equinox": "jax",
-    "haiku": "jax",
-    "cudnn": "cuda",
-    "c_header": "c c++ cpp c99 header arduino esp32 stm32 cmsis microcontroller",
-    "flux": "julia",
-    "lux": "julia",
-}
-"""What people call formats: libraries that read a format's files, and other names of its own."""
 
 
 def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:

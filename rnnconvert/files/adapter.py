@@ -270,7 +270,7 @@ def adapter(name: str) -> Adapter:
     try:
         return _added()[name]
     except KeyError:
-        raise unknown("format", name, names()) from None
+        raise unknown("format", name, names(), registry.called()) from None
 
 
 @functools.cache

@@ -156,7 +156,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     names = {local: local for local in arrays}
     listed = registry.layouts_of(adapter(format).NAME)
     if not listed:
-        raise unknown("format", format, registry.frameworks())
+        raise unknown("format", format, registry.frameworks(), registry.called())
     flat = [layout for layout in listed if layout.flat and shapes.keys() == {layout.tensors[0].name}]
     if flat:
         (vector,) = arrays.values()

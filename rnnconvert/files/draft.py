@@ -124,9 +124,7 @@ def _table(layer: DraftLayer, number: int) -> list[str]:
         'the functions: tanh, and sigmoid for gates, unless holds has activations = ["relu"], gate_activations = ["hard_sigmoid"]'
     )
     if layer.kind == "lstm":
-        checks.append(
-            "whether the code adds a number to a gate when it runs, as TensorFlow's forget_bias: holds has constants = { f = 1.0 }"
-        )
+        checks.append("whether the code adds a number to a gate when it runs, a forget_bias for example: holds has constants = { f = 1.0 }")
     # Its arrays under a name of the layer's own: what stands beside them in the file is not taken for the layer's.
     for name in layer.names if layer.matrices else ():
         text += ["[[array]]", f"name = {in_toml(f'{layer.kind}/{_local(name, layer.names)}')}", f"from = {in_toml(name)}"]

@@ -439,6 +439,7 @@ class System:
     family    where its files come from, one of FAMILIES
     cuts      where the arrays of its layouts lie in those of a file that calls or arranges them otherwise
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
+    called    what people call it besides, in lower case, with blanks between: libraries that read its files among them
     """
 
     name: str
@@ -462,6 +463,7 @@ class System:
     family: str = "training"
     heads: tuple[tuple[int, bytes, str], ...] = ()
     cuts: tuple[Cut, ...] = ()
+    called: str = ""
 
 
 def _default_of(allowed: Sequence[str | Activation], default: Activation) -> Activation:

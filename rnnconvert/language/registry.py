@@ -319,13 +319,18 @@ def _members(module: object) -> Iterator[Any]:
     yield from (member for member in getattr(module, "ADAPTERS", (module,)) if hasattr(member, "NAME"))
 
 
+def called() -> dict[str, list[str]]:
+    """Return what people call formats besides their names."""
+    return {name: system.called.split() for name, system in systems().items()}
+
+
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
     """Return the layout of a cell in a framework; `variant` picks one by its whole name, or by what follows the framework's.
 
     Raises UsageError, listing the choices.
     """
     if framework not in cards() and framework not in frameworks():
-        raise unknown("format", framework, frameworks())
+        raise unknown("format", framework, frameworks(), called())
     listed = layouts_of(framework)
     for candidate in listed:
         if variant and candidate.name not in (variant, f"{framework}.{variant}"):

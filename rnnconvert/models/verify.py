@@ -29,6 +29,11 @@ from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
 
+
+class SourceDoesNotRunError(DoesNotRunError):
+    """What is compared with does not run on inputs, so that these say nothing about the other model."""
+
+
 YOURS = "your inputs"
 """The label of runs on inputs that the user handed in, beside those on drawn ones."""
 
@@ -162,12 +167,16 @@ def compared(
     pairs         the recurrent layers that belong together, target's and source's
     source_calls  how the source is called, None if that is the same
 
-    Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
+    Raises UsageError for a model that cannot be run, SourceDoesNotRunError if it is the source, ExecutorError where its framework
+    fails at it.
     """
     other = source_calls or calls
     ours, our_notes = opened(target, calls)
     theirs, notes = opened(source, other)
-    truth, shaken = other.run(theirs, SHAKES)
+    try:
+        truth, shaken = other.run(theirs, SHAKES)
+    except DoesNotRunError as error:
+        raise SourceDoesNotRunError(str(error)) from error
     by_source = bool(shaken)
     ran_ours, our_shaken = calls.run(ours, 0 if by_source else SHAKES)
     rounding = _Rounding(ours, shaken or our_shaken, by_source)

@@ -25,8 +25,8 @@ def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
     """
     rows, masked = _read_by(description.scope, {})
-    for number, (batch, usual) in enumerate(BATCHES_AND_TIMES):
-        time = usual * times
+    for number, (batch, steps) in enumerate(BATCHES_AND_TIMES):
+        time = steps * times
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
             lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)

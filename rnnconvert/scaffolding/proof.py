@@ -11,8 +11,8 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.judging.comparison import OutputComparison
-from rnnconvert.models.runners import DoesNotRunError, FileModel
-from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, compared
+from rnnconvert.models.runners import FileModel
+from rnnconvert.models.verify import YOURS, ModelCalls, SourceDoesNotRunError, WholeModels, compared
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
 
@@ -47,9 +47,9 @@ def _on_sizes(proof: Callable[[int], WholeModels]) -> WholeModels:
     """Return what two models show on inputs of the usual lengths, or of larger ones where these are too short for the source."""
     try:
         return proof(_TIMES[0])
-    except DoesNotRunError as error:
+    except SourceDoesNotRunError as error:
         for times in _TIMES[1:]:
-            with contextlib.suppress(DoesNotRunError):
+            with contextlib.suppress(SourceDoesNotRunError):
                 return proof(times)
         raise error from None
 
