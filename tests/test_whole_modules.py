@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rnnconvert as rc
 from tests import random_torch
 from tests.drawn import drawn, each
 from tests.drawn_models import TARGETS, of_torch, outcome
@@ -87,3 +90,71 @@ def test_modules_give_what_torch_gives(tmp_path: Path, target: str) -> None:
         assert result.status == ("refused" if target in refusing else "equal"), result
 
     each(drawn(CASES, 30, f"modules {target}"), check)
+
+
+_LANGUAGE = '''
+import torch
+from torch import nn
+from typing import List, Tuple
+
+
+class Words(nn.Module):
+    """A language model that takes its states, and gives the next ones."""
+
+    def __init__(self, kind) -> None:
+        super().__init__()
+        self.embedding, self.rnn, self.head = nn.Embedding(11, 5), kind(5, 4, 2), nn.Linear(4, 11)
+
+
+class OfPair(Words):
+    def forward(self, x, hidden: Tuple[torch.Tensor, torch.Tensor]):
+        y, hidden = self.rnn(self.embedding(x), hidden)
+        return self.head(y), hidden
+
+
+class Nested(Words):
+    def forward(self, all_of_it: Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]):
+        x, hidden = all_of_it
+        y, (h, c) = self.rnn(self.embedding(x), hidden)
+        return self.head(y), h, c
+
+
+class Apart(Words):
+    def forward(self, x, h, c):
+        y, (h, c) = self.rnn(self.embedding(x), (h, c))
+        return self.head(y), h, c
+
+
+class Single(Words):
+    def forward(self, x, h):
+        y, h = self.rnn(self.embedding(x), h)
+        return self.head(y), h
+'''
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+@pytest.mark.parametrize(
+    ("module", "nested"), [("OfPair(nn.LSTM)", 1), ("Nested(nn.LSTM)", 2), ("Apart(nn.LSTM)", 0), ("Single(nn.GRU)", 0)]
+)
+def test_states_that_a_model_takes_are_inputs_of_its_batch(tmp_path: Path, how: str, module: str, nested: int) -> None:
+    torch, onnxruntime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    (tmp_path / "words.py").write_text(_LANGUAGE)  # TorchScript reads a module's source
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        patch.delitem(sys.modules, "words", raising=False)
+        words = importlib.import_module("words")
+        torch.manual_seed(2)
+        model = eval(module, vars(words)).eval()
+        arguments = [torch.randint(0, 11, (6, 3)), *torch.randn(1 + ("LSTM" in module), 2, 3, 4)]
+        called = {0: tuple(arguments), 1: (arguments[0], tuple(arguments[1:])), 2: ((arguments[0], tuple(arguments[1:])),)}[nested]
+        (torch.jit.script(model) if how == "script" else torch.jit.trace(model, called)).save(str(tmp_path / "m.pt"))
+        truth = model(*called)
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True, axes=[2] + [3] * (len(arguments) - 1))
+    assert all("(2, batch, 4)" in text for text in done.inputs[1:]) and len(done.inputs) == len(arguments), done.inputs
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    outputs = session.run(None, {place.name: array.numpy() for place, array in zip(session.get_inputs(), arguments, strict=True)})
+    expected = [truth[0], *(truth[1] if isinstance(truth[1], tuple) else truth[1:])]
+    for output, wanted in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+    report = rc.verify(tmp_path / "m.pt", tmp_path / "m.onnx")
+    assert report.conclusion, report.verdict

@@ -28,7 +28,7 @@ _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _WRAPPERS = ("module", "_orig_mod")
 """What DataParallel and torch.compile put before the names of a module's own parameters."""
 
-_TRIES = 64
+_TRIES = 256
 """How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""
 
 
@@ -73,7 +73,8 @@ def _called(model: Any, arrays: Sequence[Array]) -> Any:
 
     dtype = _dtype(model)
     tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in arrays]
-    return model(*[tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
+    handed = iter([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
+    return model(*[_argument(argument.type, handed) for argument in _needed(model)], *handed)
 
 
 def _dtype(model: Any) -> Any:
@@ -156,9 +157,30 @@ def _open(dim: Any) -> int | str:
 
 def _handed(model: Any, seen: Any) -> list[list[Array]]:
     """Return inputs of an archive, which states how many it takes, and not their shapes."""
-    needed = [argument for argument in model.forward.schema.arguments[1:] if not argument.has_default_value()]
-    calls: list[list[Array]] = seen.calls([seen.input(argument.name, None, "") for argument in needed])
+    names = [name for argument in _needed(model) for name, _ in _leaves(argument.name, argument.type)]
+    calls: list[list[Array]] = seen.calls([seen.input(name, None, "") for name in names])
     return calls
+
+
+def _needed(model: Any) -> list[Any]:
+    """Return the arguments that an archive's forward cannot be called without; none of a program's own module."""
+    if not hasattr(model, "inlined_graph"):
+        return []
+    return [argument for argument in model.forward.schema.arguments[1:] if not argument.has_default_value()]
+
+
+def _leaves(name: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a name and a type for each tensor that an argument is: of a tuple those of its items, with their numbers behind."""
+    if kind.kind() != "TupleType":
+        yield name, kind
+        return
+    for number, inner in enumerate(kind.elements()):
+        yield from _leaves(f"{name}_{number}", inner)
+
+
+def _argument(kind: Any, tensors: Iterator[Any]) -> Any:
+    """Return an argument of a type, of as many tensors as it needs."""
+    return tuple(_argument(inner, tensors) for inner in kind.elements()) if kind.kind() == "TupleType" else next(tensors)
 
 
 def _length(dim: Any, limits: Mapping[Any, Any], seen: Any) -> int:
@@ -179,9 +201,7 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
 
     Raises NotImplementedError if it runs on none of those that are tried.
     """
-    kinds = [str(argument.type()) for argument in itertools.islice(model.forward.graph.inputs(), 1, None)]
-    defaults = [argument.has_default_value() for argument in model.forward.schema.arguments[1:]]
-    needed = [kind for kind, optional in zip(kinds, defaults) if not optional]
+    needed = [str(kind) for argument in _needed(model) for _, kind in _leaves(argument.name, argument.type)]
     tensors = [kind == "Tensor" for kind in needed]
     if not needed or not all(tensors):
         strange = next((kind for kind, is_tensor in zip(needed, tensors) if not is_tensor), "nothing")
@@ -202,12 +222,13 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
     first += [*(floats(1, time, width) for width in widths), lambda: seen.draw((1, time), "int64", rows)]
     others: list[Callable[[], Array]] = [
         lambda: np.full((batch,), time),
-        *(floats(1, batch, width) for width in widths),
+        *(floats(layers, sequences, width) for layers, sequences in itertools.product(range(1, 5), (batch, time)) for width in widths),
         *(floats(batch, width) for width in widths),
         *first,
     ]
+    alike = ((maker, *[other] * (len(needed) - 1)) for maker, other in itertools.product(first, others))
     error = ""
-    for choice in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
+    for choice in itertools.islice(itertools.chain(alike, itertools.product(first, *[others] * (len(needed) - 1))), _TRIES):
         inputs = [maker() for maker in choice]
         try:
             _called(model, [array.copy() for array in inputs])
@@ -316,12 +337,14 @@ def _kernels(recorder: _Recorder | None = None) -> Iterator[None]:
 
 
 def _check_states(arguments: Sequence[Any], packed: bool) -> None:
-    """Raise ValueError for states of another number of sequences than a recurrent function reads."""
+    """Raise ValueError for states of another number of sequences than a recurrent function reads, or of another number of layers."""
     sequences = int(arguments[1][0]) if packed else int(arguments[0].shape[0 if arguments[8] else 1])
-    states = arguments[2 if packed else 1]
+    states, layers, both = arguments[2 if packed else 1], arguments[4 + packed], arguments[7 + packed]
     for state in states if isinstance(states, (list, tuple)) else [states]:
         if state.shape[1] != sequences:
             raise ValueError(f"it reads {sequences} sequences, and its state is that of {state.shape[1]}")
+        if state.shape[0] != layers * (1 + both):
+            raise ValueError(f"it has {layers} layers of {1 + both} directions, and its state is that of {state.shape[0]}")
 
 
 def _recording(function: str, operator: Any, recorder: _Recorder | None) -> Callable[..., Any]:

@@ -153,6 +153,16 @@ class ProgramReading:
         if isinstance(dim, Size) and dim.symbol:
             self._least[dim.symbol] = max(self._least.get(dim.symbol, 1), length)
 
+    def same(self, dim: Dim, other: Dim) -> None:
+        """See that two lengths are one. Raises NeedError where that of an input has to be the other, ValueError for two that cannot be."""
+        if isinstance(dim, Size) and isinstance(other, Size) and dim != other and other.symbol and self._is_inputs(dim.symbol):
+            raise NeedError(dim.symbol, other)
+        self.build.need(dim, other)
+
+    def _is_inputs(self, symbol: str) -> bool:
+        """Return whether an open length is that of an input's axis."""
+        return any(symbol.startswith(f"{ref.name}, axis ") for ref in self._program.inputs)
+
     def ask_type(self, x: SourceTensor, dtype: str) -> None:
         """Raise NeedError where a tensor is of an input whose element type the file does not state: it has to be another."""
         word = f"type of {x.name}"

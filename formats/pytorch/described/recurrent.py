@@ -81,5 +81,5 @@ def _states(r: ProgramReading, unit: Unit, states: Sequence[SourceTensor], batch
     for state in states:
         r.build.need(state.dims[1], unit.stack.hidden_size)
         if state.dims[0] != 1:
-            r.build.need(state.dims[0], batch)
+            r.same(state.dims[0], batch)
     return [r.build.expand(state, (batch, unit.stack.hidden_size)) if state.dims[0] == 1 else state for state in states]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Union
 
 from rnnconvert.core.limits import CODE_NESTING
 
@@ -23,6 +23,29 @@ _WORDS = {"True": True, "False": False, "None": None}
 
 class UnreadError(Exception):
     """Code that is not of the form that is known."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function, with its type and its default as they are written."""
+
+    name: str
+    kind: Expression | None
+    default: Expression | None
+
+    def names(self) -> Names:
+        """Return a name for each tensor that it is: of a tuple those of its items, with their numbers behind."""
+        return _names(self.name, self.kind)
+
+
+Names = Union[str, "list[Names]"]
+
+
+def _names(name: str, kind: Expression | None) -> Names:
+    if not isinstance(kind, tuple) or kind[:2] != ("index", ("name", "Tuple")):
+        return name
+    (items,) = kind[2]
+    kinds = items[1] if items[0] == "tuple" else [items]
+    return [_names(f"{name}_{number}", of_item) for number, of_item in enumerate(kinds)]
 
 
 class ExpressionReader:
@@ -54,16 +77,16 @@ class ExpressionReader:
             raise UnreadError("an operator")
         return items[0] if len(items) == 1 else ("tuple", items)
 
-    def parameters(self) -> Iterator[tuple[str, Expression | None]]:
-        """Yield the parameters of a function with their defaults."""
+    def parameters(self) -> Iterator[Parameter]:
+        """Yield the parameters of a function."""
         while self._mark() != ")":
             name = self._take()[2]
             if name is None:
                 raise UnreadError("a parameter without a name")
-            default = None
+            kind = default = None
             if self._mark() == ":":
                 self._at += 1
-                self._value(0)
+                kind = self._value(0)
             if self._mark() == "=":
                 self._at += 1
                 default = self._value(0)
@@ -71,7 +94,7 @@ class ExpressionReader:
                 self._at += 1
             elif self._mark() != ")":
                 raise UnreadError("a header")
-            yield name, default
+            yield Parameter(name, kind, default)
 
     def _value(self, depth: int) -> Expression:
         if depth > CODE_NESTING:

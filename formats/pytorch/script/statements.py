@@ -30,7 +30,7 @@ from rnnconvert.formats.pytorch.program.program import (
     UnknownLoop,
     refs,
 )
-from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
+from rnnconvert.formats.pytorch.script.code_expressions import Names, UnreadError
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
 from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule
@@ -46,7 +46,7 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
         raise UnreadError("its module has no forward in its code")
     run = _Run(archive)
     method = kind.methods["forward"]
-    inputs = [run.program.input(name) for name, default in method.parameters[1:] if default is None]
+    inputs = [_inputs(run, parameter.names()) for parameter in method.parameters[1:] if parameter.default is None]
     try:
         run.program.end(run.argument(run.call(method, [ScriptedModule(""), *inputs], {})))
     except RecursionError:
@@ -54,6 +54,11 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
     except RaisedError:
         raise UnreadError("its forward raises an exception") from None
     return run.program
+
+
+def _inputs(run: _Run, names: Names) -> Ref | Items:
+    """Return an input of a program, or several in a tuple."""
+    return run.program.input(names) if isinstance(names, str) else Items([_inputs(run, name) for name in names], run.level)
 
 
 class _Run(Expressions):
@@ -70,8 +75,8 @@ class _Run(Expressions):
         """Return the value that a function of the code returns."""
         if self._depth >= CALL_NESTING:
             raise TooLongError(f"more than {CALL_NESTING} of its functions call one another")
-        values = dict(zip((name for name, _ in function.parameters), arguments, strict=False))
-        for name, default in function.parameters:
+        values = dict(zip((parameter.name for parameter in function.parameters), arguments, strict=False))
+        for name, _, default in function.parameters:
             if name in keywords:
                 values[name] = keywords[name]
             elif name not in values:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.limits import CODE_NESTING
-from rnnconvert.formats.pytorch.script.code_expressions import Expression, ExpressionReader, UnreadError
+from rnnconvert.formats.pytorch.script.code_expressions import ExpressionReader, Parameter, UnreadError
 
 _HEADER = re.compile(r"(class (\w+)(?:\((\w*)\))?:|( *)def (\w+)\()")
 _FIELD = re.compile(r"  (\w+) : ")
@@ -25,7 +25,7 @@ class ScriptFunction:
     """A function or method: its parameters with their defaults, and the lines of its body."""
 
     name: str
-    parameters: tuple[tuple[str, Expression | None], ...]
+    parameters: tuple[Parameter, ...]
     lines: tuple[str, ...]
 
 
