@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
@@ -506,7 +507,8 @@ def test_operators_of_torchscript_are_reached_by_name_alone() -> None:
     assert not refused & {f"aten::{name}" for name in ("lstm", "gru", "tanh", "einsum", "format", "warn", "_print", "gelu", "pad", "to")}
     for code in (
         "x = torch", "x = ops", "x = ops.aten", "x = __torch__", "x = __torch__.torch", "f(torch)", "[ops]", "x = (torch if y else ops)",
-        "x = __torch__.torch.classes.inductor.Loader()", "x = __torch__.torch.classes", "x = ops.c10d.send", "x = ops.debugprims.load_tensor",
+        "x = __torch__.torch.classes.inductor.Loader()", "x = __torch__.torch.classes", "x = ops.c10d.send",
+        "x = ops.debugprims.load_tensor",
         "f = getattr", 'getattr(x, "sa" "ve")', "getattr(x, y)", r'getattr(x, "\x73ave")', 'getattr(x, name="save")', "x.y(z).from_file",
         "(x).save", "x[0].save", "def f(x: torch.save): pass", "class A(torch.save): pass", "@torch.save\ndef f(): pass", "rpc_async(x)",
         "import __torch__.a as torch", "from torch import save", 'f"{torch}"', "x = torch.load", "ops.prim.rpc_sync(x)", "a.load()",
@@ -542,6 +544,40 @@ def test_scripts_that_reach_for_nothing_run(tmp_path: Path) -> None:
         model.save(tmp_path / f"{number}.pt")
         refuse_outside_archive(str(tmp_path / f"{number}.pt"))
     assert FileModel(tmp_path / "0.pt", ["torch-cpu"]).ran(named(np.ones((2, 7, 3), "f4")), [])[0].outputs
+
+
+def test_outputs_that_are_no_numbers_are_refused_with_their_names(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    x = helper.make_tensor_value_info("x", kinds.FLOAT, [1, 2, 3])
+    y = helper.make_tensor_value_info("y", kinds.FLOAT, [1, 2, 3])
+    text = helper.make_tensor_value_info("out", kinds.STRING, [1, 2, 3])
+    several = helper.make_tensor_sequence_value_info("out", kinds.FLOAT, None)
+    plain = helper.make_node("Tanh", ["x"], ["y"])
+    for name, node, output in (
+        ("text", helper.make_node("Cast", ["x"], ["out"], to=kinds.STRING), text),
+        ("several values", helper.make_node("SequenceConstruct", ["x", "x"], ["out"]), several),
+    ):
+        graph = helper.make_graph([plain, node], "g", [x], [y, output])
+        file = tmp_path / "m.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+        with pytest.raises(RnnConvertError, match=f"its output out is {name}"):
+            FileModel(file, ["onnxruntime-cpu"]).ran(named(np.ones((1, 2, 3), "f4")), [])
+
+    class Text(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return x, "a"
+
+    class Number(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return {"n": x.size(1)}
+
+    for name, module in (("1 is a str", Text()), ("n is a int", Number())):
+        module.w = torch.nn.Parameter(torch.ones(2, 3))
+        torch.jit.script(module).save(tmp_path / "m.pt")
+        with pytest.raises(RnnConvertError, match=f"its output {name}"):
+            FileModel(tmp_path / "m.pt", ["torch-cpu"]).ran(named(np.ones((1, 2, 3), "f4")), [])
 
 
 SCRIPTED = """

@@ -11,6 +11,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 LONGEST = 16 << 20
@@ -41,7 +42,7 @@ def refuse_outside_archive(file: str) -> None:
     """
     import torch
 
-    with open(file, "rb") as stream:
+    with Path(file).open("rb") as stream:
         head = stream.read(8)
     if head[:4] != b"PK\x03\x04" or head[4:] == b"PTMF":
         raise NotImplementedError("the archive does not begin as one: torch might take it for another kind of file")
