@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import pickle
+import re
 import sys
 import types
 import zipfile
@@ -414,10 +415,17 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         with tf.control_dependencies([tf.raw_ops.Save(filename=str(mark), tensor_names=["a"], data=[x])]):
             return tf.identity(x)
 
+    def as_records(x: Any) -> Any:
+        records = tf.data.Dataset.from_tensors("x")._variant_tensor
+        with tf.control_dependencies([tf.raw_ops.DatasetToTFRecord(input_dataset=records, filename=str(mark), compression_type="")]):
+            return tf.identity(x)
+
     ways: dict[str, Callable[[Any], Any]] = {
         "WriteFile": writes,
         "ReadFile": lambda x: x + tf.cast(tf.strings.length(tf.io.read_file(__file__)), tf.float32),
         "Save": saves,
+        "DatasetToTFRecord": as_records,
+        "ImmutableConst": lambda x: x + tf.raw_ops.ImmutableConst(dtype=tf.float32, shape=[1], memory_region_name=__file__)[0],
         "EagerPyFunc": lambda x: tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), x.shape),
         "in its resources": lambda x: x,
     }
@@ -431,12 +439,64 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         tf.saved_model.save(module, str(folder), {"serving_default": serve.get_concrete_function()})
         mark.unlink(missing_ok=True)
         tf.saved_model.load(str(folder)).signatures["serving_default"](tf.constant(x))
-        assert mark.exists() == (name in ("WriteFile", "Save", "in its resources")), name
+        assert mark.exists() == (name in ("WriteFile", "Save", "DatasetToTFRecord", "in its resources")), name
         mark.unlink(missing_ok=True)
-        run_all(folder, tmp_path, mark)
+        if name not in ("DatasetToTFRecord", "ImmutableConst"):
+            run_all(folder, tmp_path, mark)
         with pytest.raises(rc.UsageError, match="reaches beyond the model"):
             FileModel(folder, [runner.name]).ran(named(x), [])
         assert not mark.exists(), name
+
+
+def test_every_operator_of_tensorflow_is_pure_or_known_or_refused() -> None:
+    tf = needed("tensorflow", "tensorflow")
+    from tensorflow.core.framework import op_def_pb2
+    from tensorflow.python.client import pywrap_tf_session
+
+    from rnnconvert.running import sequences
+
+    listed = op_def_pb2.OpList()
+    listed.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    refused, kept = set(), set()
+    for definition in listed.op:
+        try:
+            sequences.refuse_outside(tf.compat.v1.NodeDef(name="n", op=definition.name))
+        except NotImplementedError as error:
+            assert "reaches beyond the model" in str(error)
+            refused.add(definition.name)
+            continue
+        texts = [each.name for each in definition.input_arg if each.type == tf.string.as_datatype_enum]
+        texts += [each.name for each in definition.attr if "string" in each.type]
+        strange = [text for text in texts if re.search(r"file|path|dir(s|_|$)|address|prefix|host|url|socket|server|region|protocol", text)]
+        assert not strange or definition.name in ("ShardedFilename", "ShardedFilespec"), (definition.name, strange)
+        if definition.is_stateful:
+            kept.add(definition.name)
+    assert len(listed.op) > 1500 and refused | kept < {definition.name for definition in listed.op}
+    assert refused >= set(REFUSED.split()) & {definition.name for definition in listed.op}
+    assert refused & set(NEEDED.split()) == set()
+    # Whoever adds one here says why a model needs it, and that it keeps what it keeps in memory.
+    groups = r"""(\w*Variable\w*|_?VarHandles?Op|_VarHandlesOp|VarIsInitializedOp|DestroyResourceOp
+        |Resource(Gather|Scatter|Strided|Count)\w*|DisableCopyOnRead|IsResourceHandleRefCounting|\w*(Random|Uniform|Normal|Poisson|Binomial|Multinomial|Rng|NonDeterministicInts)\w*
+        |TensorArray\w*|Stack\w*|\w*HashTable\w*|LookupTable\w+|InitializeTableV2|_?If|_?While|Case|StatefulPartitionedCall|DeviceIndex
+        |Assert|Print|PrintV2|CheckNumerics|CheckNumericsV2|GuaranteeConst|Empty|DeepCopy|_Arg|_Retval|CudnnRNN(V2|V3)?)"""
+    assert [name for name in kept if not re.fullmatch(groups, name, re.VERBOSE)] == []
+
+
+REFUSED = """
+DatasetToTFRecord ExperimentalDatasetToTFRecord CalibrationStatisticsSaver DumpTensor DistributedSave ImmutableConst
+InitializeTableFromTextFile InitializeTableFromTextFileV2 SqlDataset LMDBDataset CSVDataset CSVDatasetV2 MatchingFilesDataset
+LoadAndRemapMatrix GenerateVocabRemapping DecodeProtoV2 EncodeProto RecordInput DTensorRestoreV2 RpcClient RpcServer
+DataServiceDataset DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 RegisterDataset RegisterDatasetV2 WriteFile
+ReadFile MatchingFiles Save SaveV2 Restore RestoreV2 MergeV2Checkpoints PyFunc PyFuncStateless EagerPyFunc DebugIdentityV2 Copy
+CopyHost RemoteCall DatasetFromGraph Abort XlaCustomCall XlaCustomCallV2 XlaCallModule SymbolicGradient Send Recv _Send _Recv
+FileSystemSetConfiguration ImportEvent SummaryWriter
+"""
+NEEDED = """
+VarHandleOp ReadVariableOp AssignVariableOp VariableV2 Assign While StatelessWhile If StatefulPartitionedCall PartitionedCall
+TensorArrayV3 TensorArrayReadV3 TensorListReserve TensorListStack HashTableV2 LookupTableFindV2 Assert RandomUniform
+StatelessRandomUniformV2 MatMul Const Placeholder Einsum CudnnRNNV3 BlockLSTMV2 GRUBlockCell CTCBeamSearchDecoder DecodeWav Mfcc
+StringJoin ShardedFilename NoOp Identity Enter Exit
+"""
 
 
 def test_torchscript_writes_and_reads_no_file(tmp_path: Path) -> None:
