@@ -457,7 +457,7 @@ def test_every_operator_of_tensorflow_is_pure_or_known_or_refused() -> None:
 
     listed = op_def_pb2.OpList()
     listed.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    refused, kept = set(), set()
+    refused, stateful = set(), set()
     for definition in listed.op:
         try:
             sequences.refuse_outside(tf.compat.v1.NodeDef(name="n", op=definition.name))
@@ -470,8 +470,8 @@ def test_every_operator_of_tensorflow_is_pure_or_known_or_refused() -> None:
         strange = [text for text in texts if re.search(r"file|path|dir(s|_|$)|address|prefix|host|url|socket|server|region|protocol", text)]
         assert not strange or definition.name in ("ShardedFilename", "ShardedFilespec"), (definition.name, strange)
         if definition.is_stateful:
-            kept.add(definition.name)
-    assert len(listed.op) > 1500 and refused | kept < {definition.name for definition in listed.op}
+            stateful.add(definition.name)
+    assert len(listed.op) > 1500 and refused | stateful < {definition.name for definition in listed.op}
     assert refused >= set(REFUSED.split()) & {definition.name for definition in listed.op}
     assert refused & set(NEEDED.split()) == set()
     # Whoever adds one here says why a model needs it, and that it keeps what it keeps in memory.
@@ -479,7 +479,7 @@ def test_every_operator_of_tensorflow_is_pure_or_known_or_refused() -> None:
         |Resource(Gather|Scatter|Strided|Count)\w*|DisableCopyOnRead|IsResourceHandleRefCounting|\w*(Random|Uniform|Normal|Poisson|Binomial|Multinomial|Rng|NonDeterministicInts)\w*
         |TensorArray\w*|Stack\w*|\w*HashTable\w*|LookupTable\w+|InitializeTableV2|_?If|_?While|Case|StatefulPartitionedCall|DeviceIndex
         |Assert|Print|PrintV2|CheckNumerics|CheckNumericsV2|GuaranteeConst|Empty|DeepCopy|_Arg|_Retval|CudnnRNN(Backprop)?(V2|V3)?)"""
-    assert [name for name in kept if not re.fullmatch(groups, name, re.VERBOSE)] == []
+    assert [name for name in stateful if not re.fullmatch(groups, name, re.VERBOSE)] == []
 
 
 REFUSED = """

@@ -99,13 +99,13 @@ def refuse_outside_code(code: bytes, name: str, refused: Iterable[str]) -> None:
             tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise unread from None
-    check = _Check(name, refused)
+    check = _CodeExaminer(name, refused)
     waiting: list[Any] = [tree]
     while waiting:
         waiting += check.node(waiting.pop())
 
 
-class _Check:
+class _CodeExaminer:
     """Examines one node after another. Raises NotImplementedError for one that reaches outside."""
 
     def __init__(self, name: str, refused: Iterable[str]) -> None:
@@ -146,8 +146,8 @@ class _Check:
         if head == "ops" and f"{names[1]}::{names[2]}" in self._refused:
             raise _outside(self._name, text)
         if head == "__torch__" and names[1] == "torch":
-            own = names[2:3] == ["classes"]
-            if len(names) == 2 or (own and (len(names) < 5 or names[3] not in _CLASSES)):
+            brought_along = names[2:3] == ["classes"]
+            if len(names) == 2 or (brought_along and (len(names) < 5 or names[3] not in _CLASSES)):
                 raise _outside(self._name, text)
         for each in names[1:]:
             self._method(each, text)

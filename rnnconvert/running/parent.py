@@ -34,7 +34,7 @@ FAREWELL = 30.0
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
-"""What reading an answer raises that is none: a framework wrote into the pipe, or a process was changed by its file."""
+"""What is raised where an answer cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
 
 
 TIMEOUT = "RNNCONVERT_TIMEOUT"

@@ -255,7 +255,7 @@ class Witness:
     def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
         """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone.
 
-        Raises NotImplementedError for what is no tensor.
+        Raises NotImplementedError for anything but tensors.
         """
         if type(values) in (str, bytes, bool, int, float, complex, type(None)):
             raise _strange(name or "output", f"a {type(values).__name__}")
@@ -325,7 +325,7 @@ def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) ->
 
 
 def _numbers(name: str, values: Any) -> Array:
-    """Return a copy of an output. Raises NotImplementedError for one that is no array of numbers: it is not compared."""
+    """Return a copy of an output. Raises NotImplementedError for texts and the like, which are not compared."""
     if isinstance(values, (list, tuple, Mapping)):
         raise _strange(name, "several values in one")
     array = np.array(values, order="C")
@@ -336,7 +336,7 @@ def _numbers(name: str, values: Any) -> Array:
 
 
 def _strange(name: str, kind: str) -> NotImplementedError:
-    return NotImplementedError(f"its output {name} is {kind} and no tensor of numbers, which is not compared")
+    return NotImplementedError(f"its output {name} is {kind} and not a tensor of numbers, so it is not compared")
 
 
 def _mover(seed: int) -> Callable[[Array], Array]:
