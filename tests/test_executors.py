@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -661,8 +662,12 @@ def test_packages_are_named_as_pip_calls_them(monkeypatch: pytest.MonkeyPatch) -
 # Processes, and executors of the user's own
 
 SCRIPT = """
+import contextlib
 import os
 import sys
+import time
+
+import numpy as np
 
 NEEDS = ()
 FORMAT = "pytorch"
@@ -684,6 +689,15 @@ def answer(request):
         raise NotImplementedError("not of this kind")
     if word == "fail":
         raise ZeroDivisionError("by nothing")
+    if word == "give texts":
+        return {"y": np.array(["a", "b"], dtype=object)}
+    if word == "give bytes":
+        return {"y": b"a"}
+    if word == "write nonsense":
+        for descriptor in range(3, 20):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, {nonsense})
+        time.sleep(60)
     return {"y": request["x"] * 2, "hidden": None, "cell": [], "notes": {"environment": os.environ["OWN"]}}
 """
 
@@ -693,7 +707,7 @@ def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An executor in a file of the user's own, and an empty list of those added."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "settings" / "executors.json"))
     path = tmp_path / "own.py"
-    path.write_text(SCRIPT)
+    path.write_text(SCRIPT.replace("{nonsense}", "(5).to_bytes(8, 'little') + b'12345'"))
     return path
 
 
@@ -729,6 +743,19 @@ def test_a_process_that_dies_leaves_its_last_words_and_begins_anew(own_executor:
         worker.kill()
         with pytest.raises(ExecutorError, match="its process ended with 3"):
             asked_to("answer", worker)
+
+
+def test_an_answer_without_numbers_is_refused_and_one_that_cannot_be_read_ends_its_process(own_executor: Path) -> None:
+    with running(Executor("mine", str(own_executor), "own")) as worker:
+        for word, reason in (("give texts", "y holds no numbers"), ("give bytes", "y is a bytes")):
+            with pytest.raises(ExecutorError, match=reason) as raised:
+                asked_to(word, worker)
+            assert raised.value.refused
+        before = time.monotonic()
+        with pytest.raises(ExecutorError, match="its answer cannot be read") as raised:
+            asked_to("write nonsense", worker)
+        assert not raised.value.refused and time.monotonic() - before < 30
+        np.testing.assert_array_equal(asked_to("answer", worker)["y"], np.full((2, 1, 1), 2.0))
 
 
 def test_an_executor_of_the_users_own_is_added_and_forgotten(own_executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,11 @@ def _check_nodes(meta_graph: Any, outputs: Iterable[str], functions: Iterable[st
     """Check every operator that outputs of a graph, and functions in it, lead to."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     library = {function.signature.name: function for function in meta_graph.graph_def.library.function}
+    # TensorFlow may run a function in place of another that says it implements the same, and its gradient.
+    implementations: dict[bytes, list[str]] = {}
+    for name, function in library.items():
+        implementations.setdefault(function.attr["api_implements"].s if "api_implements" in function.attr else b"", []).append(name)
+    gradients = {gradient.function_name: gradient.gradient_func for gradient in meta_graph.graph_def.library.gradient}
     waiting = [("node", _plain(name)) for name in outputs] + [("function", name) for name in functions]
     seen = set(waiting)
 
@@ -117,6 +122,10 @@ def _check_nodes(meta_graph: Any, outputs: Iterable[str], functions: Iterable[st
                 follow("node", _plain(source))
         else:
             inside = list(library[name].node_def) if name in library else []
+            if inside and "api_implements" in library[name].attr:
+                for other in implementations[library[name].attr["api_implements"].s]:
+                    follow("function", other)
+            follow("function", gradients.get(name, name))
         for node in inside:
             if node.op not in allowed:
                 refuse_outside(node)

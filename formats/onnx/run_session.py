@@ -111,5 +111,5 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
 
 
 def wide(array: Array) -> Array:
-    """Return float16 as float32."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    """Return float16 as float32, and anything but an array, such as a sequence of them, as it is."""
+    return array.astype(np.float32) if isinstance(array, np.ndarray) and array.dtype == np.float16 else array

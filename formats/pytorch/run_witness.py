@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from rnnconvert.running.sequences import WeightsAloneError
 
 from .run_program import is_program, loaded
+from .run_script import refuse_outside_archive
 
 Array = np.ndarray
 
@@ -92,10 +92,6 @@ def _is_program(file: str) -> bool:
         return is_program(archive.namelist())
 
 
-_REACHES_FILES = re.compile(r"\b(torch|aten)[\s\\]*\.[\s\\]*(save|load|from_file)[\s\\]*\(")
-"""How the code of an archive calls an operator that reads or writes files."""
-
-
 def _archive(file: str) -> Any:
     """Return the module of a TorchScript archive, which torch loads without executing a pickle of Python's.
 
@@ -106,11 +102,8 @@ def _archive(file: str) -> Any:
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-            for name in names:
-                call = _REACHES_FILES.search(archive.read(name).decode("utf-8", "replace")) if name.endswith(".py") else None
-                if call:
-                    raise NotImplementedError(f"the code in {name} reaches beyond the model: {''.join(call[0].split())}")
         if any("/code/" in f"/{name}" for name in names) and any(name.endswith("constants.pkl") for name in names):
+            refuse_outside_archive(file)
             return torch.jit.load(file, map_location="cpu").eval()
     raise WeightsAloneError(f"{Path(file).name} holds weights alone, and no model around them")
 

@@ -44,21 +44,28 @@ _PARSING = threading.Lock()
 
 
 def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
-    """Write a message of dictionaries, lists, words, numbers and numpy arrays."""
+    """Write a message of dictionaries, lists, words, numbers and numpy arrays of numbers.
+
+    Raises NotImplementedError for what the other side would not read, before anything is written.
+    """
     arrays: Dict[str, Any] = {}
 
-    def plain(value: Any) -> Any:
+    def plain(value: Any, name: str = "") -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype.hasobject:
+                raise NotImplementedError(f"{name or 'an array'} holds no numbers")
             key = f"array_{len(arrays)}"
             arrays[key] = value
             return {"__array__": key}
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, dict):
-            return {str(key): plain(item) for key, item in value.items()}
+            return {str(key): plain(item, str(key)) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [plain(item) for item in value]
-        return value
+            return [plain(item, name) for item in value]
+        if value is None or isinstance(value, (str, int, float)):
+            return value
+        raise NotImplementedError(f"{name or 'a value'} is a {type(value).__name__}, which is not handed on")
 
     text = json.dumps(plain(message)).encode()
     buffer = io.BytesIO()
@@ -304,7 +311,10 @@ def main() -> None:
         except Exception as error:  # a framework raises what it likes, and the parent says it
             trace = traceback.format_exc()
             answer = {"failed": f"{type(error).__name__}: {in_words(error)}", "trace": trace}
-        send(answers, answer)
+        try:
+            send(answers, answer)
+        except NotImplementedError as refusal:
+            send(answers, {"refused": f"its answer cannot be handed on: {in_words(refusal)}"})
 
 
 def run_script(words: Sequence[str]) -> None:

@@ -8,6 +8,8 @@ import os
 import subprocess
 import tempfile
 import threading
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +31,10 @@ PATIENCE, PATIENCE_PER_BYTE = 600.0, 1e-6
 """Seconds that a request may take where nobody says otherwise, and that each byte of its file and its arrays adds."""
 FAREWELL = 30.0
 """How many seconds a process may take to end after its last answer. A framework's threads may keep it alive."""
+
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
+"""What is raised where an answer cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
 
 
 TIMEOUT = "RNNCONVERT_TIMEOUT"
@@ -127,8 +133,15 @@ class Process:
         assert process.stdout is not None
         try:
             child.send(process.stdin, {**request, "variant": dict(self.executor.settings)})
+        except (BrokenPipeError, ValueError):  # it has ended, and a pipe may be closed
+            process.kill()
+        try:
             answer = child.receive(process.stdout)
-        except (BrokenPipeError, ValueError):
+        except UNREADABLE as error:
+            process.kill()  # it may live, and what else it writes would be taken for the answer to the next request
+            process.wait()
+            if not self._late:
+                raise ExecutorError(self.executor.name, f"its answer cannot be read: {error}", self.worker.last_words()) from error
             answer = None
         if answer is None and self._late:
             process.wait()

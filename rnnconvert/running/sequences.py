@@ -6,6 +6,7 @@ imports numpy and nothing of rnnconvert, and runs under Python 3.7. It knows req
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,16 +24,74 @@ class WeightsAloneError(NotImplementedError):
 
 _OUTSIDE = re.compile(
     r"(Read|Write)File|MatchingFiles|(Save|Restore)(V2|Slices?)?|MergeV2Checkpoints|.*PyFunc.*|.*Reader(V2)?|Debug.*|.*Summary.*Writer.*"
-    r"|Write.*Summary|.*(TFRecord|TextLine|FixedLengthRecord|Cache|Snapshot|Save|Load)Dataset.*"
+    r"|Write.*Summary|.*(Dataset|Iterator|Snapshot).*|Remote.*|SymbolicGradient|Abort"
 )
-"""Operators of graphs that reach beyond the model: a model's own run has no need of them."""
+"""Operators of graphs that reach beyond the model, or hold others that nobody sees: a model's own run has no need of them."""
+_WORDS = re.compile(
+    r"(.*_)?(files?|file_?names?|file_?paths?|paths?|dirs?|director(y|ies)|folder|address(es)?|prefix(es)?|hosts?|hostname|urls?|protocol"
+    r"|server|descriptor|socket|region|target|library|debug_ops_spec|mlir)(_.*)?"
+)
+"""What speaks of something outside in the name of an operator's input or attribute, where that is a text."""
+_KEEPING = re.compile(
+    # Variables
+    r"(Temporary)?Variable(V2|Shape)?|_?Var(Handle|IsInitialized)(s?Op)|_?ReadVariable(s?Op)|Assign(Add|Sub)?VariableOp|DestroyResourceOp"
+    r"|Resource(Gather(Nd)?|Scatter\w+|StridedSliceAssign|CountUpTo)|DisableCopyOnRead|IsResourceHandleRefCounting"
+    # Random numbers
+    r"|(Stateful)?(Random|Parameterized)?(Uniform(Full)?(Int)?|StandardNormal|TruncatedNormal|Gamma|Poisson|Binomial|Shuffle|Crop)(V2)?"
+    r"|StatefulRandomBinomial|Multinomial|Rng(Skip|ReadAndSkip)|NonDeterministicInts|StatelessRandomGetAlg"
+    # Lists of tensors, and tables in memory
+    r"|TensorArray\w*|Stack(Push|Pop|Close)?(V2)?|(Anonymous)?(Mutable)?(Dense)?HashTable(OfTensors)?(V2)?"
+    r"|LookupTable(Find|Insert|Remove|Size|Export|Import)V2|InitializeTableV2"
+    # Functions, checks, and layers
+    r"|_?If|_?While|Case|(Stateful)?PartitionedCall|DeviceIndex|Assert|Print(V2)?|CheckNumerics(V2)?|GuaranteeConst|Empty|DeepCopy|_Arg|_Retval"
+    r"|CudnnRNN(Backprop)?(V2|V3)?"
+)
+"""Operators with a state that models are made of: what they keep stays in memory."""
 
 
 def refuse_outside(node: Any) -> None:
-    """Raise NotImplementedError for an operator that reaches beyond the model, by its message in a graph."""
-    stream = node.attr["output_stream"].s if node.op == "PrintV2" else b""
-    if _OUTSIDE.fullmatch(node.op) or stream.startswith(b"file:"):
-        raise NotImplementedError(f"its graph has an operator that reaches beyond the model, {node.op} ({node.name})")
+    """Raise NotImplementedError for an operator that reaches beyond the model, or may, by its message in a graph.
+
+    TensorFlow says of each of its operators whether it has a state, and what it reads: whoever asks has imported it.
+    """
+    reason = _reason(node.op)
+    if not reason and node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
+        reason = _REACHES
+    if reason:
+        raise NotImplementedError(f"its graph has an operator that {reason}, {node.op} ({node.name})")
+
+
+_REACHES = "reaches beyond the model"
+
+
+@functools.lru_cache(maxsize=None)  # noqa: UP033 - Python 3.7 runs this file, too
+def _reason(kind: str) -> str:
+    """Return what is wrong with a kind of operator, "" for nothing."""
+    definition = _definition(kind)
+    if _OUTSIDE.fullmatch(kind) or (definition is not None and any(map(_WORDS.fullmatch, _texts(definition)))):
+        return _REACHES
+    if definition is not None and definition.is_stateful and not _KEEPING.fullmatch(kind):
+        return "has a state, is none of those that models are made of, and may be one that reaches beyond the model"
+    return ""
+
+
+def _texts(definition: Any) -> list[str]:
+    """Return the names of an operator's inputs and attributes that are texts, or may be."""
+    texts = [each.name for each in definition.input_arg if each.type == _STRING or each.type_attr]
+    return texts + [each.name for each in definition.attr if "string" in each.type]
+
+
+_STRING = 7
+"""DT_STRING of tensorflow/core/framework/types.proto."""
+
+
+def _definition(kind: str) -> Any:
+    """Return TensorFlow's OpDef of an operator; None where it has none."""
+    from tensorflow.python.framework import op_def_registry
+
+    if hasattr(op_def_registry, "get"):
+        return op_def_registry.get(kind)
+    return op_def_registry.get_registered_ops().get(kind)
 
 
 class Sequences(NamedTuple):

@@ -209,7 +209,7 @@ class Witness:
             runs.append({})
             self._recorded = runs[-1]
             outputs = call([array.copy() for array in arrays])
-            results.append([(str(name), np.array(array, order="C")) for name, array in outputs.items()])
+            results.append([(str(name), _numbers(str(name), array)) for name, array in outputs.items()])
             if sum(array.size for _, array in results[-1]) > LARGEST:
                 raise TooLargeError("what it gives is too large to be kept for a proof")
         return results
@@ -253,7 +253,12 @@ class Witness:
         self._notes.append(text)
 
     def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
-        """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone."""
+        """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone.
+
+        Raises NotImplementedError for anything but tensors.
+        """
+        if type(values) in (str, bytes, bool, int, float, complex, type(None)):
+            raise _strange(name or "output", f"a {type(values).__name__}")
         if not isinstance(values, (Mapping, list, tuple)):
             return {name or "output": array(values)}
         self.ordered = self.ordered and not isinstance(values, Mapping)
@@ -317,6 +322,21 @@ def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) ->
             if isinstance(expected, int) and expected > 0 and expected != length:
                 raise InputsError(f"axis {axis} of its input {each.name} is {expected}, got {length} ({array.shape})")
     return [_cast(array, each.dtype) for each, array in zip(stated, ordered)]  # noqa: B905
+
+
+def _numbers(name: str, values: Any) -> Array:
+    """Return a copy of an output. Raises NotImplementedError for texts and the like, which are not compared."""
+    if isinstance(values, (list, tuple, Mapping)):
+        raise _strange(name, "several values in one")
+    array = np.array(values, order="C")
+    if array.dtype.kind in "OUSMm":
+        texts = array.dtype.kind in "US" or all(isinstance(value, (str, bytes)) for value in array.flat)
+        raise _strange(name, "text" if texts else f"of type {array.dtype}")
+    return array
+
+
+def _strange(name: str, kind: str) -> NotImplementedError:
+    return NotImplementedError(f"its output {name} is {kind} and not a tensor of numbers, so it is not compared")
 
 
 def _mover(seed: int) -> Callable[[Array], Array]:
