@@ -112,7 +112,7 @@ class KerasModule(Module):
 
     def read_later(self, value: Value) -> bool:
         """Return whether a node or the model's outputs read a tensor."""
-        return any(value in node.reads() for node in self.scope.nodes) or value in self.scope.outputs
+        return id(value) in self.read_ever
 
     def _is_line(self) -> bool:
         """Return whether each node reads what the one before it gives, and nothing else of it is read."""
