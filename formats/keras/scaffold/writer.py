@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Node, Value
@@ -37,6 +38,8 @@ class KerasModule(Module):
     SEPARATOR = "/"
 
     def __init__(self, file: File, scope: DescribedModel) -> None:
+        if not scope.inputs:
+            raise RefusedError(f"the model {scope.name!r} without an input", self.TITLE, "a functional model begins with one")
         super().__init__(file, scope)
         self._calls: dict[str, list[Node]] = {}
         for node in scope.nodes:
