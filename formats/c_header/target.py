@@ -69,7 +69,7 @@ class ModelBuilder:
         self._tensors: dict[int, ProgramTensor] = {}
         self._names: dict[str, str] = {}
         self._identifiers: set[str] = set()
-        self._own = re.compile(rf"{self.name.upper()}(?:_(?:STATE|STEP|RUN|ADVANCE|RESULT|WORK|KEPT_\d+|\w+_SIZE|\w+_STEPS))?")
+        self._reserved = re.compile(rf"{self.name.upper()}(?:_(?:STATE|STEP|RUN|ADVANCE|RESULT|WORK|KEPT_\d+|\w+_SIZE|\w+_STEPS))?")
         self._real: dict[int, int] = {}
         self._times: dict[str, int] = {}
         top = description.scope
@@ -106,7 +106,7 @@ class ModelBuilder:
     # Names
 
     def c_name(self, wanted: str, ends: Sequence[str]) -> str:
-        """Return the name in C of a layer of the source: none of its identifiers is another's, nor one of the model itself.
+        """Return the name in C of a layer of the source. Each of its identifiers is new: neither in use nor like those of the model itself.
 
         ends  what its identifiers have behind that name
         """
@@ -116,7 +116,7 @@ class ModelBuilder:
             for count in itertools.count(1):
                 called = stem if count == 1 else f"{stem}_{count}"
                 identifiers = {called.upper(), *(f"{called}_{end}".upper() for end in ends)}
-                if self._identifiers.isdisjoint(identifiers) and not any(map(self._own.fullmatch, identifiers)):
+                if self._identifiers.isdisjoint(identifiers) and not any(map(self._reserved.fullmatch, identifiers)):
                     break
             self._names[wanted] = called
             self._identifiers |= identifiers

@@ -120,7 +120,7 @@ def lookup(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], An
             several = value if isinstance(value, (list, tuple)) else [value]
             if any(isinstance(axis, bool) or not isinstance(axis, int) for axis in several):
                 raise UnreadableError(
-                    f"the layer {str(config.get('name'))!r}", f"its axis is {str(value)[:100]!r}, which is no number of an axis"
+                    f"the layer {str(config.get('name'))!r}", f"its axis is {str(value)[:100]!r}, which does not name an axis"
                 )
             counted = tuple(sorted(axis - axes if axis >= 0 else axis for axis in several))
             return counted if axes or all(axis < 0 for axis in several) else None
