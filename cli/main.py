@@ -21,6 +21,7 @@ from rnnconvert import __version__
 from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.verbosity import timed, with_switches
+from rnnconvert.containers.placing import Changes, changes
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError
@@ -166,9 +167,16 @@ class _CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         as_json, debug = ctx.meta[_JSON], bool(ctx.params.get("debug"))
+        written = Changes()
         try:
             zeros_for_cut_files()
-            with timed(say), _ended_like_interrupted(), strictly() if debug else contextlib.nullcontext(), reading() as under_way:
+            with (
+                changes() as written,
+                timed(say),
+                _ended_like_interrupted(),
+                strictly() if debug else contextlib.nullcontext(),
+                reading() as under_way,
+            ):
                 result = super().invoke(ctx)
                 under_way.check()
                 return result
@@ -181,7 +189,7 @@ class _CommandGroup(click.Group):
             failed = error
             ctx.exit(_exit_code(lambda: _ours_failed(failed, as_json, debug), failed.exit_code))
         except (Exception, KeyboardInterrupt) as error:
-            ctx.exit(_unexpected(error, as_json, debug))
+            ctx.exit(_unexpected(error, as_json, debug, written))
 
 
 INTERNAL, OUTPUT = 70, 74
@@ -201,15 +209,18 @@ def _ours_failed(error: RnnConvertError, as_json: bool, debug: bool) -> int:
     return error.exit_code
 
 
-def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
-    """Print what nobody raised on purpose, and return its exit code."""
+def _unexpected(error: BaseException, as_json: bool, debug: bool, written: Changes | None = None) -> int:
+    """Print what nobody raised on purpose, and return its exit code.
+
+    written  what the command has written before
+    """
     if isinstance(error, BrokenPipeError):
         _silence()
         return CLOSED
     if debug:
         _exit_code(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        kind, text, code = "interrupted", f"interrupted; {error if str(error) else 'no file was changed'}", 130
+        kind, text, code = "interrupted", f"interrupted; {error if str(error) else _changed(written)}", 130
     elif isinstance(error, MemoryError):
         kind, text, code = "out_of_memory", "out of memory", 3
     elif isinstance(error, OSError):
@@ -222,6 +233,14 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
         kind, code = "internal", INTERNAL
         text = f"this is a fault of rnnconvert ({what}). Please report it, with what --debug shows (SECURITY.md says where)"
     return _exit_code(lambda: _failed(kind, text, code, as_json), code)
+
+
+def _changed(written: Changes | None) -> str:
+    """Return what an interrupted command has done to files."""
+    paths = written.paths() if written is not None else []
+    if not paths:
+        return "no file was changed"
+    return f"{', '.join(paths)} {'was' if len(paths) == 1 else 'were'} written before, whole"
 
 
 def _exit_code(tell: Callable[[], object], code: int) -> int:

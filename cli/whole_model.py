@@ -57,6 +57,6 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
             return None
         what = "the whole model, once the functions between its layers are added to these words"
         return what, Command("export", source, target, chain=order, **to, **replacing)
-    except RnnConvertError:
+    except Exception:
         return None
     return "the whole model", Command("export", source, target, **to, **replacing)

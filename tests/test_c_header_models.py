@@ -234,3 +234,52 @@ def test_the_program_of_the_tutorial_gives_what_keras_gives(tmp_path: Path) -> N
     x = (np.arange(120) % 7 / 7).reshape(1, 20, 6).astype(np.float32)
     model = keras.saving.load_model(root / "examples" / "encoder.keras", compile=False)
     np.testing.assert_allclose([*map(float, printed.split())], np.asarray(model(x))[0], atol=2e-6)
+
+
+def named(path: Path, *layers: str) -> Path:
+    """Save a chain of LSTMs and matrices with these names, in turn."""
+    onnx = pytest.importorskip("onnx")
+    helper, tensor = onnx.helper, onnx.numpy_helper.from_array
+    make = np.random.default_rng(0)
+    stored = [tensor(make.normal(size=shape).astype("f4"), word) for word, shape in (("W", (1, 16, 4)), ("R", (1, 16, 4)), ("K", (4, 4)))]
+    nodes, x = [], "x"
+    for number, name in enumerate(layers):
+        if number % 2:
+            nodes.append(helper.make_node("MatMul", [x, "K"], [f"y{number}"], name=name))
+        else:
+            nodes.append(helper.make_node("LSTM", [x, "W", "R"], [f"Y{number}"], hidden_size=4, name=name))
+            nodes.append(helper.make_node("Squeeze", [f"Y{number}", "one"], [f"y{number}"]))
+        x = f"y{number}"
+    ends = [helper.make_tensor_value_info(end, 1, ["t", "b", 4]) for end in ("x", x)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [*stored, tensor(np.array([1]), "one")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        ("\u5c42", "\u0441\u043b\u043e\u0439"),
+        ("\u00e9", "_"),
+        ("!!!", "?"),
+        ("kept", "kept_0"),
+        ("state", "step", "run", "work", "advance"),
+        ("x", "x_W", "X", "x!W"),
+    ],
+)
+def test_layers_of_any_name_compile(layers: tuple[str, ...], tmp_path: Path) -> None:
+    """A name without a letter that C has, one like the model's own identifiers, and one that begins like another's."""
+    need("gcc", absent({}))
+    source = named(tmp_path / "m.onnx", *layers)
+    for settings in ((), ("storage=int8",)):
+        export_model(source, tmp_path / "o.h", force=True, settings=settings)
+        strictly(tmp_path / "o.h")
+
+
+def test_no_comment_has_what_nobody_sees(tmp_path: Path) -> None:
+    unseen = "\u202e\u2066\u200b\ufeff\u3164\u034f\ufe0f\u2028\x7f\x85\U000e0101"
+    source = named(tmp_path / "m.onnx", f"a{unseen}", f"b{unseen}")
+    export_model(source, tmp_path / "o.h")
+    text = (tmp_path / "o.h").read_text(encoding="utf-8")
+    assert not set(unseen) & set(text)
+    strictly(tmp_path / "o.h")

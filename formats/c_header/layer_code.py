@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -42,8 +43,25 @@ class StoredMatrix(NamedTuple):
 
 
 def comment(content: str) -> str:
-    r"""Return a comment that nothing in it ends or begins again; what is JSON in it stays so: there `\u002a` is an asterisk."""
-    return "/* " + re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a") + " */"
+    r"""Return a comment that nothing in it ends or begins again; what is JSON in it stays so: there `\u002a` is an asterisk.
+
+    What nobody sees is escaped in the same way: marks that turn the direction of writing, and letters without a form.
+    """
+    plain = re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a")
+    if not plain.isascii():
+        plain = "".join(char if char.isprintable() and not _UNSEEN.match(char) else json.dumps(char)[1:-1] for char in plain)
+    return f"/* {plain.replace(chr(0x7F), ' ')} */"
+
+
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Letters and marks without a form, which Python calls printable."""
+
+
+LAYER_IDENTIFIERS = (
+    *("INPUT", "HIDDEN", "OUTPUT", "state", "step"),
+    *(f"{local}{end}" for local in ("W", "R", "b", "P", "projection") for end in ("", "_scale")),
+)
+"""What identifiers of a recurrent layer have behind its name."""
 
 
 class WrittenLayer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import c_names
-from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
+from rnnconvert.formats.c_header.layer_code import LAYER_IDENTIFIERS, StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.model_code import ModelPort, WrittenModel, matrices
 from rnnconvert.formats.c_header.program import StepProgram, StepValues, TimeAxis
 from rnnconvert.formats.c_header.sequence_operations import KINDS
@@ -30,6 +31,7 @@ TITLE = "a C header"
 BATCH, TIME, BOTH = "batch", "time", "steps of the batch"
 Axes = tuple["str | int", ...]
 _MOST_TRIED = 64
+_LETTER = re.compile("[A-Za-z0-9]")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class ModelBuilder:
         self.scope, self._prefix = description.scope, ""
         self._tensors: dict[int, ProgramTensor] = {}
         self._names: dict[str, str] = {}
+        self._identifiers: set[str] = set()
+        self._reserved = re.compile(rf"{self.name.upper()}(?:_(?:STATE|STEP|RUN|ADVANCE|RESULT|WORK|KEPT_\d+|\w+_SIZE|\w+_STEPS))?")
         self._real: dict[int, int] = {}
         self._times: dict[str, int] = {}
         top = description.scope
@@ -101,11 +105,21 @@ class ModelBuilder:
 
     # Names
 
-    def c_name(self, wanted: str) -> str:
-        """Return the name in C of a layer of the source."""
+    def c_name(self, wanted: str, ends: Sequence[str]) -> str:
+        """Return the name in C of a layer of the source. Each of its identifiers is new: neither in use nor like those of the model itself.
+
+        ends  what its identifiers have behind that name
+        """
         if wanted not in self._names:
-            full = f"{self.name}_{wanted}"
-            self._names[wanted] = c_names([*self._names.values(), full])[full]
+            full = f"{self.name}_{wanted if _LETTER.search(wanted) else 'layer'}"
+            stem = c_names([full])[full]
+            for count in itertools.count(1):
+                called = stem if count == 1 else f"{stem}_{count}"
+                identifiers = {called.upper(), *(f"{called}_{end}".upper() for end in ends)}
+                if self._identifiers.isdisjoint(identifiers) and not any(map(self._reserved.fullmatch, identifiers)):
+                    break
+            self._names[wanted] = called
+            self._identifiers |= identifiers
         return self._names[wanted]
 
     def label(self, node: Node) -> str:
@@ -168,7 +182,7 @@ class ModelBuilder:
 
     def stored(self, name: str, arrays: Mapping[str, Array]) -> str:
         """Keep the arrays of a layer, once, and return what it is called in C."""
-        called = self.c_name(name)
+        called = self.c_name(name, [*arrays, *(f"{local}_scale" for local in arrays)])
         if called not in self.arrays:
             dtype = np.dtype({"int8": "float32"}.get(self.storage, self.storage))
             plain = {local: _as(array, dtype) for local, array in arrays.items()}
@@ -191,7 +205,7 @@ class ModelBuilder:
 
     def layer(self, label: str, direction: Direction) -> str:
         """Keep one direction of a recurrent layer, and return what it is called in C."""
-        called = self.c_name(label)
+        called = self.c_name(label, LAYER_IDENTIFIERS)
         if called not in self.layers:
             dtype = np.dtype({"int8": "float32"}.get(self.storage, self.storage))
             fitted = fit_to_layout(Recurrent(label, (Layer((direction,)),)), registry.layouts_of("c_header"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.keras import heads
@@ -117,6 +118,10 @@ def lookup(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], An
             return AS_FAR_AS_THE_KERNEL
         if key == "axis" and value is not None:
             several = value if isinstance(value, (list, tuple)) else [value]
+            if any(isinstance(axis, bool) or not isinstance(axis, int) for axis in several):
+                raise UnreadableError(
+                    f"the layer {str(config.get('name'))!r}", f"its axis is {str(value)[:100]!r}, which does not name an axis"
+                )
             counted = tuple(sorted(axis - axes if axis >= 0 else axis for axis in several))
             return counted if axes or all(axis < 0 for axis in several) else None
         return value

@@ -87,6 +87,7 @@ class LayersWriter:
     def __init__(self, weights: LayerWeights, title: str, top: DescribedModel) -> None:
         self.weights, self.title, self.scope, self.number = weights, title, top, 0
         self.layers: dict[str, TfjsLayer] = {}
+        self._numbers: dict[str, int] = {}
         self.masked = False
         self.ran: set[int] = set()
         self.checks: list[tuple[Node, str]] = []
@@ -249,9 +250,10 @@ class LayersWriter:
     def new_name(self, wanted: str) -> str:
         """Return a name for a layer: the end of a path in the letters that names of tensors may have, with a number where that is taken."""
         stem = _OTHER_LETTERS.sub("_", wanted.rpartition("/")[2].partition(":")[0]).strip("-._") or "layer"
-        name, number = stem, 1
+        name, number = stem, self._numbers.get(stem, 1)
         while name in self.layers:
             name, number = f"{stem}_{number}", number + 1
+        self._numbers[stem] = max(1, number - 1)  # it may yet be free: what it is for is not made here
         return name
 
     def add(self, name: str, class_name: str, config: dict[str, Any], read: Sequence[TensorPlace], path: str = "") -> tuple[TfjsLayer, int]:

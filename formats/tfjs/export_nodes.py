@@ -38,16 +38,18 @@ class GraphModelParts:
         names  those of its inputs and outputs, which no other node gets
         """
         self.names = set(names)
+        self._numbers: dict[str, int] = {}
         self.weights: dict[str, Array | Pieced] = {}
         self.graphs: list[NodeGraph] = []
 
     def new_name(self, wanted: str) -> str:
         """Return a name that no node of any graph has."""
         stem = node_name(wanted)
-        name, number = stem, 1
+        name, number = stem, self._numbers.get(stem, 1)
         while name in self.names:
             name, number = f"{stem}_{number}", number + 1
         self.names.add(name)
+        self._numbers[stem] = number
         return name
 
 

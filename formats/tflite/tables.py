@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
 
@@ -81,6 +82,10 @@ class GraphTables:
 
         scales  what the integers along an axis are multiplied by, and that axis
         """
+        if any(not -(1 << 31) <= length < 1 << 31 for length in (*shape, *signature)):
+            raise RefusedError(
+                f"an axis of {max(map(abs, (*shape, *signature)))} numbers", "TensorFlow Lite", "its lengths have 32 bits", "", name
+            )
         fields: dict[int, Any] = {s.TENSOR["shape"]: np.array(shape, np.int32), s.TENSOR["name"]: name}
         if kind:
             fields[s.TENSOR["type"]] = Number("b", kind)

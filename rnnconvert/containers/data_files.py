@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from rnnconvert.containers import temporary
-from rnnconvert.containers.files import part_file, replacing, written_file
+from rnnconvert.containers.files import part_file, put_together, written_file
 from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
@@ -41,20 +40,14 @@ def replacing_with_data(path: str | os.PathLike[str], fill: Callable[[IO[bytes]]
 
     Raises UsageError if nothing can be written there.
     """
-    target, fresh = _own_name(path), None
+    target = _own_name(path)
     before = old_data(target)
-    try:
-        with replacing(target) as file:
-            with part_file(target, written_file(target)[1]) as (data, place):
-                data_file = target.with_name(f"{target.name}.{fill(data)}.data")
-                fresh = None if data_file.exists() else data_file
-                place(data_file)
-            yield file, data_file.name
-    except BaseException:
-        if fresh is not None:
-            fresh.unlink(missing_ok=True)
-        raise
-    remove_old_data(before, data_file.name)
+    status = written_file(target)[1]
+    with part_file(target, status) as model, part_file(target, status) as data:
+        data_file = target.with_name(f"{target.name}.{fill(data.file)}.data")
+        data.complete()
+        yield model.file, data_file.name
+        put_together([(data, data_file), (model, target)], before)
 
 
 def old_data(target: Path) -> list[Path]:
@@ -65,14 +58,6 @@ def old_data(target: Path) -> list[Path]:
     return [entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name)]
 
 
-def remove_old_data(before: Iterable[Path], current: str = "") -> None:
-    """Remove what `old_data` found before a file was replaced, but for the numbers of the new one."""
-    for path in before:
-        if path.name != current:
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
 @contextlib.contextmanager
 def replacing_both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Yield a file and the companion file that it needs; both take their places together.
@@ -80,20 +65,6 @@ def replacing_both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tu
     The companion comes first, since the other is of no use without it; if the other then cannot follow, the previous companion is put back.
     """
     path, data_path = _own_name(path), _own_name(data_path)
-    before: Path | None = None
-    placed = False
-    try:
-        with replacing(path) as file:
-            with replacing(data_path) as data:
-                yield file, data
-                before = temporary.second_name(data_path)
-            placed = True
-    except BaseException:
-        if placed and before is not None:
-            before.replace(data_path)
-        elif placed:
-            data_path.unlink(missing_ok=True)
-        raise
-    finally:
-        if before is not None:
-            temporary.drop(before)
+    with part_file(path, written_file(path)[1]) as model, part_file(data_path, written_file(data_path)[1]) as data:
+        yield model.file, data.file
+        put_together([(data, data_path), (model, path)])

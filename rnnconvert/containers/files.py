@@ -7,11 +7,10 @@ writer leaves half a file or touches an existing one before its replacement is c
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -19,7 +18,8 @@ import numpy as np
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.reading import check_sources, forget_replaced
+from rnnconvert.containers.placing import rename_together, to_disk
+from rnnconvert.containers.reading import check_sources
 from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
@@ -112,37 +112,70 @@ def written_file(target: Path) -> tuple[Path, os.stat_result | None]:
     return target, status
 
 
-_to_disk: contextvars.ContextVar[bool] = contextvars.ContextVar("to_disk", default=False)
-
-
 @contextlib.contextmanager
 def reaching_the_disk() -> Iterator[None]:
     """Wait for the disk whenever the block writes a file: what it wrote then survives a power cut."""
-    token = _to_disk.set(True)
+    token = to_disk.set(True)
     try:
         yield
     finally:
-        _to_disk.reset(token)
+        to_disk.reset(token)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], obsolete: Iterable[Path] = ()) -> Iterator[IO[bytes]]:
     """Yield a file to write, which takes the place of `path` when the block ends well.
 
     It is created next to `path`, so that renaming it is one step; if the block raises, or is interrupted, it is removed and `path` stays
     unchanged. A file that is replaced keeps its permissions, and its owner where that is allowed; a symbolic link to it stays one.
 
+    obsolete  files of the old model that the new one does without
+
     Raises UsageError if nothing can be written there, UnreadableError if what was read changed meanwhile.
     """
     target, status = written_file(Path(path))
-    with part_file(target, status) as (file, place):
-        yield file
-        place(target)
+    with part_file(target, status) as part:
+        yield part.file
+        put_together([(part, target)], obsolete)
+
+
+class PartFile:
+    """A file under a temporary name, next to where it belongs.
+
+    status  what it replaces
+    """
+
+    def __init__(self, file: IO[bytes], path: Path, status: os.stat_result | None) -> None:
+        self.file, self.path, self._status = file, path, status
+
+    def complete(self) -> None:
+        """Close it: nothing but its name is wanting."""
+        if self.file.closed:
+            return
+        if self._status is not None:
+            _become(self.file.fileno(), self._status)
+        self.file.flush()
+        if to_disk.get():
+            os.fsync(self.file.fileno())
+        self.file.close()
+
+
+def put_together(parts: Sequence[tuple[PartFile, Path]], obsolete: Iterable[Path] = ()) -> None:
+    """Put complete files into their places, the one that needs the others last: all of them, or none.
+
+    obsolete  files of the old model that the new one does without
+
+    Raises UnreadableError if what was read changed meanwhile.
+    """
+    for part, _ in parts:
+        check_sources()
+        part.complete()
+    rename_together([(part.path, final) for part, final in parts], obsolete)
 
 
 @contextlib.contextmanager
-def part_file(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
-    """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called.
+def part_file(target: Path, status: os.stat_result | None = None) -> Iterator[PartFile]:
+    """Yield a new file next to `target`, which is removed unless `put_together` puts it into its place.
 
     status  what it replaces
     """
@@ -152,22 +185,9 @@ def part_file(target: Path, status: os.stat_result | None = None) -> Iterator[tu
     except OSError as error:
         raise unwritable(target, error) from None
 
-    def place(final: Path) -> None:
-        check_sources()
-        if status is not None:
-            _become(file.fileno(), status)
-        file.flush()
-        if _to_disk.get():
-            os.fsync(file.fileno())
-        file.close()
-        part.replace(final)
-        forget_replaced(final)
-        if _to_disk.get():
-            _sync_folder(final.parent)
-
     try:
         with os.fdopen(handle, "w+b") as file:
-            yield file, place
+            yield PartFile(file, part, status)
     except OSError as error:
         check_sources()  # what was read may be the cause: a part of it that is gone cannot be written
         raise unwritable(target, error, temporary.remedy(target, error)) from None
@@ -182,48 +202,40 @@ def move(source: Path, path: Path) -> None:
 
     Raises UsageError, and UnreadableError if what was read changed meanwhile.
     """
-    target, status = written_file(path)
-    try:
-        handle = os.open(source, os.O_RDONLY)
-        try:
-            if status is not None:
-                _become(handle, status)
-            if _to_disk.get():
-                os.fsync(handle)
-        finally:
-            os.close(handle)
-        check_sources()
-        source.replace(target)
-    except OSError as error:
-        raise unwritable(target, error, temporary.remedy(target, error)) from None
-    forget_replaced(target)
-    if _to_disk.get():
-        _sync_folder(target.parent)
+    move_together([(source, path)])
 
 
-def move_together(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Put complete files into their places, each as `move` does; where one cannot follow, those before it are put back.
+def move_together(moves: Sequence[tuple[Path, Path]], obsolete: Iterable[Path] = ()) -> None:
+    """Put complete files into their places, each as `move` does, the one that needs the others last: all of them, or none.
+
+    obsolete  files of the old model that the new one does without
 
     Raises as `move` does.
     """
-    targets = [written_file(path)[0] for _, path in moves]
-    before = [(os.path.lexists(target), temporary.second_name(target)) for target in targets]
-    placed = 0
+    if not moves:
+        return
+    places = [(source, *written_file(path)) for source, path in moves]
+    target = places[-1][1]
     try:
-        for source, path in moves:
-            move(source, path)
-            placed += 1
-    except BaseException:
-        for target, (existed, second) in [*zip(targets, before, strict=True)][:placed]:
-            if second is not None:
-                second.replace(target)
-            elif not existed:
-                target.unlink(missing_ok=True)
-        raise
+        for source, _, status in places:
+            _complete(source, status)
+        check_sources()
+        rename_together([(source, target) for source, target, _ in places], obsolete)
+    except OSError as error:
+        target = Path(error.filename2) if isinstance(error.filename2, (str, os.PathLike)) else target
+        raise unwritable(target, error, temporary.remedy(target, error)) from None
+
+
+def _complete(source: Path, status: os.stat_result | None) -> None:
+    """Make a closed file ready to replace another one."""
+    handle = os.open(source, os.O_RDONLY)
+    try:
+        if status is not None:
+            _become(handle, status)
+        if to_disk.get():
+            os.fsync(handle)
     finally:
-        for _, second in before:
-            if second is not None:
-                temporary.drop(second)
+        os.close(handle)
 
 
 def _become(handle: int, status: os.stat_result) -> None:
@@ -234,16 +246,6 @@ def _become(handle: int, status: os.stat_result) -> None:
             os.fchown(handle, status.st_uid, status.st_gid)
     if hasattr(os, "fchmod"):
         os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 class Summed:

@@ -132,24 +132,35 @@ _held: dict[Path, int] = {}
 """What this process has locked, by its name."""
 
 
-def second_name(path: Path) -> Path | None:
-    """Give a file a second name, which `drop` removes. Return None if the file does not exist or the disk has no links."""
-    second = path.with_name(_name(path.name, "part"))
+def second_name(path: Path) -> Path:
+    """Return a name under which `keep` can keep a file."""
+    return path.with_name(_name(path.name, "part"))
+
+
+def keep(path: Path, second: Path) -> None:
+    """Give a file that is about to be replaced a second name, which `drop` removes; the name alone where the disk has no links.
+
+    It gets none if it cannot be opened or named.
+    """
     try:
-        handle = os.open(path, os.O_RDONLY)
-        _lock(handle)
+        _held[second] = handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    _lock(handle)
+    try:
         os.link(path, second)
     except OSError:
-        return None
-    _held[second] = handle
-    return second
+        with contextlib.suppress(OSError):
+            path.rename(second)
 
 
 def drop(path: Path) -> None:
-    """Remove what `second_name` made."""
+    """Remove what `keep` made."""
     with contextlib.suppress(OSError):
         path.unlink()
-    os.close(_held.pop(path))
+    handle = _held.pop(path, None)
+    if handle is not None:
+        os.close(handle)
 
 
 def _folder(next_to: Path | None) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rnnconvert.containers.data_files import old_data, remove_old_data
+from rnnconvert.containers.data_files import old_data
 from rnnconvert.containers.files import move_together, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import NotEqualError, RnnConvertError, show_as, unwritable
@@ -50,6 +50,5 @@ def kept_if_equal(
         files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)
         for file in files:
             only_replace(target.with_name(file.name), force)
-        move_together([*others, *((file, target.with_name(file.name)) for file in files)])
-        remove_old_data(before, files[0].name)
+        move_together([*others, *((file, target.with_name(file.name)) for file in files)], before)
     return written, proof

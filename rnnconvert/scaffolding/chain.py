@@ -547,7 +547,9 @@ def chain_of(description: Description, weights: LayerWeights) -> LayerChain:
     axes = tuple(axis if size != 1 else UNIT_LENGTH for axis, size in enumerate(x.shape))
     r._places[id(x)] = _ChainPlace(0, axes)
     r.run(scope)
-    place = r._places[id(scope.outputs[0])]
+    place = r._places.get(id(scope.outputs[0]))
+    if place is None:
+        raise RefusedError("the output", "a chain of layers", "no layer gives it")
     if place.stage < len(r._stages) or place.late or place.early or not r.layers:
         raise RefusedError("the output", "a chain of layers", "it is not what the last layer gives")
     if r.time is None:  # layers of single steps alone

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rnnconvert.containers.files import never_replace, only_replace
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import MissingPackageError, NotEqualError, RefusedError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files import detect
@@ -267,7 +267,7 @@ def _others(refusing: ExportTarget, model: DescribedSource, description: Descrip
     """Return a sentence on the formats that hold a model which one refuses; "" where none does, as far as they can be asked here."""
     holding = []
     for name, target in registry.named("export_to").items():
-        with contextlib.suppress(RefusedError, MissingPackageError):
+        with contextlib.suppress(Exception):  # a format is not named for what its look at the model raises, and the refusal is told
             if target is not refusing and not (description.states and hasattr(target, "BY_STEPS")):
                 target.graph(description, LayerWeights(model.model, model.description.names))
                 holding.append(name)

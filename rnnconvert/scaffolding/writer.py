@@ -74,6 +74,7 @@ class Module(ABC):
     SEPARATOR   what stands between the names of a module and of a module in it
     FORGETTING  the line that forgets the states {of} an attribute
 
+    `read_ever` has the identities of the tensors that a node reads or the model gives.
     `within` says where in a layer's submodule its weights are, by layer; `inside` which submodules of it are layers of the source.
     """
 
@@ -99,6 +100,7 @@ class Module(ABC):
         self.inside: dict[str, dict[str, str]] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        self.read_ever = frozenset(self._uses)
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
 
     def _wanted(self, value: Value) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.data_files import old_data, remove_old_data
-from rnnconvert.containers.files import check_target, move, only_replace
+from rnnconvert.containers.data_files import old_data
+from rnnconvert.containers.files import check_target, move_together, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, for_user, show_as, unwritable
 from rnnconvert.core.remedies import Flag, Setting
@@ -86,9 +86,7 @@ def convert_verified(
             before = old_data(path)
             # The file itself comes last: what it points to is there before it.
             moved = sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name)
-            for file in moved:
-                move(file, path.with_name(file.name))
-            remove_old_data(before, moved[0].name)
+            move_together([(file, path.with_name(file.name)) for file in moved], before)
     recipe = tuple(line.replace(repr(str(written)), repr(str(path))) for line in summary.recipe)
     return replace(
         summary,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Node, Value
@@ -37,6 +38,8 @@ class KerasModule(Module):
     SEPARATOR = "/"
 
     def __init__(self, file: File, scope: DescribedModel) -> None:
+        if not scope.inputs:
+            raise RefusedError(f"the model {scope.name!r} without an input", self.TITLE, "a functional model begins with one")
         super().__init__(file, scope)
         self._calls: dict[str, list[Node]] = {}
         for node in scope.nodes:
@@ -112,7 +115,7 @@ class KerasModule(Module):
 
     def read_later(self, value: Value) -> bool:
         """Return whether a node or the model's outputs read a tensor."""
-        return any(value in node.reads() for node in self.scope.nodes) or value in self.scope.outputs
+        return id(value) in self.read_ever
 
     def _is_line(self) -> bool:
         """Return whether each node reads what the one before it gives, and nothing else of it is read."""

@@ -10,6 +10,8 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.printable import abridged
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.graphs.program.building import GraphBuilder
 from rnnconvert.graphs.program.operations import StoredNumbers
@@ -31,7 +33,14 @@ class ProtoNodes(GraphBuilder):
 
 
 def proto_node(operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, attributes: Mapping[str, Any]) -> onnx.NodeProto:
-    """Return a node, with the numbers of element types and tensors for those of numpy."""
+    """Return a node, with the numbers of element types and tensors for those of numpy.
+
+    Raises RefusedError for an integer that does not fit into 64 bits.
+    """
+    for key, value in attributes.items():
+        for number in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+                raise RefusedError(f"{key} = {abridged(str(number))}", "ONNX", "its integers have 64 bits", "", name)
     return helper.make_node(operator, inputs, outputs, name, **{key: _attribute(value) for key, value in attributes.items()})
 
 

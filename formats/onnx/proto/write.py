@@ -11,7 +11,7 @@ from typing import IO, Any
 import onnx
 
 from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.data_files import old_data, remove_old_data, replacing_with_data
+from rnnconvert.containers.data_files import old_data, replacing_with_data
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -59,10 +59,8 @@ def write(
         raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold. Use external data")
     outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     if not outside or (not external and size <= PROTOBUF_BYTES):
-        before = old_data(Path(path))
-        with replacing(path) as file:
+        with replacing(path, old_data(Path(path))) as file:
             _write_model(file, model, arrays)
-        remove_old_data(before)
         return ""
     inside = {name: array for name, array in arrays.items() if name not in outside}
     marked = onnx.ModelProto()

@@ -96,6 +96,9 @@ _COMPOSED: Mapping[str, Callable[[GraphWriter, Node, str, str], str]] = {
 def _prelu(g: GraphWriter, node: Node) -> None:
     """Add slopes for the axes behind the batch, those of a file's own shape where they are not one a channel."""
     slopes = g.weights.numbers(g.path(node))
+    if math.prod(node["slopes"]) != slopes.size:
+        shape = " x ".join(map(str, node["slopes"]))
+        raise g.refused(node, f"{slopes.size} slopes", f"the axes behind the batch would take {shape}")
     g.put(node, "PRelu", [g(node.x), g.constant(f"{g.label(node)}/slopes", slopes.reshape(node["slopes"]))])
 
 
