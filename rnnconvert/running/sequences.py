@@ -44,7 +44,7 @@ _KEEPING = re.compile(
     r"|LookupTable(Find|Insert|Remove|Size|Export|Import)V2|InitializeTableV2"
     # Functions, checks, and layers
     r"|_?If|_?While|Case|(Stateful)?PartitionedCall|DeviceIndex|Assert|Print(V2)?|CheckNumerics(V2)?|GuaranteeConst|Empty|DeepCopy|_Arg|_Retval"
-    r"|CudnnRNN(Backprop)?(V2|V3)?"
+    r"|[A-Z]\w*RNN(Backprop)?(V2|V3)?"
 )
 """Operators with a state that models are made of: what they keep stays in memory."""
 
