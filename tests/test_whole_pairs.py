@@ -201,6 +201,19 @@ def test_models_that_differ_where_few_inputs_show_it(processes: dict[str, Proces
             [],
             "not compared",
         ),
+        "single": (
+            [make("Identity", ["M"], ["o"])],
+            [
+                *(
+                    make("Shape", ["M"], ["shape"]),
+                    make("Constant", [], ["one"], value_ints=[1]),
+                    make("Gather", ["shape", "one"], ["length"]),
+                ),
+                *(make("Equal", ["length", "one"], ["alone"]), make("Neg", ["M"], ["n"]), make("Where", ["alone", "n", "M"], ["o"])),
+            ],
+            [],
+            "not equal",
+        ),
         "same": ([make("Neg", ["M"], ["o"])], [make("Neg", ["M"], ["o"])], [], "equal"),
     }
     for name, (nodes, others, inputs, status) in pairs.items():
@@ -335,6 +348,11 @@ FEW_INPUTS: dict[str, tuple[Callable[[], Around], Callable[[], Around], str]] = 
         lambda: Around(lambda y, x: torch.log(y.relu())),
         lambda: Around(lambda y, x: torch.log(y.relu().clamp(min=1e-7))),
         "is -inf in A where it is",
+    ),
+    "overflow": (
+        lambda: Around(lambda y, x: y + 3 * x.sum(-1, keepdim=True)),
+        lambda: Around(lambda y, x: y + torch.log(torch.exp(3 * x.sum(-1, keepdim=True)))),
+        "on large inputs alone",
     ),
     "nothing": (lambda: Around(_logarithm), lambda: Around(_logarithm), ""),
 }

@@ -14,10 +14,14 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import NotEqualError
+from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.judging.whole import WholeJudge, left_open
 from rnnconvert.models import runners as model_runners
 from rnnconvert.models.runners import FileModel, moved, runners
+from rnnconvert.running.models import _outputs
 from rnnconvert.running.registry import built_in
+from rnnconvert.running.witness import Witness
 from tests.commands import call
 from tests.drawn import drawn, each
 from tests.requirements import need
@@ -236,6 +240,59 @@ def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
         values = truth.copy()
         values[place] = 3e38
         assert not compare(output, values, truth, allowance).passed
+
+
+def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False) -> OutputComparison:
+    """What one output shows; by default it moves by a millionth of each value."""
+    a, b = np.asarray(a), np.asarray(b)
+    moved = [a * (1 + 1e-6 * sign) for sign in (1, -1)] if moved is None else moved
+    with np.errstate(invalid="ignore"):
+        return WholeJudge(np.dtype(np.float32)).compare(Output("whole", "output"), b, a, truth_moved=moved, overflows=overflows)
+
+
+def test_no_element_of_a_whole_output_excuses_another() -> None:
+    """A unit, a time step and a row that are large; where all rows hold a large number, what it excuses is named."""
+    small = np.random.default_rng(0).uniform(0.1, 1, (5, 7, 4))
+    for index in ((..., 0), (slice(None), 3), (2,), (2, 3, 0)):
+        a, b = small.copy(), small + 0.2
+        a[index] = b[index] = 1e9
+        assert not _judged(a, b).passed and _judged(a, a * (1 + 1e-7)).passed
+    triangle = np.where(np.tri(6, dtype=bool), 0.5, -1e9)
+    triangle[-1, -2:] = triangle[:1, 0] = -1e9
+    other = np.where(triangle > 0, 0.9, triangle)
+    assert left_open([_judged(triangle, other)]).startswith("5 of 6 units of output") and not left_open([_judged(triangle, triangle)])
+    softmax = np.array([[1, 1e-12, 1e-20]] * 5)
+    assert not left_open([_judged(softmax, softmax * (1 + 1e-5))])
+
+
+def test_integers_are_compared_exactly_and_both_parts_of_complex_numbers_are() -> None:
+    for a, b in ((np.array([2**60, 1]), np.array([2**60 + 1, 1])), (np.array([True, False]), np.array([False, False]))):
+        assert not _judged(a, b, [a, a]).passed and _judged(a, a, [a, a]).passed
+        assert _judged(a, b, [b, a]).passed and left_open([_judged(a, b, [b, a])]), "rounding decides an element"
+    turned = np.array([1 + 1j, 2 - 1j])
+    assert not _judged(turned, turned.conj()).passed and _judged(turned, turned).passed
+
+
+def test_what_overflows_in_a_whole_model_overflows_in_one_way() -> None:
+    a = np.array([1.0, -np.inf, np.nan, np.inf])
+    for place, value in ((1, np.inf), (1, np.nan), (2, np.inf), (3, 5.0)):
+        b = a.copy()
+        b[place] = value
+        assert not _judged(a, b).passed and _judged(a, a).passed
+        assert _judged(a, b, overflows=True).passed, "on large inputs both overflow"
+    assert not _judged([1.0, 2.0], [1.0, np.nan], overflows=True).passed, "one of them alone does"
+    unjudged = [np.array([1.0, np.nan]), np.array([1.0, np.inf])]
+    assert left_open([_judged([1.0, 2.0], [1.0, 3.0], unjudged)]).startswith("1 of 2 units")
+
+
+def test_outputs_with_one_path_are_all_kept() -> None:
+    def named(values: Any) -> dict[str, Any]:
+        return Witness([], 0, (5, 7, 3)).named(values, np.asarray)
+
+    assert named({"": 1, "output": 2}) == {"output": 1, "output (2)": 2}
+    assert named({"a.b": {"c": 1}, "a": {"b.c": 2}, "d": [3]}) == {"a.b.c": 1, "a.b.c (2)": 2, "d.0": 3}
+    with pytest.raises(ValueError, match="two outputs have one name"):
+        _outputs([[("y", 1), ("y", 2)]])
 
 
 def in_place(torch: Any) -> dict[str, Any]:

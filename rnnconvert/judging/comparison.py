@@ -44,6 +44,7 @@ class OutputComparison:
     gates                  for gradients of weights, the largest error of each gate
     telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
                            where no value is finite
+    open_shares            at each index of the last axis the share of elements that passing does not prove; () where that is not asked
     rounded                whether weights of one model are rounded: passing then shows less than equality
     """
 
@@ -64,6 +65,7 @@ class OutputComparison:
     message: str = ""
     telling: bool = True
     rounded: bool = False
+    open_shares: tuple[float, ...] = ()
 
     @property
     def error_at_worst(self) -> float:

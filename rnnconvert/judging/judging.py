@@ -19,7 +19,7 @@ values themselves, passing proves nothing (`Comparison.telling`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +38,12 @@ ULPS = 4
 PEERS = 10
 """How many times larger than a unit others may be whose rounding is allowed to it, too: it may itself have been lucky. What
 is larger by far is another matter, and hides nothing."""
+
+NEAR = 0.01
+"""How many parts of its value an element may be off to be evidence although zero would pass, too: most often the tail of a softmax."""
+
+FEWEST = 4
+"""Of how many elements the floors are enough that not all of them are small by luck."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +84,16 @@ class Allowance:
     dtype      the element type of the weights that were run
     tolerance  a user's own, in place of what rounding explains
     least      the size of a value below which its rounding is no smaller: that of what libraries' functions give
+    by_index   whether the axes are of an unknown kind, so that no index of any of them may excuse another
+    kinds      whether what is not finite has to be of one kind: infinite of one sign, or no number
     """
 
     floors: Sequence[Array]
     dtype: np.dtype[Any]
     tolerance: Tolerance | None = None
     least: float = 1.0
+    by_index: bool = False
+    kinds: bool = False
 
 
 def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -> OutputComparison:
@@ -93,12 +103,12 @@ def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -
     axes, tolerance = output.axes, allowance.tolerance
     with np.errstate(all="ignore"):
         counts, floor, size = _rough(output, truth, allowance)
-        error = np.where(counts, _distance(values, truth), 0.0)
+        error = np.where(counts, _distance(values, truth, allowance.kinds), 0.0)
         by_step = bool(axes) and axes[0] == "time"
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
         else:
-            allowed = np.broadcast_to(_by_unit(output, floor, size, allowance), truth.shape)
+            allowed = np.broadcast_to(_limits(output, floor, size, allowance, _integers(values, truth)), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
@@ -122,6 +132,9 @@ def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -
         int(counts.sum()),
         _steps(error, allowed, floor) if by_step else None,
         telling=bool(telling.any()),
+        open_shares=_open_shares(counts, error, size, allowed, _integers(values, truth))
+        if allowance.by_index and tolerance is None
+        else (),
     )
     return comparison if comparison.passed else explained(comparison)
 
@@ -130,7 +143,7 @@ def allowed(output: Output, truth: Array, allowance: Allowance) -> Array:
     """Return how far each element may be off, as an array that is broadcast to the output's shape."""
     with np.errstate(all="ignore"):
         _, floor, size = _rough(output, truth, allowance)
-        return _by_unit(output, floor, size, allowance)
+        return _limits(output, floor, size, allowance)
 
 
 def _rough(output: Output, truth: Array, allowance: Allowance) -> tuple[Array, Array, Array]:
@@ -141,6 +154,26 @@ def _rough(output: Output, truth: Array, allowance: Allowance) -> tuple[Array, A
         counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
     floor = np.max([np.zeros(truth.shape), *(np.where(counts, gap, 0.0) for gap in rough)], axis=0)
     return counts, floor, np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
+
+
+def _limits(output: Output, floor: Array, size: Array, allowance: Allowance, integers: bool = False) -> Array:
+    """Return how far each element may be off, as an array that is broadcast to the output's shape.
+
+    floor, size  of each element, zero where it does not count
+    integers     whether these are integers or truths: then they do not round, and one may only be off where its own floor is
+    """
+    if integers:
+        return FACTOR * floor
+    limits = _by_unit(output, floor, size, allowance)
+    for axis, length in enumerate(floor.shape if allowance.by_index else ()):
+        if length > 1 and floor.size >= FEWEST * length:
+            axes = tuple("unit" if each == axis else "" for each in range(floor.ndim))
+            limits = np.minimum(limits, _by_unit(replace(output, axes=axes), floor, size, allowance))
+    return limits
+
+
+def _integers(*arrays: Array) -> bool:
+    return all(array.dtype.kind in "biu" for array in arrays)
 
 
 def _by_unit(output: Output, floor: Array, size: Array, allowance: Allowance) -> Array:
@@ -166,15 +199,33 @@ def _by_unit(output: Output, floor: Array, size: Array, allowance: Allowance) ->
     return np.asarray(limits.reshape(shape))
 
 
-def _distance(values: Array, truth: Array) -> Array:
+def _distance(values: Array, truth: Array, kinds: bool = False) -> Array:
     """Return |found - truth|; zero where neither is finite, infinite where only one is.
 
+    kinds  whether both have to be infinite of one sign, or no number
+
     Of what overflowed, the order of sums and the width of the type decide the sign, and whether it is infinite or undefined.
+    Integers are compared in their own type: neighbours beyond 2^53 are one number in float64.
     """
+    if _integers(values, truth):
+        gap = np.abs(values.astype(np.float64) - truth.astype(np.float64))
+        return np.where(values == truth, 0.0, np.maximum(gap, 1.0))
     values, truth = values.astype(np.float64), truth.astype(np.float64)
-    same = (values == truth) | ~(np.isfinite(values) | np.isfinite(truth))
+    alike = np.isnan(values) & np.isnan(truth) if kinds else ~(np.isfinite(values) | np.isfinite(truth))
+    same = (values == truth) | alike
     gap = np.abs(values - truth)
     return np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
+
+
+def _open_shares(counts: Array, error: Array, size: Array, allowed: Array, integers: bool) -> tuple[float, ...]:
+    """Return which share of the elements at each index of the last axis passing does not prove.
+
+    They do not count; or zeros would pass for them, and they are not the same or nearly so; or they are other integers.
+    """
+    unproved = ~counts | (error > 0 if integers else (size <= allowed) & (error > NEAR * size))
+    if not unproved.size:
+        return ()
+    return tuple(map(float, unproved.mean(axis=tuple(range(unproved.ndim - 1))).reshape(-1)))
 
 
 def _spacing(truth: Array, dtype: np.dtype[Any]) -> Array:

@@ -20,7 +20,7 @@ from rnnconvert.core.verdict import Limit, Verdict, Word
 from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Output
-from rnnconvert.judging.whole import SHAKES, WholeJudge
+from rnnconvert.judging.whole import SHAKES, WholeJudge, left_open
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
@@ -60,9 +60,17 @@ class WholeModels:
         return Verdict.of(
             equal=all(comparison.passed or comparison.swamped for comparison in self.comparisons),
             compared=any(comparison.telling for comparison in outputs_compared) and not any(each.swamped for each in self.comparisons),
-            limits=self.limits,
+            limits=(*self.limits, *self._open()),
             scope="whole",
         )
+
+    def _open(self) -> Iterable[Limit]:
+        """Yield what passing does not prove, on any of the inputs, in the models' own outputs."""
+        names = dict.fromkeys(each.output for each in self.comparisons if each.output.partition(" ")[0] == "output")
+        for name in names:
+            words = left_open(each for each in self.comparisons if each.output == name)
+            if words:
+                yield Limit("outputs", "", f"not proved: {words}")
 
     @property
     def telling(self) -> bool:
@@ -289,7 +297,9 @@ class _Rounding:
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
         coarsest = max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype)
         judge = WholeJudge(coarsest, coarse=self.target.live.coarse if isinstance(self.target.live, ModelApart) else 0.0)
-        return judge.compare(output, value, truth, **{"truth_moved" if self.by_source else "moved": shaken})
+        if self.by_source:
+            return judge.compare(output, value, truth, truth_moved=shaken)
+        return judge.compare(output, value, truth, moved=shaken)
 
 
 def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:

@@ -131,7 +131,10 @@ def _read(answer: Mapping[str, Any]) -> ModelAnswer:
 
 
 def _outputs(calls: Sequence[Sequence[tuple[str, Any]]]) -> list[dict[str, Array]]:
-    return [{str(name): np.asarray(array) for name, array in call} for call in calls]
+    named = [{str(name): np.asarray(array) for name, array in call} for call in calls]
+    if any(len(by_name) < len(call) for by_name, call in zip(named, calls, strict=True)):
+        raise ValueError("two outputs have one name")
+    return named
 
 
 def _layers(run: Mapping[str, Calls], shaken: bool = False) -> dict[str, Calls]:

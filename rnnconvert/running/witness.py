@@ -8,6 +8,7 @@ arrays for them, drawn or handed in; then it lets it run the model, and records 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -255,7 +256,8 @@ class Witness:
     def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
         """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone.
 
-        Raises NotImplementedError for anything but tensors.
+        Of several with one path, such as "c" in "a.b" and "b.c" in "a", the later ones are numbered: "a.b.c (2)". Raises
+        NotImplementedError for anything but tensors.
         """
         if type(values) in (str, bytes, bool, int, float, complex, type(None)):
             raise _strange(name or "output", f"a {type(values).__name__}")
@@ -266,7 +268,9 @@ class Witness:
         result: dict[str, Array] = {}
         for key, value in pairs:
             if value is not None:
-                result.update(self.named(value, array, f"{name}.{key}".lstrip(".")))
+                for path, each in self.named(value, array, f"{name}.{key}".lstrip(".")).items():
+                    numbered = (path if number == 1 else f"{path} ({number})" for number in itertools.count(1))
+                    result[next(free for free in numbered if free not in result)] = each
         return result
 
     def answer(self) -> dict[str, Any]:

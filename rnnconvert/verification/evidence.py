@@ -88,6 +88,7 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
             for limit in limits
         ]
         otherwise = [Limit("outputs", "", f"B is called otherwise than A: {note}") for note in models.notes]
+        otherwise += [Limit("outputs", "", f"not proved: {text}") for text in models.unproved]
         return ("layers" if alone else "whole"), [*aside, *alone, *otherwise]
     rest = list(limits)
     if models is not None and models.status == "not compared" and not models.bare:

@@ -15,6 +15,7 @@ from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.comparison import OutputComparison, joined, parts, unlike
 from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
 from rnnconvert.judging.rounding import ARITHMETICS
+from rnnconvert.judging.whole import IMMENSE
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.results import LayerResults
@@ -73,10 +74,6 @@ def _outputs(
             states.setdefault(output_name, []).append(comparison)
     for output_name, several in states.items():
         yield joined(output_name, several, "state")
-
-
-IMMENSE = 1e30
-"""What kernels give, beside infinity and NaN, where an exponential overflows: single precision's largest number, or parts of it."""
 
 
 def finite_sequences(arrays: Mapping[str, Array], references: Sequence[Outputs], case: Case) -> Array:
@@ -160,5 +157,6 @@ def judgements_of(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> l
 
 def plain(comparison: OutputComparison) -> dict[str, Any]:
     result = asdict(comparison)
-    del result["telling"], result["rounded"]  # what tells nothing is not listed, and no model here has rounded weights
+    # What tells nothing is not listed, no model here has rounded weights, and every axis is known.
+    del result["telling"], result["rounded"], result["open_shares"]
     return result

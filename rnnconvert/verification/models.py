@@ -1,9 +1,9 @@
 """Both models run whole on the same inputs: what they give decides whether they are one model, whatever their layers are.
 
 The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, then on others:
-longer, ten times as large, and with padding at the end of a sequence. Outputs are paired by their names, otherwise by their order or by
-their values. Rounding explains as much as outputs move when every weight is about one unit in the last place off, in the model of the
-coarser element type.
+longer, ten times as large, with padding at the end of a sequence, and one sequence of one step. Outputs are paired by their names,
+otherwise by their order or by their values. Rounding explains as much as outputs move when every weight is about one unit in the last
+place off, in the model of the coarser element type.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Output, Tolerance
-from rnnconvert.judging.whole import SHAKES, WholeJudge
+from rnnconvert.judging.whole import IMMENSE, SHAKES, WholeJudge, left_open
 from rnnconvert.running.inputs import exchanged, in_order, orders
 from rnnconvert.running.models import ModelAnswer, ModelProcess, NamedArrays, RefusedInputsError
 from rnnconvert.running.parent import Process
-from rnnconvert.verification.judgements import IMMENSE
 from rnnconvert.verification.recording import ModelsInputs, Recording, TriedInputs, is_input, record
 from rnnconvert.verification.results import ModelsCompared
 from rnnconvert.verification.running import Subject, own_file
@@ -138,7 +137,8 @@ def compare_models(
             result = replace(result, explained=handover.explained(possible, all(bare), tolerances))
         results.append(result)
     # The most likely way to hand the inputs over stands first.
-    chosen = next((result for result in results if result.explained), (results or misfits)[0])
+    undecided = [result for result in results if result.reason == _IMMENSE]
+    chosen = next((result for result in results if result.explained), (undecided or results or misfits)[0])
     return None if all(bare) and chosen.status == "not compared" else replace(chosen, executors=executors)
 
 
@@ -309,18 +309,18 @@ class _Judge:
         by_call = [(trial, self._compared(call, name, other)) for call, trial in enumerate(self.trials) for name, other in pairs]
         # Where values are about to overflow, the order in which a kernel adds decides what comes of them.
         explode = [comparison for trial, comparison in by_call if trial != "large" and _explodes(comparison)]
-        by_call = [
-            (trial, comparison)
-            for trial, comparison in by_call
-            if not (_explodes(comparison) or (trial == "large" and not np.isfinite(comparison.error)))
-        ]
+        by_call = [(trial, comparison) for trial, comparison in by_call if not _explodes(comparison)]
         comparisons = [comparison for _, comparison in by_call] or explode
         wrong = [comparison for _, comparison in by_call if not comparison.passed]
         worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
         alone = [f"output {quoted(name)}, only in A" for name in self.a.run.outputs[0] if name not in dict(pairs)]
         paired = {other for _, other in pairs}
         alone += [f"output {quoted(name)}, only in B" for name in self.b.run.outputs[0] if name not in paired and not self.bare]
-        result = ModelsCompared("equal", "", worst.error, worst.allowed, tuple(dict(pairs)), tuple(alone))
+        # One step of one sequence is too little to speak for all.
+        judged = [comparison for trial, comparison in by_call if trial != "single"]
+        by_output = [left_open(each for each in judged if each.output == name) for name in dict.fromkeys(each.output for each in judged)]
+        unproved = tuple(filter(None, by_output))
+        result = ModelsCompared("equal", "", worst.error, worst.allowed, tuple(dict(pairs)), tuple(alone), unproved=unproved)
         left = [
             {name: array for name, array in outputs.items() if name not in names}
             for outputs, names in ((self.a.run.outputs[0], dict(pairs)), (self.b.run.outputs[0], paired))
@@ -328,6 +328,7 @@ class _Judge:
         if all(left) and not self.bare:
             return replace(result, status="not equal", reason=f"A gives {_named_shapes(left[0])}, and B {_named_shapes(left[1])}", alone=())
         if wrong:
+            result = replace(result, unproved=())
             words = f"{worst.output} is off by {worst.error:.2g}, where rounding explains {worst.allowed:.1g}"
             if not np.isfinite(worst.error):
                 words = f"{worst.output} is {worst.worst.expected:.3g} in A where it is {worst.worst.found:.3g} in B"
@@ -337,7 +338,7 @@ class _Judge:
             words = f"{words}, on {' and '.join(tried)} alone"
             return replace(result, status="not equal", reason=words)
         if explode or not any(comparison.telling for comparison in comparisons):
-            return replace(result, status="not compared", reason="what they give is immense or no number, so that rounding decides it")
+            return replace(result, status="not compared", reason=_IMMENSE)
         return result
 
     def _as_ours(self, theirs: Array, ours: Array) -> Array | None:
@@ -369,13 +370,18 @@ class _Judge:
         )
         moved = [array for array in shaken if array is not None]
         output = Output("whole", label, tuple(f"axis {axis}" for axis in range(truth.ndim)))
-        return WholeJudge(self.dtype, self.tolerances).compare(output, value, truth, **{"moved" if by_b else "truth_moved": moved})
+        judge, theirs, ours = WholeJudge(self.dtype, self.tolerances), moved if by_b else (), () if by_b else moved
+        return judge.compare(output, value, truth, moved=theirs, truth_moved=ours, overflows=self.trials[call] == "large")
 
+
+_IMMENSE = "what they give is immense or no number, so that rounding decides it"
+"""Why models were not compared although both ran: handed over in another way they give something else for certain."""
 
 _TRIED = {
     "longer": "inputs of other lengths",
     "large": "large inputs",
     "padded": "sequences that end with padding",
+    "single": "a single sequence or step",
     "own": "your own inputs",
 }
 
@@ -383,12 +389,15 @@ _TRIED = {
 def _explodes(comparison: OutputComparison) -> bool:
     """Return whether the values are immense, or none of them is a number: then nothing can be told from what both give."""
     values = [abs(value) for value in (comparison.worst.found, comparison.worst.expected) if np.isfinite(value)]
-    return comparison.swamped or not values or not max(comparison.allowed, *values) < IMMENSE
+    if not values:
+        return comparison.passed and not comparison.telling
+    return comparison.swamped or not max(comparison.allowed, *values) < IMMENSE
 
 
 def _distance(array: Array, other: Array) -> float:
     with np.errstate(all="ignore"):
-        return float(np.nan_to_num(np.abs(array.astype(np.float64) - other.astype(np.float64))).max(initial=0.0))
+        wide = np.complex128 if "c" in (array.dtype.kind, other.dtype.kind) else np.float64
+        return float(np.nan_to_num(np.abs(array.astype(wide) - other.astype(wide))).max(initial=0.0))
 
 
 def _shapes(outputs: Mapping[str, Array]) -> str:

@@ -48,7 +48,7 @@ class ModelsInputs:
 class TriedInputs:
     """Inputs of one call.
 
-    what  what they try: "" as drawn, "longer", "large", "padded" or "own"
+    what  what they try: "" as drawn, "longer", "large", "padded", "single" or "own"
     """
 
     inputs: NamedArrays
@@ -94,6 +94,7 @@ class Recording:
             TriedInputs(self.inputs),
             *self._others(),
             *(TriedInputs(self._filled(each), "padded") for each in fillings),
+            *self._single(),
         ]
 
     def full_trials(self) -> list[TriedInputs]:
@@ -112,6 +113,12 @@ class Recording:
         batch, time = next((array.shape[:2] for _, array in self.inputs if array.ndim > 1), (1, 1))
         wanted = min(_LARGEST_BATCH, -(-max((rows or 0 for rows in self.rows), default=0) // time))
         yield TriedInputs(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
+
+    def _single(self) -> Iterator[TriedInputs]:
+        """Yield one sequence of one step, where an axis is open: what is squeezed, or branches there, differs nowhere else."""
+        single = self._varied(1.5, (1, 1))
+        if any(array.shape != drawn.shape for (_, array), (_, drawn) in zip(single, self.inputs, strict=True)):
+            yield TriedInputs(single, "single")
 
     def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
         """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.

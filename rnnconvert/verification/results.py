@@ -89,6 +89,7 @@ class ModelsCompared:
     notes      how B is called otherwise than A
     executors  what ran them, A's first
     explained  the kinds of limits that explain the difference: without them the models give the same
+    unproved   what their being equal does not prove, in words: rounding may be as large as the values
     """
 
     status: Literal["equal", "not equal", "not compared"]
@@ -101,6 +102,7 @@ class ModelsCompared:
     notes: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
+    unproved: tuple[str, ...] = ()
 
     @property
     def ran_whole(self) -> bool:
