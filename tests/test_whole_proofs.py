@@ -286,11 +286,12 @@ def test_what_overflows_in_a_whole_model_overflows_in_one_way() -> None:
 
 
 def test_outputs_with_one_path_are_all_kept() -> None:
-    def named(values: Any) -> dict[str, Any]:
-        return Witness([], 0, (5, 7, 3)).named(values, np.asarray)
+    def named(values: Any) -> dict[str, int]:
+        return {name: int(array) for name, array in Witness([], 0, (5, 7, 3)).named(values, np.asarray).items()}
 
-    assert named({"": 1, "output": 2}) == {"output": 1, "output (2)": 2}
-    assert named({"a.b": {"c": 1}, "a": {"b.c": 2}, "d": [3]}) == {"a.b.c": 1, "a.b.c (2)": 2, "d.0": 3}
+    first, second, third = map(np.array, (1, 2, 3))
+    assert named({"": first, "output": second}) == {"output": 1, "output (2)": 2}
+    assert named({"a.b": {"c": first}, "a": {"b.c": second}, "d": [third]}) == {"a.b.c": 1, "a.b.c (2)": 2, "d.0": 3}
     with pytest.raises(ValueError, match="two outputs have one name"):
         _outputs([[("y", 1), ("y", 2)]])
 
