@@ -338,7 +338,7 @@ def test_an_index_of_all_pairs_has_those_that_cannot_be_read(files: Path) -> Non
     text = page.read_text()
     assert text.index("broken.pt") < text.index("right.pt and " + str(files / "right.safetensors"))  # what did not pass comes first
     assert 'href="single/right-wrong.html"' in text and (folder / "right-wrong.html").exists() and "1 of 3" in text
-    for bad, words in (("all.md", ".html or .xml"), ("right.pt", "unknown form")):
+    for bad, words in (("all.sarif", ".html, .md or .xml"), ("right.pt", "unknown form")):
         result = call("check", "--config", config, "--report", files / bad)
         assert result.exit_code == 2 and words in result.stderr, result.output
     (files / "model.xml").write_text("<net/>")  # a report never takes the place of a model

@@ -21,6 +21,7 @@ CALLS = {
     "inspect": [EXAMPLE],
     "convert": [EXAMPLE, "out.onnx", "--force"],
     "batch": [EXAMPLE, "--to", "onnx", "--out", "batch", "--jobs", "1", "--force"],
+    "demo": ["demo", "--force"],
     "view": [EXAMPLE, "-o", "view.html", "--force"],
     "identify": ["examples/unknown/weights.npz", "--io", "examples/unknown/sample.npz"],
     "transplant": ["same.pt", "--into", "same.pt", "-o", "filled.pt", "--force"],

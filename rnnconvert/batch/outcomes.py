@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Command
 from rnnconvert.reports.many import IndexEntry
 from rnnconvert.reports.words import Outcome
@@ -86,7 +87,5 @@ def index_of(document: Any, path: object) -> list[IndexEntry] | None:
         return None
     if document[KIND] != VERSION:
         raise UnreadableError(path, f"it is version {document[KIND]!r} of a batch's document, and {VERSION} is known here")
-    try:
+    with malformed(lambda what: UnreadableError(path, f"it is not whole: {what}", "It was changed after it was written.")):
         return [index_entry(file) for file in document["files"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(path, f"it is not whole: {type(error).__name__}: {error}", "It was changed after it was written.") from None

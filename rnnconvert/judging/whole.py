@@ -58,7 +58,7 @@ class WholeJudge:
 
         moved        what it was with other weights, several times
         truth_moved  the same of the other model
-            overflows    whether the inputs are so large that both may overflow: then they need not do it in one way, or at one place
+        overflows    whether the inputs are so large that both may overflow: then they need not do it in one way, or at one place
 
         Raises UsageError if the shapes differ.
         """

@@ -20,7 +20,7 @@ from rnnconvert.core.verdict import Limit, Verdict, Word
 from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Output
-from rnnconvert.judging.whole import SHAKES, WholeJudge, left_open
+from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
@@ -60,17 +60,9 @@ class WholeModels:
         return Verdict.of(
             equal=all(comparison.passed or comparison.swamped for comparison in self.comparisons),
             compared=any(comparison.telling for comparison in outputs_compared) and not any(each.swamped for each in self.comparisons),
-            limits=(*self.limits, *self._open()),
+            limits=self.limits,
             scope="whole",
         )
-
-    def _open(self) -> Iterable[Limit]:
-        """Yield what passing does not prove, on any of the inputs, in the models' own outputs."""
-        names = dict.fromkeys(each.output for each in self.comparisons if each.output.partition(" ")[0] == "output")
-        for name in names:
-            words = left_open(each for each in self.comparisons if each.output == name)
-            if words:
-                yield Limit("outputs", "", f"not proved: {words}")
 
     @property
     def telling(self) -> bool:
