@@ -133,8 +133,8 @@ def batch(asked: BatchOptions) -> None:
             progress = done
             failed += bool(entry.code)
             watch("converting", done, total, f"{failed:,} failed" if failed else "")
-            if entry.code and outcomes.said_of(entry) not in messages:  # the others of which it is true are counted in the end
-                messages.add(outcomes.said_of(entry))
+            if entry.code and (text := outcomes.unnamed(entry)) not in messages:  # the others of which it is true are counted in the end
+                messages.add(text)
                 complain(entry.message, entry.source, asked.as_json)
 
         proofs = {"verify": asked.verified, "strict": asked.strict, "assume_defaults": asked.assume_defaults}
@@ -148,10 +148,10 @@ def batch(asked: BatchOptions) -> None:
             raise type(error)(f"{error}. {_left(progress, len(items))}") from None
     for text in done.idle:
         complain(f"{Flag('set', text)} decides nothing in any file that was converted. Leave it out.", quiet=asked.as_json)
+    document = done.as_dict()
     for file in plain:
         with replacing(file) as part:
-            part.write(json.dumps(done.as_dict(), indent=1).encode())
-    document = done.as_dict()
+            part.write(json.dumps(document, indent=1).encode())
     many.write(outcomes.TITLE, [*map(outcomes.index_entry, document["files"])], *indexes)
     if asked.as_json:
         emit(document)
@@ -168,14 +168,15 @@ def _left(progress: int, total: int) -> str:
 
 _NAMED = 3
 """How many files are named of which the same is said."""
+_ENDINGS = 5
+"""How many endings of files are named that show no model."""
 
 
 def _tell_the_same(done: Done) -> None:
     """Print of how many more files each error is true."""
     from rnnconvert.batch import outcomes
 
-    for failures in outcomes.grouped(done.entries):
-        first, *others = failures.sources
+    for first, *others in outcomes.grouped(done.entries):
         if others:
             more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
             complain(f"the same as for {first}: {', '.join(others[:_NAMED])}{more}")
@@ -198,5 +199,5 @@ def _tell(done: Done, left_out: Counter[str]) -> None:
     say(f"{len(done.entries):,} file{'' if len(done.entries) == 1 else 's'} in {done.seconds:.1f} s{again}")
     if left_out:
         files = left_out.total()
-        endings = ", ".join([*(ending for ending, _ in left_out.most_common(5)), *["..."][: len(left_out) > 5]])
+        endings = ", ".join(ending for ending, _ in left_out.most_common(_ENDINGS)) + (", ..." if len(left_out) > _ENDINGS else "")
         say(f"{files:,} other file{'' if files == 1 else 's'} in the folders: none shows a model ({endings})")

@@ -14,7 +14,7 @@ from rnnconvert.cli.progress import watching
 from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, put, put_lines, say, styled
 from rnnconvert.cli.values import in_one
-from rnnconvert.core.errors import RnnConvertError, unwritable
+from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
 Examples:
@@ -85,7 +85,7 @@ class CheckOptions(NamedTuple):
 def check(asked: CheckOptions) -> None:
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
-    from rnnconvert.containers.files import replacing
+    from rnnconvert.containers.files import make_folder, replacing
     from rnnconvert.reports import many
     from rnnconvert.reports.sarif import merged
     from rnnconvert.running.kept import keeping
@@ -97,7 +97,8 @@ def check(asked: CheckOptions) -> None:
     chosen = [
         (name, entry) for name, entry in config_file.named(config_file.read(asked.config)) if not asked.files or entry.names(asked.files)
     ]
-    _make(asked.folder)
+    if asked.folder is not None:
+        make_folder(asked.folder)
     many.check_forms(*asked.indexes)
     explaining.apart([path for _, claim in chosen for path in (claim.a, claim.b)], [*asked.indexes, asked.sarif])
     if asked.sarif is not None:
@@ -168,16 +169,6 @@ def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, 
 
 def _worse(code: int, other: int) -> int:
     return min(code, other, key=WORST_FIRST.index)
-
-
-def _make(folder: Path | None) -> None:
-    """Make the folder of reports. Raises UsageError if that fails."""
-    if folder is None:
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from None
 
 
 def _tell(report: Any, models: str, quiet: bool) -> None:

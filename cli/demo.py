@@ -31,20 +31,15 @@ def demo(folder: str, force: bool, as_json: bool) -> None:
     model.keras holds an LSTM of both directions; wrong.pt is that LSTM for PyTorch, with a mistake that conversions by hand often have: two
     gates are exchanged in one direction, so that it loads and computes something else.
     """
-    from rnnconvert.core.errors import UsageError, unwritable
-    from rnnconvert.core.remedies import Flag
+    from rnnconvert.containers.files import make_folder, only_replace
     from rnnconvert.files.checkpoint import Checkpoint
     from rnnconvert.files.convert import save
 
     place = Path(folder)
     right, wrong = place / "model.keras", place / "wrong.pt"
     for file in (right, wrong):
-        if file.exists() and not force:
-            raise UsageError(f"{file} already exists. Use {Flag('force')} to replace it")
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(place, error) from None
+        only_replace(file, force)
+    make_folder(place)
     stack = _stack()
     save(Checkpoint("demo", "demo", {_NAME: stack}), right, force=True)
     save(Checkpoint("demo", "demo", {_NAME: _exchanged(stack)}), wrong, force=True)

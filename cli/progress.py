@@ -41,9 +41,10 @@ class Watch:
             remark = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} {unit}{remark and '  '}{remark}"
         elif total:
             remark = f"{done:,} of {total:,}{remark and '  '}{remark}"
+        phase = printable(phase)
         with self._lock:
             begins = phase != self._state[0]
-            self._state = printable(phase), done, total, remark
+            self._state = phase, done, total, remark
             if self._drawing is not None:
                 self._update(begins)
 

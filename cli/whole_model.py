@@ -57,6 +57,6 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
             return None
         what = "the whole model, once the functions between its layers are added to these words"
         return what, Command("export", source, target, chain=order, **to, **replacing)
-    except Exception:
+    except Exception:  # whatever the look at the model raises: advice is left out, and never ends the command that it is for
         return None
     return "the whole model", Command("export", source, target, **to, **replacing)

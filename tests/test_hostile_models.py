@@ -660,18 +660,18 @@ class Net(nn.Module):
     def forward(self, x: Tensor, h: Optional[Tensor] = None):
         y, _ = self.rnn(x)
         steps: List[Tensor] = []
-        kept: Dict[str, Tensor] = {}
+        norms: Dict[str, Tensor] = {}
         for t in range(y.size(1)):
             h = self.cell(y[:, t], h)
             steps.append(h)
         if h is None:
             raise ValueError(f"cannot load {x.shape}: use torch.save(x)")
         for number, head in enumerate(self.heads):
-            kept[str(number)] = self.norm(head(h))
+            norms[str(number)] = self.norm(head(h))
         i = 0
         while i < 3 and bool(y.sum() > -1e9):
             i += 1
-        gave = Gave(torch.stack(steps, 1), kept["0"] * i)
+        gave = Gave(torch.stack(steps, 1), norms["0"] * i)
         assert gave.y.dim() == 3, "three axes"
         return gave.y, gave.last
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
@@ -37,34 +36,17 @@ def next_command(code: int, source: str, target: str) -> Command | None:
     return Command("inspect", source) if code == 3 else None
 
 
-@dataclass
-class Failures:
-    """The files of which one thing is said.
-
-    message  what is said, without the file's name
-    code     the exit code
-    sources  the files, the first of them first
-    target   that of the first
-    """
-
-    message: str
-    code: int
-    sources: list[str]
-    target: str
-
-
-def grouped(entries: Sequence[Any]) -> list[Failures]:
-    """Return the failures among the entries of a journal, those of one text together, the most frequent first."""
-    groups: dict[tuple[int, str], Failures] = {}
+def grouped(entries: Sequence[Any]) -> list[list[str]]:
+    """Return the sources that failed among the entries of a journal, those of one exit code and text together, the largest group first."""
+    groups: dict[tuple[int, str], list[str]] = {}
     for entry in entries:
         if entry.code:
-            key = entry.code, said_of(entry)
-            groups.setdefault(key, Failures(key[1], entry.code, [], entry.target)).sources.append(entry.source)
-    return sorted(groups.values(), key=lambda failures: -len(failures.sources))
+            groups.setdefault((entry.code, unnamed(entry)), []).append(entry.source)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
-def said_of(entry: Any) -> str:
-    """Return what is said of a file, without its name."""
+def unnamed(entry: Any) -> str:
+    """Return the error of a file without the file's name."""
     return str(entry.message).removeprefix(f"{entry.source}: ").replace(entry.source, "FILE")
 
 

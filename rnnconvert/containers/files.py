@@ -24,6 +24,7 @@ from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import UnreadableError, UsageError, unwritable
 from rnnconvert.core.remedies import Flag
 
@@ -76,6 +77,14 @@ def only_replace(path: Path, force: bool) -> None:
         raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder, and those above it, where there is none. Raises UsageError if that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
 def never_replace(path: Path) -> None:
     """Raise UsageError if there is something where a package is to be written, which is a folder."""
     if os.path.lexists(path):
@@ -115,11 +124,8 @@ def written_file(target: Path) -> tuple[Path, os.stat_result | None]:
 @contextlib.contextmanager
 def reaching_the_disk() -> Iterator[None]:
     """Wait for the disk whenever the block writes a file: what it wrote then survives a power cut."""
-    token = to_disk.set(True)
-    try:
+    with bound(to_disk, True):
         yield
-    finally:
-        to_disk.reset(token)
 
 
 @contextlib.contextmanager

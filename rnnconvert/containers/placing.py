@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.reading import forget_replaced
+from rnnconvert.core.binding import bound
 
 to_disk: contextvars.ContextVar[bool] = contextvars.ContextVar("to_disk", default=False)
 """Whether to wait for the disk (`files.reaching_the_disk`)."""
@@ -75,11 +76,8 @@ _changes: contextvars.ContextVar[Changes | None] = contextvars.ContextVar("chang
 def changes() -> Iterator[Changes]:
     """Yield what tells, at any time, which files the block has written."""
     noted = Changes()
-    token = _changes.set(noted)
-    try:
+    with bound(_changes, noted):
         yield noted
-    finally:
-        _changes.reset(token)
 
 
 class _Renaming:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
 from rnnconvert.core.limits import MEMORY, MEMORY_PER_BYTE, STEPS, STEPS_PER_BYTE
 from rnnconvert.core.text_file import open_handle
@@ -164,11 +165,8 @@ _listed: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("map
 def mapped_files() -> Iterator[list[Path]]:
     """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
     paths: list[Path] = []
-    token = _listed.set(paths)
-    try:
+    with bound(_listed, paths):
         yield paths
-    finally:
-        _listed.reset(token)
 
 
 _current: contextvars.ContextVar[Reading | None] = contextvars.ContextVar("reading", default=None)
@@ -182,22 +180,18 @@ def reading() -> Iterator[Reading]:
         yield under_way
         return
     budget = Reading()
-    token = _current.set(budget)
     try:
-        yield budget
+        with bound(_current, budget):
+            yield budget
     finally:
-        _current.reset(token)
         budget.cache.clear()
 
 
 @contextlib.contextmanager
 def resumed(before: Reading | None) -> Iterator[None]:
     """Go on with a reading while what it read is written: every write makes sure that its files are unchanged."""
-    token = _current.set(before or _current.get())
-    try:
+    with bound(_current, before or _current.get()):
         yield
-    finally:
-        _current.reset(token)
 
 
 def charging(size: int) -> Reading:

@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
 from rnnconvert.core.arrays import Array, Pieced, Runs, Stretch, nbytes, pieces, runs_of
+from rnnconvert.core.binding import bound
 from rnnconvert.core.threads import Team
 
 APART = 1 << 20
@@ -43,11 +44,8 @@ def counting(seen: Callable[[int], None]) -> Iterator[None]:
         done += count
         seen(done)
 
-    token = _counters.set(add)
-    try:
+    with bound(_counters, add):
         yield
-    finally:
-        _counters.reset(token)
 
 
 def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None = None) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, SupportsIndex, overload
 
+from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import RnnConvertError
 
 MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError)
@@ -69,11 +70,8 @@ _strict: ContextVar[bool] = ContextVar("strict", default=False)
 @contextlib.contextmanager
 def strictly() -> Iterator[None]:
     """Let every error pass that code of ours raised by itself, so that a fault cannot hide behind a part that is left out."""
-    token = _strict.set(True)
-    try:
+    with bound(_strict, True):
         yield
-    finally:
-        _strict.reset(token)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 
+from rnnconvert.core.binding import bound
 from rnnconvert.core.printable import either
 
 _calls_by_flags: ContextVar[bool] = ContextVar("calls_by_flags", default=False)
@@ -21,11 +22,8 @@ _accepts: ContextVar[Collection[str]] = ContextVar("accepts", default=())
 @contextlib.contextmanager
 def of_the_command_line() -> Iterator[None]:
     """Spell remedies as flags and commands, for as long as the command line runs."""
-    token = _calls_by_flags.set(True)
-    try:
+    with bound(_calls_by_flags, True):
         yield
-    finally:
-        _calls_by_flags.reset(token)
 
 
 def called_by_flags() -> bool:
@@ -36,11 +34,8 @@ def called_by_flags() -> bool:
 @contextlib.contextmanager
 def accepting(options: Collection[str]) -> Iterator[None]:
     """Spell the settings of these options as what a transplant accepts: `--accept batch_first`."""
-    token = _accepts.set(options)
-    try:
+    with bound(_accepts, options):
         yield
-    finally:
-        _accepts.reset(token)
 
 
 class Remedy:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.arguments import unknown
+from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import UsageError
 from rnnconvert.language.layout import Layout, System
 from rnnconvert.language.rooms import rooms
@@ -283,11 +284,8 @@ def proposing(reaches: Callable[[str], bool]) -> Iterator[None]:
 
     reaches  returns whether the layer can be written in a format
     """
-    token = _reaches.set(reaches)
-    try:
+    with bound(_reaches, reaches):
         yield
-    finally:
-        _reaches.reset(token)
 
 
 def holding(fits: Callable[[Layout], bool]) -> str:

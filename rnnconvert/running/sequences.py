@@ -71,7 +71,7 @@ def _reason(kind: str) -> str:
     if _OUTSIDE.fullmatch(kind) or (definition is not None and any(map(_WORDS.fullmatch, _texts(definition)))):
         return _REACHES
     if definition is not None and definition.is_stateful and not _KEEPING.fullmatch(kind):
-        return "has a state, is none of those that models are made of, and may be one that reaches beyond the model"
+        return "keeps state but is not one that models are made of; perhaps it reaches beyond the model"
     return ""
 
 
