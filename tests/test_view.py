@@ -8,8 +8,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
+from onnx import helper, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
@@ -19,6 +21,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.views import CELLS, SIDE, picture
+from rnnconvert.views import graph as drawing
 from rnnconvert.views.measured import BINS, Part, Way, measured
 from rnnconvert.views.png import to_png
 from rnnconvert.views.spectral import Work, radius
@@ -191,9 +194,43 @@ def test_two_files_stand_side_by_side() -> None:
     view = rc.view(checkpoint(right), checkpoint(wrong))
     page = view.page()
     assert "gates i and f of the recurrent matrix are swapped" in html.unescape(page) and page.count("<strong>B minus A") == 2
+    assert 'class="verdict bad"' in page and "Not equal</h1>" in page
+    assert re.findall("<h4>(.*?)</h4>", page) == ["layer 0, forward"], "a direction without a difference has no heading"
     same = rc.view(checkpoint(right), checkpoint(right)).page()
-    assert "The weights are equal" in same and "B minus A" not in same
+    assert "Equal</h1>" in same and "B minus A" not in same and "<h4>" not in same
     assert " beside " in repr(view)
+
+
+def boxes(page: str) -> dict[str, tuple[float, float]]:
+    """The middle and the head of each box of the drawing of a model, by what stands in it first."""
+    model = page[page.index('class="model"') :].partition("</svg>")[0]
+    texts = re.findall(r'<text x="([\d.]+)" y="(\d+)"(?: class="(\w+)")?>([^<]*)<', model)
+    return {text: (float(x), float(y)) for x, y, small, text in texts if not small}
+
+
+def test_the_whole_model_stands_beside_its_layers(tmp_path: Path) -> None:
+    nodes = [("Gemm", ["x", "w"], "wide"), ("Relu", ["wide"], "left"), ("Tanh", ["left"], "lower"), ("Add", ["lower", "wide"], "y")]
+    graph = helper.make_graph(
+        [helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes],
+        "branches",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 4])],
+        [numpy_helper.from_array(np.ones((3, 4), np.float32), "w")],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "branches.onnx")
+    drawn = boxes(rc.view(tmp_path / "branches.onnx").page())
+    heights = [y for _, y in drawn.values()]
+    assert heights == sorted(heights) and len(heights) == 5, "each box stands below what it reads"
+    page = rc.view(Path(__file__).parent.parent / "examples" / "encoder.keras").page()
+    assert list(boxes(page)) == ["input_layer", "encoder", "summary", "scores"]
+    assert page.count('<a href="#layer-0">') == 2, "the layer's line of the table, and its box"
+    assert "The whole model" not in rc.view(checkpoint(stack_of())).page()
+
+
+def test_a_model_of_too_many_layers_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "MOST_NODES", 2)
+    page = rc.view(Path(__file__).parent.parent / "examples" / "encoder.keras").page()
+    assert "too many to draw: 3 layers and operations" in page and 'class="model"' not in page
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:

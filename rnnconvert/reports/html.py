@@ -9,8 +9,6 @@ from rnnconvert.reports import findings, tables, words
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
 from rnnconvert.reports.markup import Markup, asset, el, folded, join, page, section
 
-_TONES: dict[str, str] = {words.EQUAL: "good", words.DIFFERENT: "bad"}
-"""What is neither is neutral: the colour of success is that of "equal" alone."""
 _ROWS, _PLOTS = 2_500, 60
 """The most comparisons and plots with which a page shows those of passing runs, too."""
 _WHY = 12
@@ -89,7 +87,7 @@ def _header(document: words.Document) -> Markup:
         _remedy(document),
         el("p", document["summary"], class_="note"),
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in figures], class_="figures"),
-        class_=f"verdict {_TONES.get(verdict, 'neutral')}",
+        class_=f"verdict {words.TONES.get(verdict, 'neutral')}",
     )
 
 
@@ -201,7 +199,7 @@ def _cell(run: words.Document | None) -> Markup:
     comparison = words.worst(run)
     asked = "asked for" if run["required"] and run["status"] != "ran" else None
     small = words.share(comparison["ratio"]) if comparison else asked
-    tone = "bad" if words.blocks(run) else _TONES.get(words.state(run), "neutral")
+    tone = "bad" if words.blocks(run) else words.TONES.get(words.state(run), "neutral")
     reason = words.clean(run["reason"], 300) or None
     return el(
         "td", state_mark(words.state(run), words.blocks(run)), el("small", small) if small else None, class_=f"state {tone}", title=reason

@@ -31,6 +31,8 @@ SYMBOLS: dict[str, str] = {
     "absent": "\N{EN DASH}",
 }
 """One sign for each verdict and state of a run, always shown with its word or a legend."""
+TONES: dict[str, str] = {EQUAL: "good", DIFFERENT: "bad"}
+"""The colour of a page's heading. What is neither is neutral: the colour of success is that of "equal" alone."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.containers.files import check_target, replacing
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import Verdict
 from rnnconvert.core.weights import Recurrent
@@ -24,7 +24,8 @@ from rnnconvert.files.settings import as_settings
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section
 from rnnconvert.reports.words import digits_of
-from rnnconvert.views import page, picture
+from rnnconvert.scaffolding.sources import described_source
+from rnnconvert.views import graph, page, picture
 from rnnconvert.views.measured import Part, Way, difference, matrices, measured
 from rnnconvert.views.spectral import Work
 
@@ -161,12 +162,14 @@ def _single(checkpoint: Checkpoint) -> str:
     if not side and stacks:
         notes.append(f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only")
     others = [str(tensor) for tensor in inspection.others[:200]]
+    links = {stack.name: page.anchor(number) for number, stack, _ in measured_stacks}
     return page.to_page(
         checkpoint.path,
         lead,
         facts,
         section("notes", "Notes", _listed(notes)) if notes else None,
         page.overview(measured_stacks) if measured_stacks else section("overview", "Recurrent layers", el("p", "There are none.")),
+        _whole_models([(checkpoint, links)]),
         section("layers", "Layer by layer", layers) if layers else None,
         section("others", "Other layers and arrays", _listed(others)) if others else None,
     )
@@ -176,6 +179,7 @@ def _compared(comparison: Comparison) -> str:
     pairs = [layer.pair for layer in comparison.layers]
     side = _side(3 * sum(matrices(pair.stack) for pair in pairs))
     work, parts = Work(), []
+    links: list[dict[str, str]] = [{}, {}]
     for number, compared in enumerate(comparison.layers):
         a, b = compared.pair.stack, compared.pair.counterpart
         name = f"{called(compared.pair.name)} = {' + '.join(map(called, compared.pair.names))}"
@@ -188,37 +192,68 @@ def _compared(comparison: Comparison) -> str:
         tone = "layer" if compared.equal else "layer bad"
         unfolded = len(pairs) <= 3 or not compared.equal
         parts.append(el("details", summary, el("div", body, class_="body"), class_=tone, id=page.anchor(number), open=unfolded))
-    differing = sum(not layer.equal for layer in comparison.layers)
-    facts = [("layers compared", f"{len(pairs):,}"), ("not equal", f"{differing:,}")]
-    lead = f"The weights are {comparison.verdict}."
+        for names, linked in zip(((compared.pair.name,), compared.pair.names), links, strict=True):
+            linked.update(dict.fromkeys(names, page.anchor(number)))
+    others = [*comparison.others.different, *comparison.others.settings]
+    facts = [
+        ("recurrent layers compared", f"{len(pairs):,}"),
+        ("of these not equal", f"{sum(not layer.equal for layer in comparison.layers):,}"),
+        ("other layers that differ", f"{len(others):,}"),
+    ]
     return page.to_page(
         f"{comparison.a.path} and {comparison.b.path}",
-        lead,
+        str(comparison).splitlines()[-1],
         facts,
+        section("others", "Other layers that differ", _listed(others)) if others else None,
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
+        _whole_models([(comparison.a, links[0]), (comparison.b, links[1])]),
+        verdict=comparison.verdict.word,
     )
 
 
+def _whole_models(files: Sequence[tuple[Checkpoint, Mapping[str, str]]]) -> Markup | None:
+    """Draw the models of files that state one, side by side; None where no file does.
+
+    files  each with the parts of the page that show its recurrent layers, by their names
+    """
+    figures = [el("figure", el("figcaption", file.path), picture) for file, links in files if (picture := _whole_model(file, links))]
+    return (
+        section("model", "The whole model" if len(files) == 1 else "The whole models", el("div", figures, class_="models"))
+        if figures
+        else None
+    )
+
+
+def _whole_model(file: Checkpoint, links: Mapping[str, str]) -> Markup | None:
+    """Draw the model that a file states; None for weights alone, for layers in memory, and where the model is unknown."""
+    if not Path(file.file).exists():
+        return None
+    try:
+        description = described_source(Path(file.file), partial=True).description
+    except RnnConvertError:
+        return None
+    return graph.drawing(description, links)
+
+
 def _pair_of_ways(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
-    """Return the arrays of two directions side by side with their difference, those that differ most first."""
+    """Return the arrays of two directions that differ, side by side with their difference, the largest first."""
     others = {part.key: part for part in b.parts}
     rows: list[tuple[float, Part, Part, Part]] = []
     for part in a.parts:
         other = others.get(part.key)
         if other is not None and other.shape == part.shape:
             off = difference(a.direction.arrays[part.key], b.direction.arrays[part.key], side)
-            rows.append((off.norm / (part.norm or 1.0), part, other, off))
+            if off.norm > 0 or off.not_finite:
+                rows.append((off.norm / (part.norm or 1.0), part, other, off))
     rows.sort(key=lambda row: -row[0])
-    shown_rows = [row for row in rows if row[0] > 0 or row[3].not_finite][:_MOST]
     where = page.place(stack, a)
-    parts: list[Markup | None] = [el("h4", where) if where else None]
-    left = len(rows) - len(shown_rows)
-    for share, part, other, off in shown_rows:
+    parts: list[Markup | None] = [el("h4", where) if where and rows else None]
+    for share, part, other, off in rows[:_MOST]:
         name = part.key[0].replace("_", " ") + (f" of gate {part.key[1]}" if part.key[1] else "")
         figures = [page.figure(part, f"A: {name}"), page.figure(other, f"B: {name}"), page.figure(off, "B minus A")]
         parts += [el("p", f"{name}: the difference has {digits_of(100 * share, 3)} % of A's norm"), el("div", figures, class_="beside")]
-    if left:
-        parts.append(el("p", f"{left:,} more arrays, equal or nearer to it than these", class_="note"))
+    if len(rows) > _MOST:
+        parts.append(el("p", f"{len(rows) - _MOST:,} more arrays differ, by less than these", class_="note"))
     return parts
 
 

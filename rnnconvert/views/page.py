@@ -9,7 +9,7 @@ from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.reports.html_layer import scrolling, table
 from rnnconvert.reports.markup import Markup, el, join, page, section
-from rnnconvert.reports.words import digits_of
+from rnnconvert.reports.words import SYMBOLS, TONES, digits_of
 from rnnconvert.views.measured import BINS, Heat, Histogram, Part, Way
 from rnnconvert.views.png import to_url
 from rnnconvert.views.spectral import Radius
@@ -21,14 +21,23 @@ STYLE = """
 .layer > .body > * { margin-top: 1rem; }
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(45%, 13rem), 1fr)); gap: 1.2rem; }
 .map { background: var(--shade); border-radius: .5rem; padding: .7rem; }
-.map img { display: block; width: 100%; image-rendering: pixelated; border: 1px solid var(--line); background: var(--card); }
+.map img { display: block; width: 100%; max-height: 16rem; image-rendering: pixelated;
+  border: 1px solid var(--line); background: var(--card); }
 .map figcaption { font-size: .85rem; margin: 0 0 .4rem; }
-.beside { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr)); gap: .8rem; }
+.beside { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .8rem; }
+.beside figure { max-width: none; }
 .histogram { display: block; width: 100%; height: 3.2rem; margin-top: .4rem; }
 .histogram .plus { fill: var(--plus); } .histogram .minus { fill: var(--minus); } .histogram .zero { fill: var(--soft); }
 .diagram { max-width: 100%; height: auto; }
 .diagram rect { fill: var(--shade); stroke: var(--line); } .diagram text { fill: var(--ink); font-size: 13px; }
 .diagram .small { fill: var(--soft); font-size: 11px; } .diagram path { stroke: var(--soft); fill: none; stroke-width: 1.5; }
+.model rect { fill: var(--shade); stroke: var(--line); } .model rect.plain { fill: var(--card); } .model rect.input { fill: none; }
+.model rect.recurrent { fill: var(--good-page); stroke: var(--good); }
+.model rect.unknown { fill: none; stroke: var(--bad); stroke-dasharray: 4 3; }
+.model text { fill: var(--ink); font-size: 13px; text-anchor: middle; } .model .small { fill: var(--soft); font-size: 11px; }
+.model path { stroke: var(--soft); fill: none; stroke-width: 1.2; } .model a text { fill: var(--link); text-decoration: underline; }
+.models { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
+.models figure { max-width: none; } .models .scroll { width: fit-content; max-width: 100%; }
 .scale { display: flex; align-items: center; gap: .6rem; font-size: .85rem; }
 .scale i { display: inline-block; width: 9rem; max-width: 30vw; height: .8rem; border: 1px solid var(--line);
   background: linear-gradient(90deg, #1f69b4, transparent 50%, #d6640c); }
@@ -51,8 +60,8 @@ _WORDS = {
 _GLOSSARY = (
     (
         "heat map",
-        "Each cell is the mean of a block of weights: blue is negative, orange positive, as strong as the largest cell "
-        "of that map. Magenta marks a block with a weight that is not finite.",
+        "Each cell is one weight, or the mean of a block where that is said: blue is negative, orange positive, as strong as the "
+        "largest cell of that map. Magenta marks a block with a weight that is not finite.",
     ),
     ("histogram", "How many weights have which value; the middle is zero."),
     ("norm", "The root of the sum of the squares (Frobenius)."),
@@ -73,15 +82,19 @@ def anchor(number: int) -> str:
     return f"layer-{number}"
 
 
-def to_page(title: str, lead: str, facts: Sequence[tuple[str, str]], *content: Markup | None) -> str:
-    """Return a page with a heading, what matters in one sentence, some figures, and the parts below."""
+def to_page(title: str, lead: str, facts: Sequence[tuple[str, str]], *content: Markup | None, verdict: str = "") -> str:
+    """Return a page with a heading, what matters in one sentence, some figures, and the parts below.
+
+    verdict  of two files, whose colour the heading has; "" for one file
+    """
+    heading = (el("span", SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()) if verdict else (title,)
     header = el(
         "header",
-        el("p", "rnnconvert view", class_="eyebrow"),
-        el("h1", title, style="font-size:clamp(1.5rem,5vw,2.6rem)"),
+        el("p", "rnnconvert view", el("span", title) if verdict else None, class_="eyebrow"),
+        el("h1", *heading, style="font-size:clamp(1.5rem,5vw,2.6rem)"),
         el("p", lead, class_="lead"),
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in facts], class_="figures"),
-        class_="verdict neutral",
+        class_=f"verdict {TONES.get(verdict, 'neutral')}",
     )
     words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
     scale = el("p", "negative", el("i", aria_hidden="true"), "positive; no colour is zero", class_="scale")
@@ -193,8 +206,8 @@ def _range(part: Part) -> str:
 def _image(heat: Heat, name: str) -> Markup:
     rows, columns = heat.cells.shape
     tall, wide = heat.block
-    each = "each cell one weight" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights"
-    words = f"{each}; scale: ±{digits_of(heat.largest, 3)}"
+    each = "" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights; "
+    words = f"{each}scale: ±{digits_of(heat.largest, 3)}"
     image = el(
         "img",
         src=to_url(heat),
