@@ -34,7 +34,8 @@ In .onnx and .xml each recurrent layer is one operation, in .tflite a loop, each
 is an operation and a GRU a loop, for up to 64 sequences of 4096 steps, which Apple's systems alone run; ncnn (.param and .bin) has no
 batch; a C header has functions for one step and for a sequence. A layer or setting without an equivalent is refused by name, and nothing
 is written. Where --dtype rounds weights, --verify shows that rounding explains the difference. The words of --chain are the layers' names,
-activations (relu, tanh ...), last for the last step of what stands before it, and skip for the sum with the input.
+activations (relu, tanh ...), and what makes one step of a sequence: last (its last step), final (the last state of each direction, as h_n),
+mean or max (over the time); skip adds the input.
 """
 
 

@@ -71,6 +71,11 @@ def chains(torch: Any) -> dict[str, tuple[dict[str, Any], str]]:
         "a plain RNN": ({"rnn": n.RNN(2, 3, nonlinearity="relu"), "fc": n.Linear(3, 2)}, "rnn:relu fc skip"),
         "an embedding": ({"embed": n.Embedding(9, 4), "gru": n.GRU(4, 5), "fc": n.Linear(5, 3)}, "embed gru fc log_softmax"),
         "a slope": ({"a": n.Linear(2, 4), "prelu": n.PReLU(4), "lstm": n.LSTM(4, 3)}, "a prelu lstm tanh"),
+        "the last states of an LSTM": ({"lstm": n.LSTM(3, 5, 2, bidirectional=True), "fc": n.Linear(10, 2)}, "lstm final tanh fc"),
+        "the last states of a GRU": ({"gru": n.GRU(3, 5, bidirectional=True), "fc": n.Linear(10, 2)}, "gru final fc"),
+        "the last state of one direction": ({"rnn": n.RNN(3, 5), "fc": n.Linear(5, 2)}, "rnn:tanh final fc"),
+        "the mean of the steps": ({"gru": n.GRU(3, 5, bidirectional=True), "fc": n.Linear(10, 2)}, "gru mean fc"),
+        "the maximum of the steps": ({"lstm": n.LSTM(3, 5), "fc": n.Linear(5, 2)}, "lstm relu max fc"),
         "names within names": ({"body": n.ModuleDict({"lstm": n.LSTM(2, 4)}), "head": n.ModuleDict({"fc": n.Linear(4, 1)})}, "lstm fc"),
     }
 

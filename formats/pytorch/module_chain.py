@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,31 @@ class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types h
         """Return its outputs."""
         output: torch.Tensor = self.layer(x)[0]
         return output
+
+
+class FinalStatesPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+    """The last states of a recurrent layer's upper directions, one beside the other."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.ways = 2 if layer.bidirectional else 1
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return them."""
+        return self.concatenated(self.layer(x)[1])
+
+    def concatenated(self, states: torch.Tensor) -> torch.Tensor:
+        """Return (directions, batch, units) as (batch, units of all)."""
+        return torch.cat(torch.unbind(states[-self.ways :]), 1)
+
+
+class FinalHiddenPart(FinalStatesPart):
+    """The last hidden states of an LSTM, which has cell states, too."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return them."""
+        return self.concatenated(self.layer(x)[1][0])
 
 
 class PlainPart(nn.Module):  # type: ignore[misc]  # torch states no types here
@@ -72,12 +98,43 @@ class LastStepPart(nn.Module):  # type: ignore[misc]  # torch states no types he
         return x[:, -1]
 
 
+class MeanPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+    """The mean of a sequence's steps."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return x.mean(dim=1)
+
+
+class MaximumPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+    """The largest of each value in a sequence's steps."""
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return x.amax(dim=1)
+
+
 class PlusInputPart(nn.Module):  # type: ignore[misc]  # torch states no types here
     """The sum with the first values of the chain's input."""
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
         """Return it."""
         return x + begin[..., : x.shape[-1]]
+
+
+def _function(make: Callable[[], Any]) -> nn.Module:
+    """Return an activation as a part."""
+    return PlainPart(make())
+
+
+_WORKING: Mapping[str, Callable[[], nn.Module]] = {
+    **{name: partial(_function, make) for name, make in _FUNCTIONS.items()},
+    "last": LastStepPart,
+    "mean": MeanPart,
+    "max": MaximumPart,
+    "skip": PlusInputPart,
+}
+"""What stands between layers: each reads what stands before it, and what the chain reads."""
 
 
 class TorchChain(nn.Module):  # type: ignore[misc]  # torch states no types here
@@ -115,10 +172,11 @@ def program(file: str, words: Sequence[str]) -> Any:
             arrays = {local: state[fitting[0] + local] for local in _below(state, fitting[0])}
             behind = next((_width(state, other, prefixes) for other in names[number + 1 :] if other not in _FUNCTIONS), None)
             parts.append(_part(text, arrays, stated, None if number else behind))
-        elif not fitting and name in _FUNCTIONS:
-            parts.append(PlainPart(_FUNCTIONS[name]()))
-        elif not fitting and name in ("last", "skip"):
-            parts.append(LastStepPart() if name == "last" else PlusInputPart())
+        elif not fitting and name in _WORKING:
+            parts.append(_WORKING[name]())
+        elif not fitting and name == "final" and parts and isinstance(parts[-1], RecurrentPart):
+            layer = parts.pop().layer
+            parts.append(FinalHiddenPart(layer) if isinstance(layer, nn.LSTM) else FinalStatesPart(layer))
         else:
             raise NotImplementedError(f"{len(fitting)} layers of torch.nn have the name {name!r}")
     chain = TorchChain(parts).eval()

@@ -189,7 +189,8 @@ def export_model(
              fits is read
     axes     how many axes each input has, one number for all or a list: of a file that does not state it
     chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
-             the last step of what stands before it, and "skip" adds the input
+             the last step of what stands before it, "final" the last state of each direction, "mean" and "max" are those over the time, and
+             "skip" adds the input
     force    replace the target if it exists
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy

@@ -11,7 +11,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Command, Flag, called_by_flags
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.operations import activation
+from rnnconvert.scaffolding.operations import activation, reduced
 from rnnconvert.scaffolding.rows import LayerRow
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -20,8 +20,12 @@ FUNCTIONS = (
     "hard_swish",
 )  # fmt: skip
 """The activations that may stand between layers."""
-LAST, SKIP = "last", "skip"
-"""The words for the last step of what stands before, and for the sum with the model's input."""
+STEPS = ("last", "final", "mean", "max")
+"""The words for one step made of a sequence: its last step, the last state of the layer before it in each direction, and the mean and
+the maximum over the time."""
+SKIP = "skip"
+"""The word for the sum with the model's input."""
+_WORDS = (*FUNCTIONS, *STEPS, SKIP)
 _MOST = 8
 """The most layers whose orders are tried."""
 _ORDERS = 100
@@ -44,7 +48,8 @@ class UnstatedOrderError(UsageError):
         if not order:
             way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
         way = way or f"the only order whose sizes fit, from a recurrent layer on and without functions, is {Flag('chain', order)}"
-        super().__init__(f"{text}. Or state the order of its layers, with the functions between them, which weights do not show: {way}")
+        unknown = "which weights do not show (last or final before a layer that reads one step alone)"
+        super().__init__(f"{text}. Or state the order of its layers, with the functions between them, {unknown}: {way}")
 
     @property
     def single(self) -> bool:
@@ -92,7 +97,7 @@ def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
         ends = [".".join(name.split(".")[-count:]) for count in range(1, name.count(".") + 2)]
         others = [other for other in together if other != name]
         short = next((end for end in ends if not any(other == end or other.endswith(f".{end}") for other in others)), name)
-        result[short if short not in (*FUNCTIONS, LAST, SKIP) else name] = tuple(units)
+        result[short if short not in _WORDS else name] = tuple(units)
     return result
 
 
@@ -157,8 +162,8 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
 
     It reads (batch, time, values), or whole numbers (batch, time) where an embedding comes first.
 
-    order  names of layers, each a prefix in the file or the end of one, with activations between, "last" for the last step of what
-           stands before it, and "skip" for the sum with the input; NAME:embedding, NAME:dense and, of an RNN, NAME:relu say what the
+    order  names of layers, each a prefix in the file or the end of one, with activations between, the words of STEPS for one step made of
+           what stands before, and "skip" for the sum with the input; NAME:embedding, NAME:dense and, of an RNN, NAME:relu say what the
            weights do not
 
     Raises UsageError for a name that no layer has, and for layers that do not fit together.
@@ -171,7 +176,7 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
     before, read, chosen = "the input", set[str](), dict[str, Unit]()
     for number, text in enumerate(words):
         name, _, stated = text.rpartition(":") if ":" in text and text not in names else (text, "", "")
-        if name not in names and name in (*FUNCTIONS, LAST, SKIP):
+        if name not in names and name in _WORDS:
             if x is None or build is None:
                 raise UsageError(
                     f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}"
@@ -216,7 +221,7 @@ def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple
     if len(matching) == 1:
         return names[matching[0]]
     what = f"several layers end so: {', '.join(matching)}" if matching else f"{model.title} has {', '.join(names)}"
-    functions = f"; functions are {', '.join(FUNCTIONS)}, and {LAST!r} and {SKIP!r}"
+    functions = f"; functions are {', '.join(FUNCTIONS)}; {', '.join(STEPS)} make one step of a sequence, and {SKIP} adds the input"
     raise UsageError(f"{Flag('chain')}: {name!r} names no layer: {what}{functions}")
 
 
@@ -281,16 +286,16 @@ def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> Sour
     if word.kind == "dense":
         return build.dense(unit, x, word.gives, len(unit.names) > 1)
     if x.rank != 3:
-        raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives its last step alone")
+        raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives one step")
     return build.recurrent(word.units, x)
 
 
 def _worked(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceTensor:
     """Add what a word does that names no layer. Raises UsageError where it cannot."""
-    if word == LAST:
+    if word in STEPS:
         if x.rank != 3:
-            raise UsageError(f"{Flag('chain')}: {LAST!r} stands behind {before!r}, which gives one step already")
-        return build.select(x, 1, -1)
+            raise UsageError(f"{Flag('chain')}: {word!r} stands behind {before!r}, which gives one step already")
+        return _one_step(build, word, x, before)
     if word == SKIP:
         begin = build.begin
         if begin.dtype != "float32" or x.rank != begin.rank:
@@ -300,3 +305,17 @@ def _worked(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceT
             raise UsageError(f"{Flag('chain')}: {SKIP!r} adds the first {width} values of the input, and it has {most}")
         return build.plus_input(x, begin)
     return activation(build, x, word)
+
+
+def _one_step(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceTensor:
+    """Add what makes one step of a sequence. Raises UsageError for last states of what has none."""
+    if word == "last":
+        return build.select(x, 1, -1)
+    if word != "final":
+        return reduced(build, x, word, (1,), False)
+    finals = build.finals.get(id(x))
+    if finals is None:
+        raise UsageError(
+            f"{Flag('chain')}: 'final' is the last state of a recurrent layer, and stands behind {before!r}. Write it behind one"
+        )
+    return finals[0] if len(finals) == 1 else build.concatenate(finals, 1)

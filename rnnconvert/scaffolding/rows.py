@@ -21,6 +21,7 @@ class LayerRow(Builder):
 
     begin   its input
     layers  those with weights, by name
+    finals  by the identity of what recurrent layers give: the last hidden states, of each direction, once all of a sequence is read
     """
 
     begin: SourceTensor
@@ -33,6 +34,7 @@ class LayerRow(Builder):
         for dim, role in zip(sizes, ("batch", "time"), strict=True):
             self.call(dim, role)
         self.layers: dict[str, tuple[str, ...]] = {}
+        self.finals: dict[int, Sequence[SourceTensor]] = {}
 
     def dense(self, unit: Unit, x: SourceTensor, units: int, bias: bool) -> SourceTensor:
         """Add a dense layer."""
@@ -57,9 +59,10 @@ class LayerRow(Builder):
             ways = len(layer.directions)
             if ways > 1 and layer.merge == "none":
                 raise UsageError(f"{unit.name}: its directions are not joined, and the next layer of a chain reads one sequence")
-            x, _ = recurrent(self, unit, x, states, merge=layer.merge if ways > 1 else "concat")
+            x, finals = recurrent(self, unit, x, states, merge=layer.merge if ways > 1 else "concat")
             if ways == 1 and unit.stack.first.reverse and unit.stack.output_order == "time":
                 x = self.flip(x, 1)
+            self.finals[id(x)] = finals[:: len(finals) // ways]
         return x
 
     def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:
