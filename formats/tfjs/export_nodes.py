@@ -106,19 +106,23 @@ class NodeGraph(OperatorValues):
         stated |= {word: self._type(inputs[number]) for number, word in enumerate(types) if word}
         self.node(kind, inputs, outputs, words[0] if words else "output", **stated)
 
-    def list_of_steps(self, sizes: Sequence[int], count: int, width: int, name: str) -> int:
+    def list_of_steps(self, size: int, count: int, dims: Sequence[int | None], kind: int, name: str) -> int:
         place = self.value(name, _LIST)
-        stated = {"element_dtype": {"type": _TYPES[FLOAT]}, "shape_type": {"type": _TYPES[INT]}}
-        self.node("TensorListReserve", [self.integers(-1, width), count], [place], "handle", **stated)
+        stated = {"element_dtype": {"type": _TYPES[kind]}, "shape_type": {"type": _TYPES[INT]}}
+        self.node("TensorListReserve", [self._open(dims), count], [place], "handle", **stated)
         return place
 
     def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
-        stated = {"element_dtype": {"type": _TYPES[FLOAT]}}
+        stated = {"element_dtype": {"type": _TYPES[self.kinds[output]]}}
         return self.added("TensorListSetItem", [outputs, number, output], "output_handle", **stated)
 
-    def stacked(self, outputs: int, width: int) -> int:
-        stated = {"element_dtype": {"type": _TYPES[FLOAT]}, "num_elements": _attribute(-1)}
-        return self.added("TensorListStack", [outputs, self.integers(-1, width)], "tensor", FLOAT, **stated)
+    def stacked(self, outputs: int, dims: Sequence[int | None], kind: int) -> int:
+        stated = {"element_dtype": {"type": _TYPES[kind]}, "num_elements": _attribute(-1)}
+        return self.added("TensorListStack", [outputs, self._open(dims)], "tensor", kind, **stated)
+
+    def _open(self, dims: Sequence[int | None]) -> int:
+        """Return axes as TensorFlow states them: -1 for those that are open."""
+        return self.integers(*[-1 if length is None else length for length in dims])
 
     # Nodes
 

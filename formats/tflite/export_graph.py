@@ -18,6 +18,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_axes import AXES
+from rnnconvert.formats.tflite.export_scan import scan
 from rnnconvert.formats.tflite.export_space import SPACE
 from rnnconvert.formats.tflite.export_steps import steps
 from rnnconvert.formats.tflite.export_tables import OperatorGraph, Storage, StoringTables
@@ -235,7 +236,8 @@ RULES: Mapping[str, Rule] = {
     "ArgMax": _best("ARG_MAX"), "ArgMin": _best("ARG_MIN"), "Concat": _concat, "CumSum": _plain("CUMSUM"),
     "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite,
     "IsNaN": _is_no_number, "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot,
-    "Range": _plain("RANGE"), "Round": _plain("ROUND"), "Sigmoid": _plain("LOGISTIC"), "Softmax": _along_last("SOFTMAX", beta=1.0),
+    "Range": _plain("RANGE"), "Round": _plain("ROUND"), "Scan": scan, "Sigmoid": _plain("LOGISTIC"),
+    "Softmax": _along_last("SOFTMAX", beta=1.0),
     "Tan": _tangent, "Tile": _plain("TILE"), "TopK": _top, "Where": _where,
 }  # fmt: skip
 """The operations that are known."""

@@ -6,7 +6,7 @@ and there are none for a GRU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.arrays import Array, Pieced
@@ -68,17 +68,60 @@ def steps(graph: OperatorValues, name: str, direction: Direction, x: int, states
         first.append(graph.add(operator, [initial, size] if states else [size, initial], f"{name}/state", 0, (None, width)))
     bounds = [graph.integers(0), graph.integers(1), graph.integers(1)]
     count = graph.add("STRIDED_SLICE", [shape, *bounds], f"{name}/count", shape=(), begin_mask=0, end_mask=0, shrink_axis_mask=1)
-    every = graph.list_of_steps(sizes, count, widths[0], f"{name}/outputs")
+    size = graph.add("CONCATENATION", [*sizes, graph.integers(widths[0])], f"{name}/outputs/shape", axis=0)
+    every = graph.list_of_steps(size, count, (None, widths[0]), 0, f"{name}/outputs")
     counted = [lengths] if lengths >= 0 else []
-    shapes: list[tuple[int | None, ...]] = [(), (), (None, None, direction.input_size), (None, None, widths[0])]
+    shapes: list[Sequence[int | None]] = [(), (), (None, None, direction.input_size), (None, None, widths[0])]
     held = first[:1] if counted and graph.disposes else []
     shapes += [(None, width) for width in widths] + [(None,)] * len(counted) + [(None, widths[0])] * len(held)
-    loop = [graph.integer(0), count, x, every, *first, *counted, *held]
+    begin = [graph.integer(0), count, x, every, *first, *counted, *held]
+
+    def step(body: OperatorValues, places: Sequence[int]) -> list[int]:
+        number, limit, sequence, outputs, *others = places
+        lengths_of = others[len(widths) : len(widths) + len(counted)]
+        after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
+        read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
+
+        def row(stored: str, numbers: Array | Pieced) -> StepTensor:
+            return StepTensor(body, body.constant(stored, numbers))
+
+        before = [StepTensor(body, place) for place in others[: len(widths)]]
+        new = [state.place for state in cell.after_step(cell.from_input(read, body.matrix, row), before, body.matrix, row)]
+        ends = new
+        if counted:
+            wide = body.add(
+                "EXPAND_DIMS", [body.add("GREATER", [*lengths_of, number], f"{name}/counts", BOOL), body.integer(1)], f"{name}/wide"
+            )
+            ends = [
+                # Where a file does not state the axes, LiteRT drops those of one element.
+                body.add("SELECT_V2", [wide, state, old.place], f"{name}/kept", 0, (None, width))
+                for state, old, width in zip(new, before, widths, strict=True)
+            ]
+        listed = body.with_step(outputs, number, after, new[0], f"{name}/listed")
+        return [after, limit, sequence, listed, *ends, *lengths_of, *new[: len(held)]]
+
+    gives = loop(graph, name, begin, shapes, step)
+    return [graph.stacked(gives[3], (None, widths[0]), 0), *gives[4 : 4 + len(widths)]]
+
+
+def loop(
+    graph: OperatorValues,
+    name: str,
+    begin: Sequence[int],
+    shapes: Sequence[Sequence[int | None]],
+    step: Callable[[OperatorValues, Sequence[int]], Sequence[int]],
+) -> list[int]:
+    """Add a WHILE over steps that are counted; return the values that it ends with.
+
+    begin   the values that it begins with: 0 and the number of steps, and whatever a step hands on to the next
+    shapes  the axes of these
+    step    adds the operators of a step to its graph: from the places of these values there to those of the next ones
+    """
 
     def inner(word: str) -> tuple[OperatorValues, list[int]]:
         part = graph.inner(f"{name}/{word}")
         places = [
-            part.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(loop, shapes, strict=True))
+            part.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(begin, shapes, strict=True))
         ]
         part.inputs = {str(n): place for n, place in enumerate(places)}
         return part, places
@@ -86,29 +129,7 @@ def steps(graph: OperatorValues, name: str, direction: Direction, x: int, states
     going, places = inner("going")
     going.outputs = {"0": going.add("LESS", places[:2], f"{name}/less", BOOL, ())}
     body, places = inner("step")
-    number, limit, sequence, outputs, *others = places
-    lengths_of = others[len(widths) : len(widths) + len(counted)]
-    after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
-    read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
-
-    def row(stored: str, numbers: Array | Pieced) -> StepTensor:
-        return StepTensor(body, body.constant(stored, numbers))
-
-    before = [StepTensor(body, place) for place in others[: len(widths)]]
-    new = [state.place for state in cell.after_step(cell.from_input(read, body.matrix, row), before, body.matrix, row)]
-    ends = new
-    if counted:
-        wide = body.add(
-            "EXPAND_DIMS", [body.add("GREATER", [*lengths_of, number], f"{name}/counts", BOOL), body.integer(1)], f"{name}/wide"
-        )
-        ends = [
-            # Where a file does not state the axes, LiteRT drops those of one element.
-            body.add("SELECT_V2", [wide, state, old.place], f"{name}/kept", 0, (None, width))
-            for state, old, width in zip(new, before, widths, strict=True)
-        ]
-    listed = body.with_step(outputs, number, after, new[0], f"{name}/listed")
-    last = [after, limit, sequence, listed, *ends, *lengths_of, *new[: len(held)]]
-    body.outputs = {str(n): place for n, place in enumerate(last)}
-    gives = [graph.value(f"{name}/{n}" if n else name, graph.kinds[outer], shapes[n]) for n, outer in enumerate(loop)]
-    graph.several("WHILE", loop, gives, cond=going.place, body=body.place)
-    return [graph.stacked(gives[3], widths[0]), *gives[4 : 4 + len(widths)]]
+    body.outputs = {str(n): place for n, place in enumerate(step(body, places))}
+    gives = [graph.value(f"{name}/{n}" if n else name, graph.kinds[outer], shapes[n]) for n, outer in enumerate(begin)]
+    graph.several("WHILE", begin, gives, cond=going.place, body=body.place)
+    return gives

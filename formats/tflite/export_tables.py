@@ -153,23 +153,23 @@ class OperatorGraph(GraphTables, OperatorValues):
     def inner(self, name: str) -> OperatorGraph:
         return OperatorGraph(self.model, name)
 
-    def list_of_steps(self, sizes: Sequence[int], count: int, width: int, name: str) -> int:
-        size = self.add("CONCATENATION", [*sizes, self.integers(width)], f"{name}/shape", axis=0)
-        return self.add("FILL", [size, self.number(0.0)], name, 0, (None, None, width))
+    def list_of_steps(self, size: int, count: int, dims: Sequence[int | None], kind: int, name: str) -> int:
+        return self.add("FILL", [size, self.zero(kind)], name, kind, (None, *dims))
 
     def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
-        minus, zero = self.integer(-1), self.integer(0)
-
-        def packed(*parts: int) -> int:
-            return self.add("PACK", parts, f"{name}/bounds", INT, (3,), count=3, axis=0)
-
         shape = self._shapes[outputs]
-        head = self.add("SLICE", [outputs, self.integers(0, 0, 0), packed(number, minus, minus)], f"{name}/before", shape=shape)
+        rank, minus, zero = len(shape), self.integer(-1), self.integer(0)
+
+        def packed(begin: int, other: int) -> int:
+            return self.add("PACK", [begin, *[other] * (rank - 1)], f"{name}/bounds", INT, (rank,), count=rank, axis=0)
+
+        nothing, everything = self.integers(*[0] * rank), self.integers(*[-1] * rank)
+        head = self.add("SLICE", [outputs, nothing, packed(number, minus)], f"{name}/before", shape=shape)
         element = self.add("EXPAND_DIMS", [output, zero], f"{name}/output", shape=(1, *shape[1:]))
-        tail = self.add("SLICE", [outputs, packed(after, zero, zero), self.integers(-1, -1, -1)], f"{name}/behind", shape=shape)
+        tail = self.add("SLICE", [outputs, packed(after, zero), everything], f"{name}/behind", shape=shape)
         return self.add("CONCATENATION", [head, element, tail], name, shape=shape, axis=0)
 
-    def stacked(self, outputs: int, width: int) -> int:
+    def stacked(self, outputs: int, dims: Sequence[int | None], kind: int) -> int:
         return outputs
 
     def several(self, operator: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:

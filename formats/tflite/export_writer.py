@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite.export_tables import WIDE
 from rnnconvert.formats.tflite.operator_values import INT, OperatorValues, kind_of
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 from rnnconvert.scaffolding.graph.target import TargetWriter
 
@@ -48,6 +49,21 @@ class TfliteWriter(TargetWriter[int]):
     def refused(self, node: Operation, feature: str, reason: str) -> RefusedError:
         """Return the refusal of an operation."""
         return RefusedError(feature, self.values.title, reason, "", node.name)
+
+    @contextlib.contextmanager
+    def graph_in(self, node: Operation, values: OperatorValues) -> Iterator[Body]:
+        """Write the graph in an operation into one of the model's graphs."""
+        around, self.values = self.values, values
+        try:
+            with self.inside(node) as body:
+                yield body
+        finally:
+            self.values = around
+
+    def symbols(self, name: str) -> Sequence[str]:
+        """Return what tells open axes of one length from those of another, for each axis; none where the source does not tell."""
+        value = self._graph.values.get(name)
+        return value.axes if value is not None else ()
 
     def dims(self, node: Operation, name: str) -> Sequence[int | None]:
         """Return the axes of a value. Raises RefusedError where not even their number is known."""

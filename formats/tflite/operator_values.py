@@ -80,11 +80,13 @@ class OperatorValues(ABC):
         """Add a graph that an operator of this one runs."""
 
     @abstractmethod
-    def list_of_steps(self, sizes: Sequence[int], count: int, width: int, name: str) -> int:
-        """Add what a loop fills with the outputs (batch, width) of its steps.
+    def list_of_steps(self, size: int, count: int, dims: Sequence[int | None], kind: int, name: str) -> int:
+        """Add what a loop fills with one output of each of its steps.
 
-        sizes  the length of the time, and that of the batch, each as a list of one whole number
+        size   the lengths of all of it, the time in front
         count  the first of these without an axis
+        dims   the axes of one step's output
+        kind   its element type
         """
 
     @abstractmethod
@@ -96,8 +98,20 @@ class OperatorValues(ABC):
         """
 
     @abstractmethod
-    def stacked(self, outputs: int, width: int) -> int:
-        """Return what a loop has filled as a value (time, batch, width)."""
+    def stacked(self, outputs: int, dims: Sequence[int | None], kind: int) -> int:
+        """Return what a loop has filled as a value, the time in front.
+
+        dims  the axes of one step's output
+        kind  its element type
+        """
+
+    def zero(self, kind: int) -> int:
+        """Return zero or false without axes, stored once."""
+        if kind == BOOL:
+            if "false" not in self._integers:
+                self._integers["false"] = self.constant("false", np.array(False))
+            return self._integers["false"]
+        return self.number(0.0) if kind == FLOAT else self.integer(0)
 
     def integers(self, *numbers: int) -> int:
         """Return a list of whole numbers, stored once."""

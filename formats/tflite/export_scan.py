@@ -1,0 +1,121 @@
+"""What runs a graph of its own at every step of sequences, as a WHILE: cells that have no operator, and their attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnnconvert.formats.tflite.export_steps import loop
+from rnnconvert.formats.tflite.export_writer import TfliteWriter
+from rnnconvert.formats.tflite.operator_values import BOOL, OperatorValues, kind_of
+from rnnconvert.graphs.program.operations import Body, Declared, Operation
+
+
+def scan(w: TfliteWriter, node: Operation) -> None:
+    """Add a loop over the steps of sequences.
+
+    Raises RefusedError where an axis of what its steps give has a length that nothing tells before they run.
+    """
+    ((_, body),) = node.bodies
+    states = len(node.inputs) - node.attributes["num_scan_inputs"]
+    captured = w.captured(body)
+    names = [*node.inputs, *captured]
+    read = [w[name] for name in names]
+    shape = w.size(node, read[states])
+    count = w.picked(node, shape, 0, 0)
+    declared = {value.name: value for value in body.declared}
+    steps = [declared[name] for name in body.outputs[states:]]
+    sizes = [_size(w, node, body, output, step) for output, step in zip(node.outputs[states:], steps, strict=True)]
+    kinds = [kind_of(np.dtype(step.dtype)) for step in steps]
+    lists = [
+        w.values.list_of_steps(size, count, _dims(w, node, step), kind, f"{node.name}/{number}")
+        for number, (size, kind, step) in enumerate(zip(sizes, kinds, steps, strict=True))
+    ]
+    held = []  # what a step gives has to be handed on where it is disposed of otherwise
+    for size, kind, step in zip(sizes, kinds, steps, strict=True) if w.values.disposes else ():
+        behind = w.cut(node, size, {0: 1}, {})
+        held.append(w.values.add("FILL", [behind, w.values.zero(kind)], f"{node.name}/held", kind, _dims(w, node, step)))
+    outside = [w.dims(node, name) for name in names]
+    outside[:states] = [_dims(w, node, declared[name]) for name in body.inputs[:states]]
+    shapes = [(), (), *outside, *((None, *_dims(w, node, step)) for step in steps), *(_dims(w, node, step) for step in steps[: len(held)])]
+
+    def step_in(values: OperatorValues, places: Sequence[int]) -> list[int]:
+        number, limit, *others = places
+        after = values.add("ADD", [number, values.integer(1)], f"{node.name}/next", shape=())
+        with w.graph_in(node, values):
+            for place, (name, held_name) in enumerate(zip((*body.inputs, *captured), names, strict=True)):
+                entered = others[place]
+                if states <= place < len(node.inputs):
+                    dims = w.dims(node, name)
+                    entered = values.add("GATHER", [entered, number], f"{held_name}/step", None, dims, axis=0, batch_dims=0)
+                w.named(name, entered)
+            w.write_nodes()
+            outputs = [_copied(values, w[name], places) for name in body.outputs]
+        filled = others[len(names) : len(names) + len(lists)]
+        listed = [
+            values.with_step(steps_so_far, number, after, output, f"{node.name}/listed")
+            for steps_so_far, output in zip(filled, outputs[states:], strict=True)
+        ]
+        return [after, limit, *outputs[:states], *others[states : len(names)], *listed, *outputs[states : states + len(held)]]
+
+    gives = loop(w.values, node.name, [w.values.integer(0), count, *read, *lists, *held], shapes, step_in)[2:]
+    for name, place in zip(node.outputs, gives[:states], strict=False):
+        w.named(name, place)
+    for name, place, kind, step in zip(node.outputs[states:], gives[len(names) :], kinds, steps, strict=False):
+        w.named(name, w.values.stacked(place, _dims(w, node, step), kind))
+
+
+def _dims(w: TfliteWriter, node: Operation, value: Declared) -> Sequence[int | None]:
+    """Return the axes of a value of a step. Raises RefusedError where not even their number is known."""
+    if value.dims is None:
+        raise w.refused(node, "a step with a value of any number of axes", "its loops are for numbers that are known")
+    return [length if isinstance(length, int) else None for length in value.dims]
+
+
+def _copied(values: OperatorValues, place: int, begin: Sequence[int]) -> int:
+    """Return what a step leaves as a value of its own: one that is another's is overwritten before it is read."""
+    if place not in begin:
+        return place
+    return values.add("LOGICAL_OR" if values.kinds[place] == BOOL else "MAXIMUM", [place, place], "copy")
+
+
+def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Declared) -> int:
+    """Add the lengths of what all steps give: those of its open axes are lengths of what the loop reads.
+
+    output  the name of all of it
+    step    that of one step
+
+    Raises RefusedError for a length that nothing tells before the steps run.
+    """
+    states = len(node.inputs) - node.attributes["num_scan_inputs"]
+    time = w.cut(node, w.size(node, w[node.inputs[states]]), {0: 0}, {0: 1})
+    dims, symbols = _dims(w, node, step), w.symbols(output)[1:]
+    declared = {value.name: value for value in body.declared}
+    parts = [time]
+    for axis, length in enumerate(dims):
+        if length is not None:
+            parts.append(w.values.integers(length))
+            continue
+        place = next(
+            (
+                (name, other)
+                for name in node.inputs
+                for other, symbol in enumerate(w.symbols(name))
+                if symbols and symbol == symbols[axis] != ""
+            ),
+            None,
+        ) or next(
+            # A state of the same axes, of which this one alone is open.
+            (
+                (name, axis)
+                for name, inside in zip(node.inputs[:states], body.inputs, strict=False)
+                if dims.count(None) == 1 and list(dims) == list(declared[inside].dims or ())
+            ),
+            None,
+        )
+        if place is None:
+            raise w.refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
+        name, other = place
+        parts.append(w.cut(node, w.size(node, w[name]), {0: other}, {0: other + 1}))
+    return w.add("CONCATENATION", parts, node, "lengths", axis=0)
