@@ -118,7 +118,7 @@ def array_rows(layouts: Iterable[Layout]) -> Iterator[str]:
     for layout in layouts:
         groups["<br>".join(arrays(layout))].append(f"`{layout.name}` `{layout.gates}`")
     for texts, names in groups.items():
-        yield f"| {', '.join(names)} | {texts} |\n"
+        yield f"| {'<br>'.join(names)} | {texts} |\n"
 
 
 def arrays(layout: Layout) -> Iterator[str]:

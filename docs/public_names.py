@@ -6,7 +6,8 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import rnnconvert
@@ -41,6 +42,9 @@ GROUPS = {
 """Every name of `rnnconvert.__all__` once, as a reader looks for it."""
 
 
+RESULTS = "What comes back"
+"""The group of classes that only rnnconvert makes: of these the types of the fields are shown, and no call."""
+
 VERSION = "The version of rnnconvert, a text."
 
 
@@ -59,7 +63,8 @@ def api_pages() -> dict[str, str]:
         path = f"api/{title.lower().replace(' ', '-')}.md"
         index.append(f"\n## {title}\n\n| name | what it is |\n|---|---|\n")
         index += [f"| [`{name}`]({path}#{name.lower()}) | {summary(value)} |\n" for name, value in values.items()]
-        pages[path] = f"# {title}: public names\n" + "".join(part for item in values.items() for part in entry(*item))
+        parts = (part for item in values.items() for part in entry(*item, made_by_us=title == RESULTS))
+        pages[path] = f"# {title}: public names\n" + "".join(parts)
     return {"api.md": "".join(index), **pages}
 
 
@@ -68,16 +73,20 @@ def summary(value: Any) -> str:
     return VERSION if isinstance(value, str) else plain((inspect.getdoc(value) or "").partition("\n\n")[0])
 
 
-def entry(name: str, value: Any) -> Iterator[str]:
-    """Yield the part of the page on one name."""
+def entry(name: str, value: Any, made_by_us: bool = False) -> Iterator[str]:
+    """Yield the part of the page on one name; of a class that only rnnconvert makes, without how it is called."""
     yield f"\n## {plain(name)}\n\n"
     if isinstance(value, str):
         yield f"{VERSION}\n"
         return
     own_call = "__init__" in vars(value) if isinstance(value, type) else True
-    if own_call and not issubclass_of_error(value):
+    if own_call and not issubclass_of_error(value) and not made_by_us:
         yield called(f"rc.{name}", value) + "\n"
-    yield described(value)
+    types = types_of(value) if made_by_us else {}
+    text = described(value, types)
+    yield text
+    if undescribed := [f"`{field}: {typed}`" for field, typed in types.items() if f"`{field}: {typed}`" not in text]:
+        yield f"\nFields, too: {', '.join(undescribed)}.\n"
     if isinstance(value, type):
         yield from members(value)
 
@@ -150,19 +159,24 @@ def parameter(argument: inspect.Parameter, annotated: bool) -> str:
     return f"{argument.name}{typed} = {default}" if typed else f"{argument.name}={default}"
 
 
-def described(value: Any) -> str:
-    """Return a docstring as Markdown: its lists of names as lists, indented lines as code, the rest as paragraphs."""
+def types_of(value: type) -> dict[str, str]:
+    """Return the types of what a class is made with, by name."""
+    return {name: str(argument.annotation) for name, argument in inspect.signature(value).parameters.items()}
+
+
+def described(value: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a docstring as Markdown: its lists of names as lists, with types, indented lines as code, the rest as paragraphs."""
     parts = []
     for block in (inspect.getdoc(value) or "").split("\n\n"):
         lines = block.splitlines()
         if all(line.startswith("    ") for line in lines):
             parts.append(textwrap.indent(textwrap.dedent(block), "    ") + "\n")
         else:
-            parts.append(items(value, lines) or plain(block) + "\n")
+            parts.append(items(value, lines, types) or plain(block) + "\n")
     return "\n".join(parts)
 
 
-def items(value: Any, lines: list[str]) -> str:
+def items(value: Any, lines: list[str], types: Mapping[str, str]) -> str:
     """Return the lines "name  what it is" as a list, and nothing for other lines.
 
     Raises ValueError for a name that the value does not have.
@@ -182,7 +196,7 @@ def items(value: Any, lines: list[str]) -> str:
         names = match[1].split(", ")
         if unknown := [name for name in names if name.lstrip("*") not in documented]:
             raise ValueError(f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have")
-        label = ", ".join(f"`{name}`" for name in names)
+        label = ", ".join(f"`{name}: {types[name]}`" if name in types else f"`{name}`" for name in names)
         rows.append(f"- {label}: {plain(' '.join([match[3], *item[1:]]))}\n")
     return "".join(rows)
 
