@@ -42,8 +42,8 @@ GROUPS = {
 """Every name of `rnnconvert.__all__` once, as a reader looks for it."""
 
 
-RESULTS = "What comes back"
-"""The group of classes that only rnnconvert makes: of these the types of the fields are shown, and no call."""
+MADE_BY_US = {*GROUPS["What comes back"], *GROUPS["Errors and warnings"]}
+"""Classes that only rnnconvert makes: how they are called is not shown."""
 
 VERSION = "The version of rnnconvert, a text."
 
@@ -63,8 +63,7 @@ def api_pages() -> dict[str, str]:
         path = f"api/{title.lower().replace(' ', '-')}.md"
         index.append(f"\n## {title}\n\n| name | what it is |\n|---|---|\n")
         index += [f"| [`{name}`]({path}#{name.lower()}) | {summary(value)} |\n" for name, value in values.items()]
-        parts = (part for item in values.items() for part in entry(*item, made_by_us=title == RESULTS))
-        pages[path] = f"# {title}: public names\n" + "".join(parts)
+        pages[path] = f"# {title}: public names\n" + "".join(part for item in values.items() for part in entry(*item))
     return {"api.md": "".join(index), **pages}
 
 
@@ -73,27 +72,23 @@ def summary(value: Any) -> str:
     return VERSION if isinstance(value, str) else plain((inspect.getdoc(value) or "").partition("\n\n")[0])
 
 
-def entry(name: str, value: Any, made_by_us: bool = False) -> Iterator[str]:
-    """Yield the part of the page on one name; of a class that only rnnconvert makes, without how it is called."""
+def entry(name: str, value: Any) -> Iterator[str]:
+    """Yield the part of the page on one name: how it is called, and what each parameter or field is, with its type."""
     yield f"\n## {plain(name)}\n\n"
     if isinstance(value, str):
         yield f"{VERSION}\n"
         return
     own_call = "__init__" in vars(value) if isinstance(value, type) else True
-    if own_call and not issubclass_of_error(value) and not made_by_us:
-        yield called(f"rc.{name}", value) + "\n"
-    types = types_of(value) if made_by_us else {}
+    is_error = isinstance(value, type) and issubclass(value, Exception)
+    types = types_of(value) if own_call and not is_error else {}
+    if own_call and name not in MADE_BY_US:
+        yield f"    {called(f'rc.{name}', value)}\n\n"
     text = described(value, types)
     yield text
-    if undescribed := [f"`{field}: {typed}`" for field, typed in types.items() if f"`{field}: {typed}`" not in text]:
-        yield f"\nFields, too: {', '.join(undescribed)}.\n"
+    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text]:
+        yield f"\n{'Fields' if isinstance(value, type) else 'Parameters'}, too: {', '.join(undescribed)}.\n"
     if isinstance(value, type):
         yield from members(value)
-
-
-def issubclass_of_error(value: Any) -> bool:
-    """Return whether a value is an error or a warning, which only rnnconvert makes."""
-    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def members(value: type) -> Iterator[str]:
@@ -129,39 +124,36 @@ def inherited(value: type, name: str) -> str:
 def arguments(function: Any) -> str:
     """Return the names and defaults of what a method takes."""
     parameters = [argument for argument in inspect.signature(function).parameters.values() if argument.name not in ("self", "cls")]
-    return "(" + ", ".join(parameter(argument, annotated=False) for argument in parameters) + ")"
+    return "(" + ", ".join(map(parameter, parameters)) + ")"
 
 
 def called(name: str, value: Any) -> str:
-    """Return a call with its types, as indented code."""
+    """Return a call as one line, with the defaults of what it takes."""
     signature = inspect.signature(value)
+    result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
     parts, starred = [], False
     for argument in signature.parameters.values():
         if argument.kind is argument.KEYWORD_ONLY and not starred:
             parts.append("*")
         starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
-        parts.append(parameter(argument, annotated=True))
-    result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
+        parts.append(parameter(argument))
     line = f"{name}({', '.join(parts)}){result}"
-    if len(line) > 100:
-        line = f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){result}"
-    return textwrap.indent(line, "    ") + "\n"
+    return line if len(line) <= 110 else textwrap.fill(line, 110, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
-def parameter(argument: inspect.Parameter, annotated: bool) -> str:
-    """Return one parameter as Python writes it; a default that is long or computed is three dots."""
+def parameter(argument: inspect.Parameter) -> str:
+    """Return one parameter as Python writes it, without its type; a default that is long or computed is three dots."""
     star = {argument.VAR_POSITIONAL: "*", argument.VAR_KEYWORD: "**"}.get(argument.kind, "")
-    typed = f": {argument.annotation}" if annotated and argument.annotation is not argument.empty else ""
     if argument.default is argument.empty:
-        return f"{star}{argument.name}{typed}"
+        return f"{star}{argument.name}"
     default = repr(argument.default)
-    default = "..." if "<" in default or len(default) > 30 else default
-    return f"{argument.name}{typed} = {default}" if typed else f"{argument.name}={default}"
+    return f"{argument.name}={'...' if '<' in default or len(default) > 30 else default}"
 
 
-def types_of(value: type) -> dict[str, str]:
-    """Return the types of what a class is made with, by name."""
-    return {name: str(argument.annotation) for name, argument in inspect.signature(value).parameters.items()}
+def types_of(value: Any) -> dict[str, str]:
+    """Return the types of what a function takes or a class is made with, by name."""
+    parameters = inspect.signature(value).parameters.values()
+    return {argument.name: str(argument.annotation) for argument in parameters if argument.annotation is not argument.empty}
 
 
 def described(value: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
