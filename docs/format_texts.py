@@ -173,16 +173,16 @@ def cells(layouts: list[Layout]) -> Iterator[str]:
     table = {layout.name: facts(layout) for layout in layouts}
     # A plain RNN has no other gates.
     values = {column: {row[column] for row in table.values()} - ({""} if column == "gates" else set()) for column in facts(layouts[0])}
-    common = {column: "".join(texts) for column, texts in values.items() if len(texts) <= 1}
-    if facts_of_all := [f"{column}: {text}" for column, text in common.items() if text]:
-        yield f"{'All' if len(table) > 1 else f'`{layouts[0].name}`'}: {'; '.join(facts_of_all)}.\n"
-    columns = [column for column in values if column not in common]
-    if columns:
-        yield f"\n| layout | {' | '.join(columns)} |\n{'|---' * (len(columns) + 1)}|\n"
+    columns = [column for column, texts in values.items() if len(texts) > 1 and column != "of"]
+    named = {name: f"`{name}` {row['of']}".rstrip() for name, row in table.items()}
+    common = [f"{column}: {''.join(texts)}" for column, texts in values.items() if column not in ("of", *columns) and any(texts)]
+    yield f"{'All' if len(table) > 1 else named[layouts[0].name]}: {'; '.join(common)}.\n" if common else ""
+    if len(table) > 1:
+        yield f"\n| {' | '.join(['layout, of', *columns])} |\n{'|---' * (len(columns) + 1)}|\n"
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, row in table.items():
-            groups[tuple(row[column] for column in columns)].append(f"`{name}`")
-        yield from (f"| {', '.join(names)} | {' | '.join(texts)} |\n" for texts, names in groups.items())
+            groups[tuple(row[column] for column in columns)].append(named[name])
+        yield from (f"| {' | '.join(['<br>'.join(names), *texts])} |\n" for texts, names in groups.items())
     sets = [allowed for layout in layouts for allowed in (layout.holds.activations, layout.holds.gate_activations) if len(allowed) > MANY]
     explained_sets = {functions(allowed): words(allowed) for allowed in sets}
     if len(explained_sets) != len({words(allowed) for allowed in sets}):
