@@ -79,6 +79,13 @@ _PLUMBING = {
 _COMMANDS = {name: place.function for section in _SECTIONS.values() for name, place in section.items()} | _PLUMBING
 
 
+def command_sections() -> dict[str, list[str]]:
+    """Return the names of all commands by what they are for, in the order of the help."""
+    sections = {title: list(places) for title, places in _SECTIONS.items()}
+    sections[_OFFERED_IN] += _offered()
+    return {**sections, "Also": list(_PLUMBING)}
+
+
 def _offered() -> dict[str, RoomCommand]:
     """Return the commands that rooms offer, by name."""
     from rnnconvert.cli.room_commands import offered  # every room is looked at: of no use to a command of the table

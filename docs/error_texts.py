@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 HEAD = """# Errors by their text
 
-Search these pages for a few words of the message; `…` stands for names, numbers and paths. `docs/generate.py` makes the
-lists from the code; the long ones have pages of their own. On the command line an error begins with `error:`, `--json` gives
-it as an object, and `--debug` shows where it comes from. After any error every file is unchanged.
-
-The five that most people meet, each with what to do:
+On the command line an error begins with `error:`, `--json` gives it as an object, and `--debug` shows where it comes from. After any
+error every file is unchanged. The five that most people meet, each with what to do:
 
 ```console
 $ rnnconvert convert examples/decoder.keras decoder.pt
@@ -41,6 +39,9 @@ error: ...
 4. The file leaves nothing open that the option decides. Leave it out; if the file itself is wrong, insist with `KEY=VALUE!`.
 5. That executor is unknown or cannot run here: `rnnconvert executors` says why.
 
+Below are all others, by their kind: what the kind means, and its texts, which `docs/generate.py` takes from the code. Search for a few
+words from the middle of yours. `…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in
+bold. Your message says more: the reason, and what to do, which is listed here for refusals alone.
 """
 
 ADVICE = {
@@ -50,12 +51,11 @@ ADVICE = {
     "A UsageError, too.",
     "UnreadableError": (
         "The file is damaged, incomplete, or not what its name says. Compare its size and its hash with the original, and fetch "
-        "or save it again. What follows a stop is the remedy. If its own framework reads it, please report it with the file."
+        "or save it again. If its own framework reads it, please report it with the file."
     ),
     "RefusedError": (
         "Writing it would change what the weights compute. The text names the layer, what the target lacks, and the way out; "
-        "choose another target, change the model in its own framework, or take over what the text offers with `--set`. Listed here: "
-        "what stands in the way, then the reason, then the way out."
+        "choose another target, change the model in its own framework, or take over what the text offers with `--set`."
     ),
     "UndecidedError": "Weights alone do not say whether a layer computes tanh or relu, and others fit as well: look in the code of the "
     "model and answer with `--set`, give its architecture with `--config`, or take the defaults with `--assume-defaults`.",
@@ -113,7 +113,7 @@ def errors_pages() -> dict[str, str]:
         index.append(f"\n## {kind}\n\n{about}")
         order = list(AREAS.values())
         areas = sorted(texts_by_kind[kind], key=lambda area: (order.index(area) if area in order else len(order), area))
-        texts = {area: "".join(f"- {text}\n" for text in sorted(texts_by_kind[kind][area], key=str.lower)) for area in areas}
+        texts = {area: "".join(entries(sorted(texts_by_kind[kind][area], key=str.lower))) for area in areas}
         if sum(map(len, texts_by_kind[kind].values())) <= LONG:
             index += [f"\n### {kind}: {area}\n\n{text}" for area, text in texts.items()]
             continue
@@ -124,6 +124,24 @@ def errors_pages() -> dict[str, str]:
             f"\n## {area}\n\n{text}" for area, text in texts.items()
         )
     return {"errors.md": "".join(index), **pages}
+
+
+FEWEST, COMMON = 3, 2
+"""How many texts have to begin with how many common words to be one entry."""
+
+
+def entries(texts: Iterable[str]) -> Iterator[str]:
+    """Yield sorted texts as the entries of a list, those that begin alike as one."""
+    for beginning, group in itertools.groupby(texts, lambda text: text.lower().split()[:COMMON]):
+        alike = list(group)
+        if len(alike) < FEWEST or beginning == ["…"]:
+            yield from (f"- {text}\n" for text in alike)
+            continue
+        split = [text.split() for text in alike]
+        length = min(COMMON, min(map(len, split)))
+        while all(len(words) > length + 1 and words[length].lower() == split[0][length].lower() for words in split):
+            length += 1
+        yield f"- **{' '.join(split[0][:length])}** {'<br>'.join(' '.join(words[length:]) for words in split)}\n"
 
 
 def classes() -> list[str]:
@@ -197,18 +215,19 @@ def parameters(name: str) -> list[str]:
     }.get(name, ["text"])
 
 
-STATED = ("feature", "text", "problem", "what", "purpose", "reason", "why", "remedy")
+STATED = (("feature", "remedy"), ("text",), ("problem",), ("what",), ("purpose",), ("reason",), ("why",), ("remedy",))
+"""The arguments that are listed: of these, the first that have words of their own."""
 
 
 def message(call: ast.Call, names: list[str]) -> str:
-    """Return the words of a call, or nothing where it has none of its own."""
+    """Return how the text of a call begins, and of a refusal the way out, too; nothing where it has no words of its own."""
     arguments = dict(zip(names, call.args, strict=False)) | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    parts = [words(arguments[name]).strip().rstrip(".") for name in STATED if name in arguments]
-    parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
-    if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) < 3:
-        return ""
-    head, *rest = parts
-    return ". ".join([f"**{head}**" if rest else head, *rest])
+    for stated in STATED:
+        parts = [words(arguments[name]).strip().rstrip(".") for name in stated if name in arguments]
+        parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
+        if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) > 1:
+            return ". ".join(parts) if stated[0] == "feature" else re.split(r"(?<=[\w…)\]'`])\. (?=[A-Z])", parts[0])[0]
+    return ""
 
 
 def words(node: ast.expr) -> str:

@@ -6,7 +6,8 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import rnnconvert
@@ -41,6 +42,9 @@ GROUPS = {
 """Every name of `rnnconvert.__all__` once, as a reader looks for it."""
 
 
+MADE_BY_US = {*GROUPS["What comes back"], *GROUPS["Errors and warnings"]}
+"""Classes that only rnnconvert makes: how they are called is not shown."""
+
 VERSION = "The version of rnnconvert, a text."
 
 
@@ -69,22 +73,22 @@ def summary(value: Any) -> str:
 
 
 def entry(name: str, value: Any) -> Iterator[str]:
-    """Yield the part of the page on one name."""
+    """Yield the part of the page on one name: how it is called, and what each parameter or field is, with its type."""
     yield f"\n## {plain(name)}\n\n"
     if isinstance(value, str):
         yield f"{VERSION}\n"
         return
     own_call = "__init__" in vars(value) if isinstance(value, type) else True
-    if own_call and not issubclass_of_error(value):
-        yield called(f"rc.{name}", value) + "\n"
-    yield described(value)
+    is_error = isinstance(value, type) and issubclass(value, Exception)
+    types = types_of(value) if own_call and not is_error else {}
+    if own_call and name not in MADE_BY_US:
+        yield f"    {called(f'rc.{name}', value)}\n\n"
+    text = described(value, types)
+    yield text
+    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text]:
+        yield f"\n{'Fields' if isinstance(value, type) else 'Parameters'}, too: {', '.join(undescribed)}.\n"
     if isinstance(value, type):
         yield from members(value)
-
-
-def issubclass_of_error(value: Any) -> bool:
-    """Return whether a value is an error or a warning, which only rnnconvert makes."""
-    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def members(value: type) -> Iterator[str]:
@@ -120,49 +124,51 @@ def inherited(value: type, name: str) -> str:
 def arguments(function: Any) -> str:
     """Return the names and defaults of what a method takes."""
     parameters = [argument for argument in inspect.signature(function).parameters.values() if argument.name not in ("self", "cls")]
-    return "(" + ", ".join(parameter(argument, annotated=False) for argument in parameters) + ")"
+    return "(" + ", ".join(map(parameter, parameters)) + ")"
 
 
 def called(name: str, value: Any) -> str:
-    """Return a call with its types, as indented code."""
+    """Return a call as one line, with the defaults of what it takes."""
     signature = inspect.signature(value)
+    result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
     parts, starred = [], False
     for argument in signature.parameters.values():
         if argument.kind is argument.KEYWORD_ONLY and not starred:
             parts.append("*")
         starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
-        parts.append(parameter(argument, annotated=True))
-    result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
+        parts.append(parameter(argument))
     line = f"{name}({', '.join(parts)}){result}"
-    if len(line) > 100:
-        line = f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){result}"
-    return textwrap.indent(line, "    ") + "\n"
+    return line if len(line) <= 110 else textwrap.fill(line, 110, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
-def parameter(argument: inspect.Parameter, annotated: bool) -> str:
-    """Return one parameter as Python writes it; a default that is long or computed is three dots."""
+def parameter(argument: inspect.Parameter) -> str:
+    """Return one parameter as Python writes it, without its type; a default that is long or computed is three dots."""
     star = {argument.VAR_POSITIONAL: "*", argument.VAR_KEYWORD: "**"}.get(argument.kind, "")
-    typed = f": {argument.annotation}" if annotated and argument.annotation is not argument.empty else ""
     if argument.default is argument.empty:
-        return f"{star}{argument.name}{typed}"
+        return f"{star}{argument.name}"
     default = repr(argument.default)
-    default = "..." if "<" in default or len(default) > 30 else default
-    return f"{argument.name}{typed} = {default}" if typed else f"{argument.name}={default}"
+    return f"{argument.name}={'...' if '<' in default or len(default) > 30 else default}"
 
 
-def described(value: Any) -> str:
-    """Return a docstring as Markdown: its lists of names as lists, indented lines as code, the rest as paragraphs."""
+def types_of(value: Any) -> dict[str, str]:
+    """Return the types of what a function takes or a class is made with, by name."""
+    parameters = inspect.signature(value).parameters.values()
+    return {argument.name: str(argument.annotation) for argument in parameters if argument.annotation is not argument.empty}
+
+
+def described(value: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a docstring as Markdown: its lists of names as lists, with types, indented lines as code, the rest as paragraphs."""
     parts = []
     for block in (inspect.getdoc(value) or "").split("\n\n"):
         lines = block.splitlines()
         if all(line.startswith("    ") for line in lines):
             parts.append(textwrap.indent(textwrap.dedent(block), "    ") + "\n")
         else:
-            parts.append(items(value, lines) or plain(block) + "\n")
+            parts.append(items(value, lines, types) or plain(block) + "\n")
     return "\n".join(parts)
 
 
-def items(value: Any, lines: list[str]) -> str:
+def items(value: Any, lines: list[str], types: Mapping[str, str]) -> str:
     """Return the lines "name  what it is" as a list, and nothing for other lines.
 
     Raises ValueError for a name that the value does not have.
@@ -182,7 +188,7 @@ def items(value: Any, lines: list[str]) -> str:
         names = match[1].split(", ")
         if unknown := [name for name in names if name.lstrip("*") not in documented]:
             raise ValueError(f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have")
-        label = ", ".join(f"`{name}`" for name in names)
+        label = ", ".join(f"`{name}: {types[name]}`" if name in types else f"`{name}`" for name in names)
         rows.append(f"- {label}: {plain(' '.join([match[3], *item[1:]]))}\n")
     return "".join(rows)
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "https://github.com/rnnconvert/rnnconvert"
 REFERENCE = 0.2
 """How much a hit counts in the search that is in a page of a folder, or in one of TABLES: what explains comes first."""
-TABLES = {"compared.md"}
+TABLES = {"compared.md", "pairs.md", "reference.md"}
 _UPWARD = re.compile(r"\]\((?P<path>\.\./[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 

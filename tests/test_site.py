@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 import rnnconvert
+from rnnconvert.files import pairs
+from rnnconvert.language import registry
 from rnnconvert.running.child import missing
 from tests.requirements import need, needed
 
@@ -47,6 +49,7 @@ def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
     return module
 
@@ -70,12 +73,44 @@ def test_every_public_name_has_its_place(site: Path) -> None:
 
 
 def test_the_folders_pages_are_in_the_menu_and_short(site: Path) -> None:
-    for folder in ("api", "errors", "formats", "pairs"):
+    for folder in ("api", "errors", "formats"):
         stems = {page.stem for page in (DOCS / folder).glob("*.md")}
         menu = (site / folder / "index.html").read_text(encoding="utf-8")
         assert stems == {*re.findall(rf'<a href="(?:\.\./{folder}/)?([\w-]+)/" class="md-nav__link"', menu)}
     pages = [page for page in (*DOCS.glob("formats*/*.md"), DOCS / "formats.md", DOCS / "errors.md", DOCS / "api.md", DOCS / "pairs.md")]
     assert [page for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 250] == []
+
+
+def test_every_text_of_an_error_is_on_its_page() -> None:
+    texts = loaded("error_texts")
+    pages = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "errors.md", *(DOCS / "errors").glob("*.md")))
+    listed = set()
+    for entry in re.findall(r"^- (.*)$", pages, re.M):
+        beginning, *endings = re.split(r"\*\*(?! )|(?<!\*)\*\* |<br>", entry)[1:] if entry.startswith("**") else [""]
+        listed |= {f"{beginning} {ending}".strip().lower() for ending in endings} or {entry.lower()}
+    assert {raising.text.lower() for raising in texts.raised()} - listed == set()
+
+
+def test_every_pair_of_formats_is_answered_once_for_each_cell() -> None:
+    page = (DOCS / "pairs.md").read_text(encoding="utf-8")
+    answers: list[tuple[str, str, str]] = []
+    for section in re.split(r"^## ", page, flags=re.M)[1:]:
+        for source_list, targets in re.findall(r"^From (.*):\n\n((?:- .*\n)+)", section, re.M):
+            lines = re.findall(r"^- \*\*(.*?)\*\*.*: (.*)$", targets, re.M)
+            named = [target for _, line in lines for target in line.split(", ")]
+            answers += [(section.partition("\n")[0], source, target) for source in source_list.split(", ") for target in named]
+    every = [(pair.asked.name, pair.source, pair.target) for pair in pairs.pairs()]
+    assert sorted(answers) == sorted(every)
+
+
+def test_the_page_of_a_format_has_every_layout_and_array() -> None:
+    for format, layouts in registry.frameworks().items():
+        rows = re.findall(
+            r"^\| (`.*?) \| (`.*?) \|$", (DOCS / "formats" / f"{format}.md").read_text(encoding="utf-8").partition("## Cells")[0], re.M
+        )
+        for layout in layouts:
+            (arrays,) = [arrays for names, arrays in rows if f"`{layout.name}` `{layout.gates}`" in names.split("<br>")]
+            assert [re.match("`(.*?)`", text)[1] for text in arrays.split("<br>")] == [tensor.name for tensor in layout.tensors]  # type: ignore[index]
 
 
 def test_a_public_name_that_is_not_listed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
