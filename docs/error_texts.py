@@ -66,7 +66,8 @@ ADVICE = {
     "ExecutorError": "The framework itself failed on the file. Its own message follows; `--debug` shows the whole of it.",
     "NotEqualError": "The report in the text has the cause; see [why is my output different?](faq.md).",
     "BudgetError": "The file is made to exhaust whoever reads it, or it is compressed beyond all measure. If you trust it, save it without "
-    "compression; if it is an honest model, please report it.",
+    "compression, and with its numbers written out (of ONNX, onnxruntime's basic optimization writes such a file); if it is an "
+    "honest model, please report it.",
     "MissingFileError": "Correct the path. A similar name in the same folder is suggested.",
     "NoSuchLayerError": "Layers and directions are counted from 0.",
     "NoSuchNameError": "The text has the nearest name, or all names. `print(checkpoint)` lists the layers. Python's KeyError, too.",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import onnx
 from onnx import helper
@@ -19,19 +23,68 @@ ROOT = Path(__file__).parents[1]
 MODEL, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
 """How the entries of these kinds begin."""
 
+EXPORTED = (".onnx", ".tflite", ".h", ".nam", ".xml")
 ATTRIBUTES = ("axis", "axes", "perm", "to", "body", "hidden_size")
-MODELS = ("examples/decoder.keras", "examples/encoder.keras", "examples/old_tagger.h5", "examples/exported.onnx")
+EXAMPLES = ("decoder.keras", "encoder.keras", "old_tagger.h5", "exported.onnx")
+STORED = (
+    "tflite_fused/fixed_batch.tflite", "frozen/stack.tflite", "tflite_variables/trained.tflite", "tflite_lists/open.tflite",
+    "keras_loops/convolved.pb", "frozen/masked_while.pb", "frozen_functions/ways.pb", "keras_2_13/doubled.keras",
+)  # fmt: skip
+"""Whole models of the examples, and of the tests' files of other frameworks."""
+WRITTEN = (
+    "nam", "aidax", "tflite", "param", "xml", "h", "json", "json-guitarml", "json-rtneural", "json-tfjs", "onnx", "zip",
+)  # fmt: skip
+"""Endings, and formats where one has several, of what is written of a chain of torch's layers: whole models of other rooms."""
 
 
 def seeds(folder: Path, kinds: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Yield kinds and what is to be read, each in a folder of its own: models of the examples, an LSTM for operators, any file."""
-    for number, name in enumerate(MODELS):
+    """Yield kinds and what is to be read, each in a folder of its own: whole models of every room, an LSTM for operators, any file."""
+    stored = [*(ROOT / "examples" / name for name in EXAMPLES), *(ROOT / "tests" / "golden" / name for name in STORED)]
+    for number, path in enumerate(stored):
         place = folder / f"whole{number}"
         place.mkdir()
-        yield "whole", Path(shutil.copy(ROOT / name, place / f"{MODEL}{Path(name).name}"))
+        yield _kind(path), Path(shutil.copy(path, place / f"{MODEL}{path.name}"))
+    if not kinds or any(kind.startswith("whole-") for kind in kinds):
+        chains = folder / "chains"
+        chains.mkdir()
+        words = [sys.executable, "-W", "ignore", "-m", "fuzz.whole", str(chains)]  # torch would make every later process larger
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the models of torch were not made: {done.stderr}")
+        for path in sorted(chains.glob(f"*/{MODEL}m*")):
+            if path.suffix[1:] == path.parent.name.partition("-")[0]:
+                yield _kind(path), path
     for kind, prefix in (("operators", OPERATORS), ("special", SPECIAL)):
         (folder / kind).mkdir()
         yield kind, sources.write(folder / kind / f"{prefix}m.onnx")
+
+
+def _kind(path: Path) -> str:
+    return f"whole-{path.suffix[1:]}"
+
+
+def write_chains(folder: Path) -> None:
+    """Write a model of torch as a program, twice, and as a whole model of each other format, each in a folder of its own."""
+    import torch
+
+    class Chain(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.fc = torch.nn.LSTM(1, 3, batch_first=True), torch.nn.Linear(3, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(self.lstm(x)[0])
+
+    net, x = Chain().eval(), torch.zeros(1, 4, 1)
+    for name in ("pt", "pt2", *WRITTEN):
+        (folder / name).mkdir()
+    torch.jit.save(torch.jit.trace(net, x), folder / "pt" / f"{MODEL}m.pt")
+    torch.export.save(torch.export.export(net, (x,)), folder / "pt2" / f"{MODEL}m.pt2")
+    torch.save(net.state_dict(), folder / "chain.pt")
+    for name in WRITTEN:
+        ending, _, format = name.partition("-")
+        with contextlib.suppress(RnnConvertError):  # some hold fewer kinds of layers; which ones the test of the kinds says
+            rc.export_model(folder / "chain.pt", folder / name / f"{MODEL}m.{ending}", chain="lstm fc", format=format or None)
 
 
 def with_operator(content: bytes, rng: Random) -> bytes:
@@ -75,7 +128,11 @@ def read(path: Path, rng: Random, out: Path) -> str:
         lambda: str(rc.inspect(path)),
         lambda: rc.load(path),
         lambda: rc.scaffold(path, rng.choice(["pytorch", "keras", "flax"]), partial=rng.random() < 0.5),
-        lambda: rc.export_model(path, out / "whole.onnx", force=True),
+        lambda: rc.export_model(path, out / f"whole{rng.choice(EXPORTED)}", force=True),
+        lambda: rc.upgrade(path, out / "upgraded.keras", force=True),
+        lambda: rc.diff(path, path),
+        lambda: rc.view(path),
+        lambda: rc.transplant_file(path, path, out / "transplanted", force=True),
         lambda: rc.convert(path, out / "converted.safetensors", target_format="pytorch", force=True),
     ]
     try:
@@ -85,3 +142,7 @@ def read(path: Path, rng: Random, out: Path) -> str:
         assert str(error)
         return error.kind
     return "whole read"
+
+
+if __name__ == "__main__":
+    write_chains(Path(sys.argv[1]))

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rnnconvert as rc
-from rnnconvert.containers import temporary
+from rnnconvert.containers import temporary, writing
 from rnnconvert.containers.apart import copy_process
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.files.adapter import adapters
@@ -148,10 +148,12 @@ def hooked(hook: Hook, short: bool = False) -> Iterator[None]:
         return call
 
     def fdopen(handle: int, mode: str = "r", *arguments: Any, **more: Any) -> Any:
-        if mode != "w+b":
+        if mode != "w+b" or arguments != (0,):
             return real["fdopen"](handle, mode, *arguments, **more)
-        return io.BufferedRandom(_Raw(handle, hook, short), 512)
+        return _Raw(handle, hook, short)
 
+    buffer = writing.BUFFER
+    writing.BUFFER = 512
     try:
         for name in CALLS:
             setattr(os, name, reporting(name))
@@ -160,6 +162,7 @@ def hooked(hook: Hook, short: bool = False) -> Iterator[None]:
     finally:
         for name, function in real.items():
             setattr(os, name, function)
+        writing.BUFFER = buffer
 
 
 def checkpoint(seed: int) -> rc.Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -22,6 +23,8 @@ from fuzz.seeds import Seed
 from fuzz.steering import Decisions
 from rnnconvert.containers import msgpack_file, safetensors
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.scaffolding.sources import described_source
+from rnnconvert.scaffolding.sources import sources as whole_sources
 from tests import drawn
 from tests.drawn import each
 from tests.requirements import needed
@@ -41,8 +44,8 @@ def built_seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_was_found_stays_mended(case: Path, tmp_path: Path) -> None:
     """Each case by itself, read by the container alone and as the command line reads it."""
-    (entry,) = (file for file in case.iterdir() if file.name.startswith(("m.", "model.")))
-    for turn in range(8):
+    (entry,) = (file for file in case.iterdir() if file.name.startswith(("m.", "model.", "whole_")))
+    for turn in range(30 if entry.name.startswith("whole_") else 8):
         end, finding = execute(entry, random.Random(turn), None, tmp_path, LIMITS)
         assert finding is None, finding.trace
         assert end
@@ -54,10 +57,20 @@ def test_seeds_are_of_every_kind_and_readable(built_seeds: list[Seed], tmp_path:
     ends = {}
     for number, seed in enumerate(built_seeds):
         path = put(tmp_path / str(number), seed.files, seed.entry)
-        end, finding = execute(path, random.Random(0), seed.format, tmp_path, LIMITS)
-        assert finding is None, (seed.kind, finding.trace)
-        ends[seed.kind] = ends.get(seed.kind, 0) + (end in ("read", "container read", "fused", "whole read"))
+        for draw in range(10 if seed.kind.startswith("whole-") else 1):  # one of its uses, of which some are refused
+            end, finding = execute(path, random.Random(draw), seed.format, tmp_path, LIMITS)
+            assert finding is None, (seed.kind, finding.trace)
+            ends[seed.kind] = ends.get(seed.kind, 0) + (end in ("read", "container read", "fused", "whole read"))
     assert not [kind for kind, count in ends.items() if not count and kind != "special"]  # where files are made pipes and links
+
+
+def test_whole_models_of_every_room_are_seeds(built_seeds: list[Seed], tmp_path: Path) -> None:
+    rooms = set()
+    for number, seed in enumerate(seed for seed in built_seeds if seed.kind.startswith("whole-")):
+        path = put(tmp_path / str(number), seed.files, seed.entry)
+        with contextlib.suppress(rc.RnnConvertError):
+            rooms.add(described_source(path).model.framework)
+    assert rooms >= set(whole_sources()), set(whole_sources()) - rooms
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.formats.jax.scaffold.writer import NnxModule
 from rnnconvert.formats.pytorch.scaffold.writer import TorchModule
+from rnnconvert.language import registry
 from rnnconvert.running.inputs import read_inputs
 from tests import sources
 from tests.commands import call
@@ -114,3 +117,25 @@ def test_no_layer_is_called_like_what_a_module_has() -> None:
     for writer, base in ((TorchModule, torch.nn.Module()), (NnxModule, nnx.Module)):
         public = {name for name in dir(base) if not name.startswith("_") and name.islower()}
         assert public <= writer.ATTRIBUTES, public - writer.ATTRIBUTES
+
+
+@pytest.mark.filterwarnings("ignore:::")
+def test_a_layer_may_be_called_like_anything_that_a_class_has(tmp_path: Path) -> None:
+    """One model with a layer for each name of torch's, Keras's and nnx's classes, those with underscores among them, in every target."""
+    torch, nnx, keras = needed("torch", "torch"), needed("flax", "flax.nnx"), needed("keras", "keras")
+    bases = {"pytorch": torch.nn.Module(), "flax": nnx.Module(), "keras": keras.Model()}
+    assert {target.NAME for target in registry.named("scaffold_to").values()} == {*bases}
+    names = sorted({name for base in bases.values() for name in dir(base)})
+    x = start = keras.Input((None, 2))
+    for name in names:
+        x = keras.layers.Dense(2, name=name)(x)
+    keras.Model(start, x).save(tmp_path / "m.keras")
+    for target, base in bases.items():
+        text = rc.scaffold(tmp_path / "m.keras", target).text
+        stored = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+        assert not stored & {*dir(base)}, target
+        assert len(stored) >= len(names) or target == "keras", "a layer of each name is an attribute"
+        if target == "pytorch":
+            module: dict[str, Any] = {"__name__": "written"}
+            exec(compile(text, "written.py", "exec"), module)
+            assert module["Model"]()(torch.zeros(1, 3, 2)).shape == (1, 3, 2)

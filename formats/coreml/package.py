@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 import uuid
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import numpy as np
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.files import map_file, never_replace, view, write_pieces
+from rnnconvert.containers.files import ChargedFile, map_file, never_replace, view, write_pieces
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -126,12 +127,16 @@ def new_package(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             model = package / _DATA / _MODEL
             (package / _DATA / _WEIGHTS).mkdir(parents=True)
             (package / MANIFEST).write_text(json.dumps(_manifest(), indent=4) + "\n", encoding="utf-8")
-            with model.open("wb") as file, (package / _DATA / _WEIGHTS / "weight.bin").open("wb") as data:
+            with _new(model) as file, _new(package / _DATA / _WEIGHTS / "weight.bin") as data:
                 yield file, data
             check_sources()
             package.rename(path)
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+def _new(path: Path) -> IO[bytes]:
+    return ChargedFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666))
 
 
 def _manifest() -> dict[str, Any]:

@@ -42,6 +42,7 @@ class _ScopeNodes(ProtoNodes):
 
 def exported(graph: OperationGraph) -> WrittenGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
+    _only_float32(graph)
     nodes = _ScopeNodes()
     nodes.arrays.update(graph.arrays)
     recurrent = _add(nodes, graph.nodes)
@@ -58,6 +59,27 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     )
     size = sum(map(nbytes, nodes.arrays.values()))
     return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
+
+
+def _only_float32(graph: OperationGraph) -> None:
+    """Raise RefusedError for weights of another type than the model's inputs: an operator of ONNX takes one type alone."""
+    if {tensor.value.dtype for tensor in graph.inputs} & {"float64", "float16", "bfloat16"}:
+        return
+    for node in graph.nodes:
+        stack = node.attributes.get("stack")
+        directions = [] if stack is None else [direction for layer in stack.layers for direction in layer.directions]
+        read = [array for direction in directions for array in direction.arrays.values() if array is not None]
+        if node.kind in _WEIGHTED:
+            read += [graph.arrays[name] for name in node.inputs if name in graph.arrays]
+        for array in read:
+            if array.dtype.kind in "fV" and array.dtype != np.float32:  # V: bfloat16
+                feature, reason = f"a layer of {array.dtype}", "the written model computes in float32"
+                remedy = "Save the model with weights of float32 first; model.float() makes them so in PyTorch."
+                raise RefusedError(feature, "ONNX", reason, remedy, node.name)
+
+
+_WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
+"""Operators that take a layer's weights."""
 
 
 def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:

@@ -21,6 +21,7 @@ from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.placing import rename_together, to_disk
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.containers.reading import map_file as map_file
+from rnnconvert.containers.writing import ChargedFile as ChargedFile
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
 from rnnconvert.core.arrays import Array, Pieced
@@ -192,7 +193,7 @@ def part_file(target: Path, status: os.stat_result | None = None) -> Iterator[Pa
         raise unwritable(target, error) from None
 
     try:
-        with os.fdopen(handle, "w+b") as file:
+        with ChargedFile(handle) as file:
             yield PartFile(file, part, status)
     except OSError as error:
         check_sources()  # what was read may be the cause: a part of it that is gone cannot be written

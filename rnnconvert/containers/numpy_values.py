@@ -54,7 +54,7 @@ def _array(shape: Any, dtype: Any, by_column: Any, raw: Any) -> Array | None:
     if min(lengths, default=0) < 0 or math.prod(lengths) * element.itemsize != len(data):
         return None
     array: Array = np.ndarray(lengths, element, data, order="F" if by_column else "C")
-    return array
+    return array if array.dtype.isnative else array.astype(element.newbyteorder("="))
 
 
 def _element(dtype: Any) -> np.dtype[Any] | None:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
-from rnnconvert.core.limits import MEMORY, MEMORY_PER_BYTE, STEPS, STEPS_PER_BYTE
+from rnnconvert.core.limits import MEMORY, MEMORY_PER_BYTE, OUTPUT, OUTPUT_PER_BYTE, STEPS, STEPS_PER_BYTE
 from rnnconvert.core.text_file import open_handle
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Mapped(mmap.mmap):
 _mapped: weakref.WeakSet[Mapped] = weakref.WeakSet()
 
 
+_IN_FULL = "If you trust it, save it without compression, and with all of its numbers written out where it states them as formulas."
+"""What to do with a file that holds more than its size suggests."""
+
+
 class Reading:
     """What one reading has opened and spent.
 
@@ -82,6 +86,8 @@ class Reading:
         self._size = 0
         self._steps = 0
         self._memory = 0
+        self._output = 0
+        self._source: object = None
         self.cache: dict[str, dict[Any, Any]] = {}
 
     def __reduce__(self) -> tuple[type[Reading], tuple[()]]:
@@ -94,6 +100,7 @@ class Reading:
         """
         real = os.path.realpath(str(path))
         if real not in self._files:
+            self._source = self._source or path
             self._files[real] = identity
             self._size += identity.size
         elif self._files[real] != identity:
@@ -116,11 +123,18 @@ class Reading:
         self._memory += size
         most = MEMORY + MEMORY_PER_BYTE * self._size
         if self._memory > most:
-            raise BudgetError(
-                path,
-                f"reading it takes more than {most >> 20} MiB of memory, for a file of {self._size} bytes",
-                "If it is compressed, and you trust it, save it without compression.",
-            )
+            raise BudgetError(path, f"reading it takes more than {most >> 20} MiB of memory, for a file of {self._size} bytes", _IN_FULL)
+
+    def output(self, size: int) -> None:
+        """Account for bytes that are about to be written of what was read; numbers that no file gave may be as many as they are.
+
+        Raises BudgetError.
+        """
+        self._output += size
+        most = OUTPUT + OUTPUT_PER_BYTE * self._size
+        if self._files and self._output > most:
+            what = f"what it states takes more than {most >> 20} MiB to write, for a file of {self._size} bytes"
+            raise BudgetError(self._source, what, _IN_FULL)
 
     def check(self, path_too: bool = False) -> None:
         """Raise UnreadableError if a file was written or cut since it was opened.
@@ -201,6 +215,23 @@ def charging(size: int) -> Reading:
         under_way = Reading()
         under_way.allow(size)
     return under_way
+
+
+_free: contextvars.ContextVar[bool] = contextvars.ContextVar("free", default=False)
+
+
+@contextlib.contextmanager
+def writing_freely() -> Iterator[None]:
+    """Charge nothing that the block writes: results and reports are as long as what was run, and not as a file says."""
+    with bound(_free, True):
+        yield
+
+
+def charge_output(size: int) -> None:
+    """Charge bytes that are about to be written to the reading under way, if there is one. Raises BudgetError."""
+    under_way = _current.get()
+    if under_way is not None and not _free.get():
+        under_way.output(size)
 
 
 def check_sources() -> None:

@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
+from rnnconvert.containers.reading import charge_output
 from rnnconvert.core.arrays import Array, Pieced, Runs, Stretch, nbytes, pieces, runs_of
 from rnnconvert.core.binding import bound
 from rnnconvert.core.threads import Team
@@ -57,6 +58,7 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None 
     """
     runs = _runs(array) if nbytes(array) > APART else None
     if runs is not None and _is_plain(file):
+        charge_output(nbytes(array))
         _Apart(file, array, runs, check).write()
         return
     counter = _counters.get()
@@ -68,6 +70,22 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None 
             check.append(check.part(data), data.nbytes)
         if counter is not None:
             counter(data.nbytes)
+
+
+BUFFER = io.DEFAULT_BUFFER_SIZE
+"""The bytes that a file gathers before it hands them to the system."""
+
+
+class ChargedFile(io.BufferedRandom):
+    """A file to write, whose bytes are charged to the reading under way; what `write_pieces` writes by threads is charged there."""
+
+    def __init__(self, handle: int) -> None:
+        super().__init__(os.fdopen(handle, "w+b", 0), BUFFER)
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes. Raises BudgetError."""
+        charge_output(memoryview(data).nbytes)
+        return super().write(data)
 
 
 def _runs(array: Array | Pieced) -> Iterator[Stretch] | None:

@@ -14,6 +14,10 @@ MEMORY = 64 << 20
 """Bytes that any reading may hold besides its files: what it unpacks and computes."""
 MEMORY_PER_BYTE = 64
 """Bytes that each byte of its files adds."""
+OUTPUT = 64 << 20
+"""Bytes that may be written of what any reading gave: an operator or a stride of nothing states numbers that the file does not have."""
+OUTPUT_PER_BYTE = 64
+"""Bytes that each byte of its files adds."""
 
 # Bytes and texts
 

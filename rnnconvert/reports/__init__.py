@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from rnnconvert.containers.files import replacing
+from rnnconvert.containers.reading import writing_freely
 from rnnconvert.core.errors import UsageError, unwritable
 from rnnconvert.reports.document import read as read
 from rnnconvert.reports.words import Document
@@ -54,7 +55,7 @@ def write(document: Document, *paths: str | os.PathLike[str]) -> None:
     """
     texts = [encoded(render(document, ending)) for ending in check(*paths)]
     for path, text in zip(paths, texts, strict=True):
-        with replacing(path) as file:
+        with writing_freely(), replacing(path) as file:
             file.write(text)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert.containers.files import replacing
+from rnnconvert.containers.reading import writing_freely
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.verdict import EQUAL, LAYERS, NOT_EQUAL, Verdict
 from rnnconvert.reports import check, encoded, findings, words
@@ -62,7 +63,7 @@ def check_forms(*paths: str | os.PathLike[str]) -> None:
 def write(title: str, entries: Sequence[IndexEntry], *paths: str | os.PathLike[str]) -> None:
     """Write an index in the forms that the files' endings stand for, .html, .md and .xml; existing files are replaced."""
     for path in map(Path, paths):
-        with replacing(path) as file:
+        with writing_freely(), replacing(path) as file:
             file.write(encoded(_FORMS[path.suffix.lower()](title, entries, path.parent)))
 
 

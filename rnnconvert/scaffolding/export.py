@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnnconvert.containers.files import never_replace, only_replace
+from rnnconvert.containers.reading import reading
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
@@ -162,6 +163,7 @@ def _target(out: Path, format: str | None) -> ExportTarget:
 
 
 @checked
+@reading()
 def export_model(
     source: Any,
     target: PathLike,

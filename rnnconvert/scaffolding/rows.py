@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
@@ -44,11 +44,12 @@ class LayerRow(Builder):
     def recurrent(self, units: Sequence[Unit], x: SourceTensor) -> SourceTensor:
         """Add the layers of a stack, one after the other, with the initial states that they hold.
 
-        Raises UsageError for a layer that gives two sequences.
+        Raises UsageError for a layer that gives two sequences, RefusedError for one whose weights are not those of a recurrent layer.
         """
         for unit in units:
             self.layers[unit.name] = (unit.name,)
-            assert unit.stack is not None
+            if unit.stack is None:
+                raise RefusedError("its weights", "a model with weights", "they are not those of a recurrent layer", "", unit.name)
             states = [
                 self._for_batch(np.asarray(direction.arrays[part, ""]), x)
                 for direction in unit.stack.layers[0].directions

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.files import move_together, only_replace, replacing
+from rnnconvert.containers.reading import charge_output, reading
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
@@ -99,6 +100,7 @@ def targets() -> dict[str, Target]:
 
 
 @checked
+@reading()
 def scaffold(
     source: Any,
     to: str,
@@ -233,6 +235,7 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
         try:
             saved = folders.enter_context(new_folder(weights)) / weights.name
             filled.save(saved)
+            charge_output(saved.stat().st_size)
             text = text.replace(OPEN_DIGEST, sha256(saved))
             write(code)
             weights_to_move.append((saved, weights))

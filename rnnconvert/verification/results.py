@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnconvert.comparison.other_layers import OtherLayers
 from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers.reading import writing_freely
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -185,7 +186,8 @@ class Results:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""
         arrays: dict[str, Array] = {}
         text = json.dumps({"version": VERSION, "results": _plain(self, "", arrays)})
-        safetensors.write(path, arrays, {KEY: text})
+        with writing_freely():
+            safetensors.write(path, arrays, {KEY: text})
 
 
 def read(path: str | Path) -> Results | None:

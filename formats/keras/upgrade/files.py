@@ -14,6 +14,7 @@ from typing import Any
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.reading import reading
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import is_zip
 from rnnconvert.core.arrays import FLOATS
@@ -82,6 +83,7 @@ class Upgraded:
         return "\n".join(self.lines())
 
 
+@reading()
 def upgrade(
     old: str | os.PathLike[str],
     new: str | os.PathLike[str],

@@ -14,6 +14,7 @@ import onnx
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.reading import reading
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -43,6 +44,7 @@ from rnnconvert.recognition.steps import steps
 _OPSETS = 7
 
 
+@reading()
 def fuse(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],
