@@ -178,3 +178,13 @@ def test_matrices_behind_dequantizelinear_are_read(axis: int | None, tmp_path: P
     checkpoint = rc.load(tmp_path / "m.onnx")
     (stack,) = checkpoint.layers.values()
     assert np.abs(reference.run(stack, X).y - ran(tmp_path / "m.onnx")).max() < 1e-5
+
+
+def test_what_a_kernel_of_integers_rounds_is_an_exception(tmp_path: Path) -> None:
+    """Its outputs are others than those of the numbers that the integers stand for: no strict proof passes."""
+    needed("torch", "torch")
+    source = quantised(tmp_path, 1, False, True)
+    rc.convert(source, tmp_path / "q.pt", target_format="pytorch")
+    report = rc.verify(source, tmp_path / "q.pt", cases=["states"], explain=False, strict=True)
+    assert report.verdict == "equal but for" and report.exit_code == 6, report
+    assert "rounds its input and its state" in str(report.document["limits"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.verdict import Kind, Limit
 from rnnconvert.core.weights import INPUT
 from rnnconvert.files.checkpoint import Checkpoint
@@ -16,7 +16,8 @@ def unshared(a: Checkpoint, own_names: Sequence[str], b: Checkpoint, names: Sequ
     call to call; and what its model takes from it, where both state that.
 
     Files of one format say the same things of equal layers. Another format may have no word for what it does, too: there it
-    is a remark, unless it is the precision, or states that are carried on where the other model begins with zeros.
+    is a remark, unless it is the precision, integers that one of them computes with, or states that are carried on where the other
+    model begins with zeros.
 
     own, names  the layer's names in A and in B: several where its pieces are stored apart
     """
@@ -25,9 +26,9 @@ def unshared(a: Checkpoint, own_names: Sequence[str], b: Checkpoint, names: Sequ
     for label, texts, others, other, there in (("A", ours, theirs, b, names), ("B", theirs, ours, a, own_names)):
         for text in texts:
             if _unnamed(text) not in map(_unnamed, others):
-                kind = _kind(text)
+                kind = "rounding" if text in _of_integers(a if label == "A" else b) else _kind(text)
                 zeros = kind == "states" and _begins_with_zeros(other, there)
-                if a.format != b.format and kind not in ("precision", "chosen") and not zeros:
+                if a.format != b.format and kind not in ("precision", "chosen", "rounding") and not zeros:
                     kind = "caller"
                 yield Limit(kind, layer, f"only {label} states this: {text}")
     returned = [{call.returns for call in side.layers[last].calls} for side, last in ((a, own_names[-1]), (b, names[-1]))]
@@ -46,6 +47,11 @@ def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
     """Return what the reader of a file says about a layer."""
     notes = (note for note in checkpoint.warnings if isinstance(note, LayerNote))
     return list(dict.fromkeys(note.text for note in notes if note.layer and note.layer in names))
+
+
+def _of_integers(checkpoint: Checkpoint) -> set[str]:
+    """Return what a reader says of layers whose kernels compute with integers, and so give other numbers than their weights stand for."""
+    return {note.text for note in checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS}
 
 
 def _unnamed(text: str) -> str:
