@@ -218,8 +218,8 @@ def _applied(
     inputs = [value for _, value in positional]
     if target.startswith("torch.ops.aten."):
         name = target.split(".")[3]
-        expected = [word.rstrip("*") for word in aten.PARAMETERS.get(name.rstrip("_"), "").split()]
-        if expected and all(name in expected for name, _ in positional):
+        entry = aten.OPERATORS.get(name.rstrip("_")) if name.rstrip("_") in aten.MOVES_BY_NAME else None
+        if entry is not None and all(entry.word(word) in entry.names for word, _ in positional):
             keywords |= dict(positional)
             inputs = []
         result = operator(program, name, inputs, keywords)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import operator as numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.pytorch import aten_elements as elements
+from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
+from rnnconvert.graphs import Casts, Computes, Moves
+from rnnconvert.graphs import lengths as formulas
+from rnnconvert.graphs.operators import Formula, Operator
 from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, reaches, rounded
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64")
@@ -43,18 +51,19 @@ def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
     return number(value, like.dtype)
 
 
-def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = False) -> Rule:
-    """Return the rule of an operator on two tensors, or on a tensor and a number.
+def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
+    """Return the rule of an operator on two tensors, or on a tensor and a number; `alpha` multiplies the one that is added or taken away.
 
-    scaled   whether `alpha` multiplies the second
     swapped  whether the second comes first
     """
 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
-        left, right = call("x"), call("other")
+        left, right, alpha = call("x"), call("other"), call("alpha", 1)
         if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
+            if alpha != 1:
+                raise ValueError("numbers with a factor")
             return _number(operation, *((right, left) if swapped else (left, right)))
-        if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
+        if operation == "add" and alpha == 1 and (dense := r.sum(left, right)) is not None:
             return dense
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
@@ -71,9 +80,10 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
                 if dtype and other.dtype in INTEGERS:
                     r.ask_type(x, other.dtype)
             raise ValueError(f"{left.dtype} beside {right.dtype}")
-        if scaled and call("alpha", 1) != 1:
-            right = r.build.elementwise("multiply", [right, _operand(r, call("alpha"), like)])
-        return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)
+        left, right = (right, left) if swapped else (left, right)
+        if alpha != 1:
+            right = r.build.elementwise("multiply", [right, _operand(r, alpha, like)])
+        return r.build.elementwise(operation, [left, right], dtype)
 
     return rule
 
@@ -117,9 +127,37 @@ def _rounds(operation: str) -> Rule:
 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         x = call("x")
+        if call("decimals", 0) != 0:
+            raise ValueError("a number rounded to decimals")
         return x if isinstance(x, (int, Size)) else on_tensors(r, call) if isinstance(x, SourceTensor) else _rounded(operation, x)
 
     return rule
+
+
+def _as_integer(r: ProgramReading, call: BoundCall) -> Any:
+    """Return a number as a whole one, towards zero: that of a tensor, as a tensor without axes."""
+    x = to_length(call("x"))
+    return r.build.cast(_only(r, x), "int64") if isinstance(x, SourceTensor) and x.dtype != "int32" else x
+
+
+def _only(r: ProgramReading, x: SourceTensor) -> SourceTensor:
+    """Return the only number of a tensor without its axes."""
+    if any(dim != 1 for dim in x.dims):
+        raise ValueError("the number of a tensor of several")
+    return r.build.reshape(x, ())
+
+
+def _item(r: ProgramReading, call: BoundCall) -> Any:
+    x = to_length(call("x"))
+    return _only(r, x) if isinstance(x, SourceTensor) else x
+
+
+def _trunc(r: ProgramReading, call: BoundCall) -> Any:
+    x = to_length(call("x"))
+    if not isinstance(x, SourceTensor) or x.dtype in INTEGERS:
+        return x
+    magnitude = operations.function(r.build, operations.function(r.build, x, "abs"), "floor")
+    return r.build.elementwise("multiply", [operations.function(r.build, x, "sign"), magnitude])
 
 
 def _floor_divide(r: ProgramReading, call: BoundCall) -> Any:
@@ -277,7 +315,8 @@ def _clamp(low: str, high: str) -> Rule:
 
 
 def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    if call("train") is True and call("p", 0) != 0:
+    rate = call("p", 0)
+    if call("train") is True and rate != 0:
         raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")
     x, kind = call.tensor(), r.module(call.operation)
     if kind not in ("Dropout", "AlphaDropout"):
@@ -288,6 +327,9 @@ def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _cast(r: ProgramReading, call: BoundCall) -> Any:
     x, dtype = call.tensor(), call.operation.attributes.get("dtype")
+    call.note_read("a b c d e dtype")
+    others = [other.dtype for other in call.arguments[1:] if isinstance(other, SourceTensor)]
+    dtype = others[0] if dtype is None and others else dtype
     if dtype is None:
         return x
     if str(dtype) not in (*FLOATS, "int32", "int64", "bool"):
@@ -305,8 +347,11 @@ def _truths(r: ProgramReading, call: BoundCall, word: str = "x") -> SourceTensor
 
 
 def _where(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    like = next(x for x in (call("yes"), call("no")) if isinstance(x, SourceTensor))
-    return r.build.elementwise("where", [_truths(r, call), _operand(r, call("yes"), like), _operand(r, call("no"), like)], like.dtype)
+    yes, no = call("x"), call("other")
+    like = next((x for x in (yes, no) if isinstance(x, SourceTensor)), None)
+    if like is None:
+        raise ValueError("a choice between two numbers")
+    return r.build.elementwise("where", [_truths(r, call, "condition"), _operand(r, yes, like), _operand(r, no, like)], like.dtype)
 
 
 def _masked_fill(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -314,44 +359,86 @@ def _masked_fill(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.elementwise("where", [_truths(r, call, "mask"), _operand(r, call("value"), x), x], x.dtype)
 
 
-FUNCTIONS: dict[str, tuple[str, Rule]] = {
-    "add": ("x other alpha", pair("add", scaled=True)),
-    "sub": ("x other alpha", pair("subtract", scaled=True)),
-    "rsub": ("x other alpha", pair("subtract", swapped=True)),
-    "div": ("x other rounding_mode", pair("divide")),
-    **dict.fromkeys(("floor_divide", "floordiv"), ("x other", _floor_divide)),
-    **{word: ("x other", pair(kind)) for word, kind in (
-        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"),
-        ("remainder", "remainder"), ("fmod", "remainder towards zero"))},
-    **{word: ("x other", _of_truths(kind)) for kind in ("and", "or", "xor") for word in (kind, f"logical_{kind}", f"bitwise_{kind}")},
-    **{word: ("x other", _compared(kind)) for word, kind in (
-        ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("gt", "greater"), ("le", "less_equal"), ("ge", "greater_equal"))},
-    **{word: ("x", _unary(word)) for word in (
-        "abs", "exp", "log", "sqrt", "reciprocal", "erf", "sin", "cos", "tan", "sign", "neg", "square", "rsqrt")},
-    **{word: ("x decimals", _rounds(word)) for word in ("floor", "ceil", "round")},
-    **dict.fromkeys(("trunc", "Int", "int", "IntImplicit", "item", "sym_int"), ("x", lambda r, call: to_length(call("x")))),
-    "quotient": ("x by rounding", lambda r, call: _ROUNDING[str(call("rounding"))](call("x"), call("by"))),
-    "sym_float": ("x", lambda r, call: call("x")),
-    **dict.fromkeys(("not", "logical_not", "bitwise_not"), ("x", _not)),
-    **dict.fromkeys(("bool", "Bool"), ("x", lambda r, call: _truth(r, call("x")))),
-    **dict.fromkeys(("float", "Float"), ("x", lambda r, call: _float(r, call("x")))),
-    **{word: ("x", _function(word)) for word in ("relu", "sigmoid", "tanh", "softsign", "selu", "silu", "mish", "relu6")},
-    "hardsigmoid": ("x", _function("hard_sigmoid")),
-    "hardswish": ("x", _function("hard_swish")),
-    "gelu": ("x approximate", _gelu),
-    "log_sigmoid": ("x", _log_sigmoid),
-    "leaky_relu": ("x negative_slope", _function("leaky_relu", "negative_slope", 0.01)),
-    "elu": ("x alpha scale input_scale", _elu),
-    "softplus": ("x beta threshold", _softplus),
-    **dict.fromkeys(("softmax", "_softmax"), ("x dim dtype", _softmax("softmax"))),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), ("x dim dtype", _softmax("log_softmax"))),
-    **dict.fromkeys(("clamp", "clip"), ("x min max", _clamp("min", "max"))),
-    "hardtanh": ("x min_val max_val", _clamp("min_val", "max_val")),
-    "clamp_min": ("x min", _clamp("min", "")),
-    "clamp_max": ("x max", _clamp("", "max")),
-    "where": ("x yes no", _where),
-    "masked_fill": ("x mask value", _masked_fill),
-    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), ("x p train", _dropout)),
-    **dict.fromkeys(("to", "_to_copy", "type", "type_as"), ("x a b c d e dtype", _cast)),
+def _unequal(left: Array, other: Array) -> bool:
+    return not elements.equal(left, other)
+
+
+def _remainders(dividend: Array, other: Array) -> Array:
+    return np.mod(dividend, other) if np.all(other) else elements.divided(dividend, other)
+
+
+def _elementwise(parameters: str, rule: Rule, shape: Any = None) -> AtenOperator:
+    """Return an operator that computes numbers, of the shape to which what it reads is spread unless another is stated."""
+    return AtenOperator(parameters, rule, Computes() if shape is None else Computes(shape=shape))
+
+
+def _on_numbers(parameters: str, rule: Rule, function: Callable[..., Any], formula: Formula | None) -> AtenOperator:
+    """Return an operator that computes with lengths as well."""
+    return AtenOperator(parameters, rule, elements.on_numbers(function, formula))
+
+
+def _number_given_back(rule: Rule) -> AtenOperator:
+    """Return an operator that gives the number that it reads."""
+    return AtenOperator("x", rule, NUMBER_GIVEN)
+
+
+def _same_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return shapes[0]
+
+
+NUMBER_GIVEN: Operator = Computes(lambda applied: applied.input(0), formula=formulas.same)
+_TRUTHS = ("and", "or", "xor")
+FUNCTIONS: dict[str, AtenOperator] = {
+    "add": _on_numbers("x other alpha", pair("add"), np.add, formulas.SUM),
+    "sub": _on_numbers("x other alpha", pair("subtract"), np.subtract, formulas.DIFFERENCE),
+    "mul": _on_numbers("x other", pair("multiply"), np.multiply, formulas.PRODUCT),
+    **dict.fromkeys(("floor_divide", "floordiv"), _on_numbers("x other", _floor_divide, elements.divided, formulas.QUOTIENT)),
+    "remainder": _on_numbers("x other", pair("remainder"), _remainders, formulas.REMAINDER),
+    **{word: _on_numbers("x", _unary(word), function, formula) for word, function, formula in (
+        ("neg", np.negative, formulas.NEGATIVE), ("abs", np.abs, formulas.ABSOLUTE))},
+    **{word: _on_numbers("x other", _compared(kind), function, formula) for word, kind, function, formula in (
+        ("eq", "equal", elements.equal, formulas.lists_equal), ("ne", "not_equal", _unequal, formulas.lists_differ),
+        ("lt", "less", np.less, formulas.LESS), ("gt", "greater", np.greater, formulas.GREATER),
+        ("le", "less_equal", np.less_equal, formulas.AT_MOST), ("ge", "greater_equal", np.greater_equal, formulas.AT_LEAST))},
+    "not": _on_numbers("x", _not, np.logical_not, formulas.SAME_TRUTH),
+    "and": _on_numbers("x other", _of_truths("and"), np.logical_and, formulas.SAME_TRUTH),
+    "or": _on_numbers("x other", _of_truths("or"), np.logical_or, formulas.SAME_TRUTH),
+    **{word: _elementwise("x other", _of_truths(kind)) for kind in _TRUTHS for word in (f"logical_{kind}", f"bitwise_{kind}")},
+    "xor": _elementwise("x other", _of_truths("xor")),
+    **dict.fromkeys(("logical_not", "bitwise_not"), _elementwise("x", _not)),
+    "rsub": _elementwise("x other alpha", pair("subtract", swapped=True)),
+    "div": _elementwise("x other rounding_mode", pair("divide")),
+    **{word: _elementwise("x other", pair(kind)) for word, kind in (
+        ("true_divide", "divide"), ("maximum", "maximum"), ("minimum", "minimum"), ("fmod", "remainder towards zero"), ("pow", "power"))},
+    **{word: _elementwise("x", _unary(word)) for word in (
+        "exp", "log", "sqrt", "reciprocal", "erf", "sin", "cos", "tan", "sign", "square", "rsqrt")},
+    **{word: _elementwise("x decimals", _rounds(word)) for word in ("floor", "ceil", "round")},
+    "trunc": _elementwise("x", _trunc),
+    **dict.fromkeys(("Int", "int", "IntImplicit"), _number_given_back(_as_integer)),
+    **dict.fromkeys(("item", "_local_scalar_dense"), _number_given_back(_item)),
+    "sym_int": AtenOperator("x", lambda r, call: to_length(call("x"))),
+    "quotient": AtenOperator("x by rounding", lambda r, call: _ROUNDING[str(call("rounding"))](call("x"), call("by"))),
+    "sym_float": AtenOperator("x", lambda r, call: call("x")),
+    **dict.fromkeys(("bool", "Bool"), AtenOperator("x", lambda r, call: _truth(r, call("x")))),
+    **dict.fromkeys(("float", "Float"), AtenOperator("x", lambda r, call: _float(r, call("x")))),
+    **{word: _elementwise("x", _function(word)) for word in ("relu", "sigmoid", "tanh", "softsign", "selu", "silu", "mish", "relu6")},
+    "hardsigmoid": _elementwise("x", _function("hard_sigmoid")),
+    "hardswish": _elementwise("x", _function("hard_swish")),
+    "gelu": _elementwise("x approximate", _gelu),
+    "log_sigmoid": _elementwise("x", _log_sigmoid),
+    "leaky_relu": _elementwise("x negative_slope", _function("leaky_relu", "negative_slope", 0.01)),
+    "elu": _elementwise("x alpha scale input_scale", _elu),
+    "softplus": _elementwise("x beta threshold", _softplus),
+    **dict.fromkeys(("softmax", "_softmax"), _elementwise("x dim dtype", _softmax("softmax"), _same_shape)),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _elementwise("x dim dtype", _softmax("log_softmax"), _same_shape)),
+    **dict.fromkeys(("clamp", "clip"), _elementwise("x min max", _clamp("min", "max"))),
+    "hardtanh": _elementwise("x min_val max_val", _clamp("min_val", "max_val")),
+    "clamp_min": _elementwise("x min", _clamp("min", "")),
+    "clamp_max": _elementwise("x max", _clamp("", "max")),
+    "where": _elementwise("condition x other", _where),
+    "masked_fill": _elementwise("x mask value", _masked_fill, _same_shape),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+        AtenOperator("x p train", _dropout, Moves(elements.dropout), shares=True)),
+    **dict.fromkeys(("to", "_to_copy", "type", "type_as"), AtenOperator("x a b c d e dtype", _cast, Casts(elements.to), shares=True)),
 }  # fmt: skip
-"""The functions of numbers at the same place, with their parameters in the order in which calls have them."""
+"""The functions of numbers at the same place."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
 from rnnconvert.formats.pytorch.described.recurrent import cell, recurrent
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT
+from rnnconvert.formats.pytorch.program.kinds import CELLS, RECURRENT
+from rnnconvert.graphs import Computes
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
 from rnnconvert.scaffolding.windows import Windows, conv, conv_transposed, pool, reached, same
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 
 def _float(x: SourceTensor) -> None:
@@ -60,6 +64,7 @@ def _settings(r: ProgramReading, call: BoundCall, rank: int) -> dict[str, Any]:
 def _conv(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("transposed"):
         return _transposed(r, call)
+    call.note_read("output_padding")
     x, weight, padding = call.tensor(), _lengths(call.tensor("weight")), call("padding", 0)
     rank = len(weight) - 2
     settings = _settings(r, call, rank)
@@ -184,27 +189,31 @@ def _adaptive(operation: str, rank: int) -> Rule:
     return rule
 
 
-def _over(function: Callable[[int], Rule], word: str, names: str) -> dict[str, tuple[str, Rule]]:
-    return {word.format(rank): (names, function(rank)) for rank in (1, 2, 3)}
+def _over(function: Callable[[int], Rule], word: str, parameters: str) -> dict[str, AtenOperator]:
+    return {word.format(rank): AtenOperator(parameters, function(rank)) for rank in (1, 2, 3)}
 
 
+_OF_ITS_SHAPE = Computes(shape=lambda shapes: shapes[0])
 _CONV = "x weight bias stride padding dilation"
-LAYERS: dict[str, tuple[str, Rule]] = {
-    "linear": ("x weight bias", _linear),
-    "embedding": ("weight x padding_idx scale_grad_by_freq sparse", _embedding),
+_ANY = "transposed output_padding groups benchmark deterministic cudnn_enabled allow_tf32"
+LAYERS: dict[str, AtenOperator] = {
+    "linear": AtenOperator("x weight bias", _linear, Computes(shape=lambda shapes: (*shapes[0][:-1], shapes[1][0]))),
+    "embedding": AtenOperator(
+        "weight x padding_idx scale_grad_by_freq sparse", _embedding, Computes(shape=lambda shapes: (*shapes[1], shapes[0][-1]))
+    ),
     **_over(lambda rank: _conv, "conv{}d", f"{_CONV} groups"),
     **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
-    **dict.fromkeys(("convolution", "_convolution"), (f"{_CONV} transposed output_padding groups a b c d", _conv)),
-    "batch_norm": ("x weight bias mean variance training momentum eps cudnn", _batch_norm),
-    "layer_norm": ("x shape weight bias eps cudnn", _over_last("layer_norm", 1e-5)),
-    "rms_norm": ("x shape weight eps", _over_last("rms_norm", float(np.finfo(np.float32).eps))),
-    "group_norm": ("x groups weight bias eps cudnn", _group_norm),
-    "prelu": ("x weight", _prelu),
+    **dict.fromkeys(("convolution", "_convolution"), AtenOperator(f"{_CONV} {_ANY}", _conv)),
+    "batch_norm": AtenOperator("x weight bias mean variance training momentum eps cudnn_enabled", _batch_norm, _OF_ITS_SHAPE),
+    "layer_norm": AtenOperator("x shape weight bias eps cudnn_enable", _over_last("layer_norm", 1e-5), _OF_ITS_SHAPE),
+    "rms_norm": AtenOperator("x shape weight eps", _over_last("rms_norm", float(np.finfo(np.float32).eps))),
+    "group_norm": AtenOperator("x groups weight bias eps cudnn_enabled", _group_norm),
+    "prelu": AtenOperator("x weight", _prelu),
     **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
     **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
     **_over(lambda rank: _adaptive("mean", rank), "adaptive_avg_pool{}d", "x size"),
     **_over(lambda rank: _adaptive("max", rank), "adaptive_max_pool{}d", "x size"),
-    **dict.fromkeys(RECURRENT, ("a b c d e f g h i", recurrent)),
-    **dict.fromkeys(CELLS, ("a b c d e f", cell)),
+    **dict.fromkeys(RECURRENT, AtenOperator("a b c d e f g h i", recurrent)),
+    **dict.fromkeys(CELLS, AtenOperator("a b c d e f", cell)),
 }
-"""The operators that are known, with their parameters in the order in which calls have them."""
+"""What reads weights."""

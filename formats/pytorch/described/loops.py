@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.aten_operator import StepList
 from rnnconvert.formats.pytorch.described.modules import read_by, renewed
 from rnnconvert.formats.pytorch.program.program import LoopState, OperatorCall, Ref, UnknownLoop, refs
 from rnnconvert.graphs.sizes import Dim, Size, open_size, reaches
@@ -45,17 +46,6 @@ class _StepElements:
     base: Any
     axis: Any
     place: _StepPlace
-
-
-@dataclass(frozen=True)
-class StepList:
-    """A list with a value for each step of a loop, as one tensor whose first axis is the time.
-
-    first  at which place of a tensor that they fill the first of them is
-    """
-
-    x: SourceTensor
-    first: Dim = 0
 
 
 def by_loop(operations: Sequence[OperatorCall]) -> Iterator[tuple[UnknownLoop | None, list[OperatorCall]]]:
@@ -203,7 +193,7 @@ class _LoopReading:
         """Note how long an axis has to be so that there is a step: runtimes take no loop without one."""
         symbol, zero = count.root if isinstance(count, Size) and not reaches(count, 1) else ("", 0)
         if symbol and reaches(count - open_size(symbol) + zero, 0):
-            self._r.reaches(open_size(symbol), zero + 1)
+            self._r.build.reaches(open_size(symbol), zero + 1)
 
     def _body(self, picked: Mapping[OperatorCall, Any]) -> list[OperatorCall]:
         """Return the operators that what a step leaves is computed by, in their order."""
@@ -318,10 +308,8 @@ class _LoopReading:
 
     def _alike(self, dim: Dim, other: Dim) -> bool:
         """Return whether two lengths are one. Raises NeedError where an open one has to be the other."""
-        if isinstance(dim, Size) and isinstance(other, Size) and dim != other and dim.symbol and other.symbol:
-            raise NeedError(dim.symbol, other)
         try:
-            self._r.build.need(dim, other)
+            self._r.same(dim, other)
         except ValueError:
             return False
         return dim == other

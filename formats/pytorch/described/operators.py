@@ -1,30 +1,49 @@
-"""The operators of aten, each as one kind of a description. Source: aten/src/ATen/native/native_functions.yaml."""
+"""Operators of aten that compute over axes, and those on numbers and lists. Source: aten/src/ATen/native/native_functions.yaml."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number, to_length
+import numpy as np
+
+from rnnconvert.formats.pytorch import aten_elements as elements
+from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule, StepList
+from rnnconvert.formats.pytorch.described.functions import FLOATS, NUMBER_GIVEN, number, to_length
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
-from rnnconvert.formats.pytorch.described.layers import LAYERS
-from rnnconvert.formats.pytorch.described.loops import StepList
-from rnnconvert.formats.pytorch.described.moves import MOVES
-from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
-from rnnconvert.formats.pytorch.program.cells import APART
-from rnnconvert.formats.pytorch.program.program import JOINED, UNBOUND, Several
+from rnnconvert.formats.pytorch.program.kinds import ITEM, JOINED, LIST
+from rnnconvert.graphs import Computes, Measures, Moves, lengths
 from rnnconvert.graphs.sizes import Size, least, most, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor
 
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.described.reading import ProgramReading
+
+
+def _axes(call: BoundCall, x: SourceTensor) -> list[int]:
+    """Return the axes that are stated, all of them where none is."""
+    axes = [] if call("dim") is None else call.integers("dim")
+    if any(not -x.rank <= axis < x.rank for axis in axes):
+        raise ValueError(f"axes {axes} of {x.rank}")
+    return [axis % x.rank for axis in axes] or [*range(x.rank)]
+
+
+def _in_its_type(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    """Return what is read in the element type in which the operator is to compute."""
+    dtype = call("dtype")
+    if dtype is not None and str(dtype) not in (*FLOATS, "int32", "int64"):
+        raise ValueError(f"a computation in {dtype}")
+    return call.tensor() if dtype is None else r.build.cast(call.tensor(), str(dtype))
+
 
 def _reduce(operation: str) -> Rule:
-    def rule(r: ProgramReading, call: BoundCall) -> Any:
-        x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
+        x = _in_its_type(r, call)
         if x.dtype not in FLOATS and operation != "sum":
             raise ValueError(f"a {operation} of {x.dtype}")
-        axes = range(x.rank) if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-        return operations.reduced(r.build, x, operation, axes, keep, dtype="" if x.dtype in FLOATS else "int64")
+        dtype = "" if x.dtype in FLOATS else "int64"
+        return operations.reduced(r.build, x, operation, _axes(call, x), bool(call("keepdim", False)), dtype=dtype)
 
     return rule
 
@@ -32,10 +51,11 @@ def _reduce(operation: str) -> Rule:
 def _norm(r: ProgramReading, call: BoundCall) -> Any:
     if call("p", 2) != 2:
         raise ValueError(f"a norm of order {call('p')}")
-    x = call.tensor()
-    total = _reduce("sum")(
-        r, BoundCall("sum", call.operation, [r.build.elementwise("multiply", [x, x]), call("dim"), call("keepdim")], {}, _OVER)
-    )
+    x = _in_its_type(r, call)
+    if x.dtype not in FLOATS:
+        raise ValueError(f"a norm of {x.dtype}")
+    squares = r.build.elementwise("multiply", [x, x])
+    total = operations.reduced(r.build, squares, "sum", _axes(call, x), bool(call("keepdim", False)))
     return operations.function(r.build, total, "sqrt", name="norm")
 
 
@@ -92,7 +112,8 @@ def _arg(operation: str) -> Rule:
 
 
 def _cumsum(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    return r.build.add("cumulative", [call.tensor()], call.tensor().dims, axis=call.axis(), name="sums")
+    x = _in_its_type(r, call)
+    return r.build.add("cumulative", [x], x.dims, axis=call.axis(), name="sums")
 
 
 def _attention(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -129,11 +150,6 @@ def _addmm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.sum(product, call.tensor()) or r.build.elementwise("add", [product, call.tensor()])
 
 
-def _index_select(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    x, axis, index = call.tensor(), call.axis(), call.tensor("index")
-    return r.build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
-
-
 def _top(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     return operations.top(r.build, call.tensor(), call("k"), call.axis("dim", -1), bool(call("largest", True)))
 
@@ -145,6 +161,13 @@ def _item(r: ProgramReading, call: BoundCall) -> Any:
     return values[index]
 
 
+def _slice_list(r: ProgramReading, call: BoundCall) -> list[Any]:
+    bounds = [call(word) for word in ("start", "end", "step")]
+    if not isinstance(call("x"), list) or not all(bound is None or isinstance(bound, int) for bound in bounds):
+        raise ValueError("a part of a list that a run decides")
+    return list(call("x")[slice(*bounds)])
+
+
 def _contains(r: ProgramReading, call: BoundCall) -> bool:
     return call("other") in call("x")
 
@@ -153,10 +176,6 @@ def _length(r: ProgramReading, call: BoundCall) -> Any:
     x = call("x")
     if isinstance(x, StepList):
         return x.x.dims[0]
-    if isinstance(x, Several) and x.operation.kind in APART:
-        sequence, axis, *_ = [*x.operation.inputs, 0]
-        x = BoundCall("len", call.operation, [r.value(sequence), axis], {}, "x dim")
-        return x.tensor().dims[x.axis()]
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
 
 
@@ -184,41 +203,48 @@ def _joined(r: ProgramReading, call: BoundCall) -> StepList:
     return StepList(r.build.concatenate(lists, 0))
 
 
-def _unbound(r: ProgramReading, call: BoundCall) -> StepList:
-    x, axis = call.tensor(), call.axis()
-    return StepList(r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)]))
+def _as_list(*values: Any) -> Any:
+    return np.asarray([int(value) for value in values], np.int64)
+
+
+def _matrices(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return (*shapes[0][:-1], shapes[1][-1])
 
 
 _OVER = "x dim keepdim dtype"
-RULES: dict[str, tuple[str, Rule]] = {
-    **LAYERS,
-    **FUNCTIONS,
-    **MOVES,
-    **{word: (_OVER, _reduce(word)) for word in ("mean", "sum")},
-    **{word: ("x p dim keepdim dtype", _norm) for word in ("norm", "linalg_vector_norm")},
-    **{word: ("x dim correction keepdim unbiased", _spread(word == "std")) for word in ("var", "std")},
-    "amax": ("x dim keepdim", _reduce("max")),
-    "amin": ("x dim keepdim", _reduce("min")),
-    **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
-    **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
-    "cumsum": ("x dim dtype", _cumsum),
-    **{word: ("x other", _product(rank)) for word, rank in (("matmul", 0), ("mm", 2), ("bmm", 3))},
-    "addmm": ("x left right beta alpha", _addmm),
-    "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
-    "index_select": ("x dim index", _index_select),
-    "topk": ("x k dim largest sorted", _top),
-    "einsum": ("equation tensors path", lambda r, call: operations.einsum(r.build, str(call("equation")), call("tensors"))),
-    **dict.fromkeys(("NumToTensor", "ScalarImplicit", "list"), ("x", lambda r, call: call("x"))),
-    "dim": ("x", lambda r, call: call.tensor().rank),
-    "len": ("x", _length),
-    "numel": ("x", lambda r, call: product(call.tensor().dims)),
-    "contains": ("x other", _contains),
-    "range_length": ("start stop step", _range_length),
-    JOINED: ("x other", _joined),
-    UNBOUND: ("x dim", _unbound),
-    "derive_index": ("x start step", _derived_index),
-    "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
-    aten.ITEM: ("x index", _item),
-    aten.LIST: ("a b c d e f g h", lambda r, call: [*call.arguments]),
+_SAME_NUMBER = AtenOperator("x", lambda r, call: call("x"), NUMBER_GIVEN)
+OPERATORS: dict[str, AtenOperator] = {
+    **{word: AtenOperator(_OVER, _reduce(word)) for word in ("mean", "sum")},
+    **dict.fromkeys(("norm", "linalg_vector_norm"), AtenOperator("x p dim keepdim dtype", _norm)),
+    **{word: AtenOperator("x dim correction keepdim unbiased", _spread(word == "std")) for word in ("var", "std")},
+    "amax": AtenOperator("x dim keepdim", _reduce("max")),
+    "amin": AtenOperator("x dim keepdim", _reduce("min")),
+    **{word: AtenOperator("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
+    **{word: AtenOperator("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
+    "cumsum": AtenOperator("x dim dtype", _cumsum, Computes(shape=lambda shapes: shapes[0])),
+    **{word: AtenOperator("x other", _product(rank), Computes(shape=_matrices)) for word, rank in (("matmul", 0), ("mm", 2), ("bmm", 3))},
+    "addmm": AtenOperator("x left right beta alpha", _addmm),
+    "scaled_dot_product_attention": AtenOperator("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
+    "topk": AtenOperator("x k dim largest sorted", _top),
+    "einsum": AtenOperator(
+        "equation tensors path", lambda r, call: operations.einsum(r.build, str(call("equation")), call("tensors")), shares=True
+    ),
+    **dict.fromkeys(("NumToTensor", "ScalarImplicit"), _SAME_NUMBER),
+    "list": _SAME_NUMBER,
+    "dim": AtenOperator("x", lambda r, call: call.tensor().rank, Measures(lambda applied: np.asarray(applied.input(0).ndim))),
+    "len": AtenOperator("x", _length, Measures(elements.length)),
+    "numel": AtenOperator("x", lambda r, call: product(call.tensor().dims), Measures(lambda applied: np.asarray(applied.input(0).size))),
+    "contains": AtenOperator("x other", _contains, elements.on_numbers(lambda several, member: bool(np.isin(member, several).all()))),
+    "range_length": AtenOperator("start stop step", _range_length),
+    "derive_index": AtenOperator("x start step", _derived_index),
+    "list_add": AtenOperator(
+        "x other",
+        lambda r, call: [*call("x"), *call("other")],
+        elements.on_numbers(lambda left, other: np.hstack([left, other]), lengths.listed),
+    ),
+    "slice_list": AtenOperator("x start end step", _slice_list, Moves(elements.slice_list)),
+    JOINED: AtenOperator("x other", _joined, shares=True),
+    ITEM: AtenOperator("x index", _item, Moves(elements.item)),
+    LIST: AtenOperator("a b c d e f g h", lambda r, call: [*call.arguments], elements.on_numbers(_as_list, lengths.listed)),
 }
-"""The operators that are known, with their parameters in the order in which calls have them."""
+"""What computes over axes, products, and what works on numbers and lists."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,68 +13,19 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.aten_operator import BoundCall, ProgramBuilder
 from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import CELLS, LISTED, RECURRENT, OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.formats.pytorch.program.kinds import BRANCH, CELLS, LIST, LISTED, LOOP, RECURRENT
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, Several, refs
 from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Check, DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
-
-
-Rule = Callable[["ProgramReading", "BoundCall"], Any]
-"""Adds what an operator computes, and returns what it gives: a SourceTensor, a number, or a list of them."""
-
-
-class BoundCall:
-    """An operator that is being read, with its arguments by name.
-
-    names  its parameters, in the order in which calls have them
-    """
-
-    def __init__(self, name: str, operation: OperatorCall, arguments: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
-        self.name, self.operation, self.arguments = name, operation, arguments
-        words = names.split()
-        if len(arguments) > len(words):
-            raise ValueError(f"{len(arguments)} arguments, of which {' '.join(words)} are known")
-        self._values = dict(zip(words, arguments, strict=False))
-        for key, value in named.items():
-            word = words[0] if key in ("self", "input") and words else key
-            if word not in words and key not in (
-                "device",
-                "layout",
-                "pin_memory",
-                "memory_format",
-                "non_blocking",
-                "copy",
-                "requires_grad",
-            ):
-                raise ValueError(f"the argument {key!r}")
-            self._values[word] = value
-
-    def __call__(self, word: str, default: Any = None) -> Any:
-        value = self._values.get(word)
-        return default if value is None else value
-
-    def tensor(self, word: str = "x") -> SourceTensor:
-        """Return an argument that must be a tensor."""
-        value = self(word)
-        if not isinstance(value, SourceTensor):
-            raise ValueError(f"{word} is not a tensor")
-        return value
-
-    def axis(self, word: str = "dim", default: Any = None, x: str = "x") -> int:
-        """Return an axis counted from the front."""
-        axis, rank = self(word, default), self.tensor(x).rank
-        if not isinstance(axis, int) or not -rank <= axis < rank:
-            raise ValueError(f"axis {axis} of {rank}")
-        return axis % rank
 
 
 class ProgramReading:
@@ -88,10 +39,9 @@ class ProgramReading:
     def __init__(
         self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Source], name: str, needs: Needs, partial: bool
     ) -> None:
-        self.build = Builder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
+        self.build: ProgramBuilder = ProgramBuilder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.reads_fixed_length = False
-        self._least: dict[str, int] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
@@ -148,20 +98,12 @@ class ProgramReading:
         finally:
             self.build, self._values, self._held = before
 
-    def reaches(self, dim: Dim, length: int) -> None:
-        """Note that an axis has to have a length, or to be longer."""
-        if isinstance(dim, Size) and dim.symbol:
-            self._least[dim.symbol] = max(self._least.get(dim.symbol, 1), length)
-
     def same(self, dim: Dim, other: Dim) -> None:
         """See that two lengths are one. Raises NeedError where that of an input has to be the other, ValueError for two that cannot be."""
-        if isinstance(dim, Size) and isinstance(other, Size) and dim != other and other.symbol and self._is_inputs(dim.symbol):
+        opened = [f"{ref.name}, axis " for ref in self._program.inputs]
+        if isinstance(dim, Size) and isinstance(other, Size) and dim != other and other.symbol and dim.symbol.startswith(tuple(opened)):
             raise NeedError(dim.symbol, other)
         self.build.need(dim, other)
-
-    def _is_inputs(self, symbol: str) -> bool:
-        """Return whether an open length is that of an input's axis."""
-        return any(symbol.startswith(f"{ref.name}, axis ") for ref in self._program.inputs)
 
     def ask_type(self, x: SourceTensor, dtype: str) -> None:
         """Raise NeedError where a tensor is of an input whose element type the file does not state: it has to be another."""
@@ -173,8 +115,8 @@ class ProgramReading:
         """Yield the conditions that the inputs are as long as the program reads them."""
         for number, value in enumerate(inputs):
             for axis, symbol in enumerate(value.axes):
-                if self._least.get(symbol, 1) > 1:
-                    yield Check(f"{{0}} >= {self._least[symbol]}", ((number, axis),))
+                if self.build.least.get(symbol, 1) > 1:
+                    yield Check(f"{{0}} >= {self.build.least[symbol]}", ((number, axis),))
 
     def outcome(self, ref: Ref) -> Any:
         """Return what stands for a value of the program, or the error for one that could not be read."""
@@ -232,25 +174,25 @@ class ProgramReading:
         return [tensors.get(number) for number in range(max(tensors) + 1)] if len(tensors) > 1 else next(iter(tensors.values()), None)
 
     def _results(self, operation: OperatorCall) -> Any:
-        from rnnconvert.formats.pytorch.described.operators import RULES
-
-        if operation.kind == aten.BRANCH:
+        if operation.kind == BRANCH:
             return self._chosen(*operation.inputs)
         if operation.called is None:
             arguments: Sequence[Any] = operation.inputs
             named: Mapping[str, Any] = {}
         else:
             _, arguments, named = operation.called
-        kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
-        rule = RULES.get(kind)
-        if rule is None:
+        kind = operation.kind if operation.kind in aten.OPERATORS or operation.called is None else operation.called[0].rstrip("_")
+        operator = aten.OPERATORS.get(kind)
+        if operator is None or operator.rule is None:
             raise self.build.refuse(f"the operator {operation.kind}", "no line is known for it")
-        names, function = rule
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
         self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)
         self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
-        return function(self, BoundCall(kind, operation, values, options, names))
+        call = BoundCall(kind, operator, operation, values, options)
+        results = operator.rule(self, call)
+        call.check_read()
+        return results
 
     def _chosen(self, condition: Any, otherwise: Any, then: Any) -> Any:
         """Return one of two values; one that a step of a loop decides is picked number by number, out of tensors of one form."""
@@ -282,6 +224,8 @@ class ProgramReading:
         """Return an argument as the description has it. Raises what was wrong with it."""
         if isinstance(argument, list):
             return [self.value(item) for item in argument]
+        if isinstance(argument, Several):
+            return self._results(argument.operation)
         if not isinstance(argument, Ref):
             return argument
         value = self.parameter(argument.stored) if argument.stored else self._values.get(argument)
@@ -400,7 +344,7 @@ class ProgramReading:
         return value
 
 
-_OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
+_OF_LISTS = ("size", LIST, "list", "slice_list", "list_add")
 
 
 def _by_weights(scope: DescribedModel, check: Check) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading
+from rnnconvert.formats.pytorch.aten_operator import BoundCall
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.tensors import SourceTensor
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
 """By their operators the kinds of cells, and their functions."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, ITEM, LOOP
 from rnnconvert.formats.pytorch.program.program import OperatorCall, Ref, Several, refs
 from rnnconvert.graphs import SAME
 
-LOOP = "loop"
-"""A value that a loop hands from step to step: what it begins with, and what a step leaves."""
 _VISITED = 1 << 12
 """The most operators that are followed back from a state."""
 _NAMED = 4
@@ -140,9 +139,9 @@ def _since(state: Any, after: Mapping[Ref, CellStep]) -> list[OperatorCall] | No
             passed = True
         elif ref.operation is not None and ref.operation.kind not in _OF_SHAPES:
             kind = ref.operation.kind
-            if kind not in (LOOP, aten.BRANCH, "squeeze", "unsqueeze"):
+            if kind not in (LOOP, BRANCH, "squeeze", "unsqueeze"):
                 operations[ref.operation] = None
-            waiting += refs(ref.operation.inputs[1:] if kind == aten.BRANCH else ref.operation.inputs)
+            waiting += refs(ref.operation.inputs[1:] if kind == BRANCH else ref.operation.inputs)
     return [*operations] if passed else None
 
 
@@ -181,21 +180,17 @@ def _in_loop(step: CellStep, after: Mapping[Ref, CellStep], result: CellRuns) ->
     result.runs.append(StepRun([step], None if axes is None else (base, axes), firsts))
 
 
-APART = ("unbind", "unsafe_unbind")
-"""Operators that give the steps of a sequence apart."""
-
-
 def _counted(count: Any) -> tuple[Any, Any] | None:
     """Return the tensor and the axis whose length a number is; None for any other number."""
     operation = count.operation if isinstance(count, Ref) else None
-    if operation is None or operation.kind not in ("len", "size", aten.ITEM):
+    if operation is None or operation.kind not in ("len", "size", ITEM):
         return None
     of, axis = (*operation.inputs, 0)[:2]
     if operation.kind == "size":
         axis = next(iter(operation.attributes.get("axes", ())), None)
     elif isinstance(of, Several):
         of, axis = (*of.operation.inputs, 0)[:2] if of.operation.kind in APART else (of, None)
-    elif operation.kind == aten.ITEM:  # of all lengths
+    elif operation.kind == ITEM:  # of all lengths
         if not isinstance(of, Ref) or of.operation is None or of.operation.kind != "size":
             return None
         of = of.operation.inputs[0]
@@ -244,7 +239,7 @@ def plain(value: Any, depth: int = 0) -> Any:
             return value
         if aten.DIALECT.get(operation.kind) is SAME or operation.kind in ("unsqueeze", "squeeze") or is_complete(operation):
             value = operation.inputs[0]
-        elif operation.kind == aten.BRANCH:
+        elif operation.kind == BRANCH:
             choices = [plain(choice, depth + 1) for choice in operation.inputs[1:3]] if depth < _CHOICES else [None, value]
             if choices[0] is not choices[1]:
                 return value

@@ -14,7 +14,8 @@ from rnnconvert.core.weights import Call, Layer, Recurrent, Unconvertible, Unkno
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells, shapes
 from rnnconvert.formats.pytorch.program import written as program_written
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, OperatorCall, OperatorProgram, Ref, lower, refs
+from rnnconvert.formats.pytorch.program.kinds import CELLS, PACKED, RECURRENT, STEPS
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, lower, refs
 from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
@@ -207,9 +208,9 @@ class _Calls:
             if before is not None and before.kind == "pack":
                 shapes.describe(before.inputs[0], shapes.lengths(before.attributes["batch_first"], stack), self._graph)
             sequence = (operation, "steps")
-            self._graph.add(aten.STEPS, [inputs[0], inputs[1]], [sequence])
+            self._graph.add(STEPS, [inputs[0], inputs[1]], [sequence])
             if output is not None:
-                self._graph.add(aten.PACKED, [(operation, "output")], [output])
+                self._graph.add(PACKED, [(operation, "output")], [output])
                 output = (operation, "output")
         else:
             shapes.describe(inputs[0], shapes.lengths(batch_first, stack), self._graph)

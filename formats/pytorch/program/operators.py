@@ -9,7 +9,8 @@ import numpy as np
 
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import is_complete
-from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
+from rnnconvert.formats.pytorch.program.kinds import CHANGED
+from rnnconvert.formats.pytorch.program.program import Argument, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
 from rnnconvert.graphs import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
@@ -55,7 +56,7 @@ def _noted(program: OperatorProgram, name: str, inputs: Sequence[Argument], keyw
         return _cast(program, kind, [*inputs, *keywords.values()])
     if aten.DIALECT.get(plain) is SAME:
         return _single(program, kind, inputs[:1])
-    if plain in aten.PARAMETERS:
+    if plain in aten.MOVES_BY_NAME:
         return _by_name(program, kind, inputs, keywords)
     operation = program.apply(kind, inputs if plain in aten.DIALECT else [*inputs, *keywords.values()])
     return program.output(operation)
@@ -118,10 +119,11 @@ def _cast(program: OperatorProgram, kind: str, arguments: Sequence[Argument]) ->
 def _by_name(program: OperatorProgram, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
     """Return what an operator gives whose parameters are known by name."""
     plain = kind.rstrip("_")
-    names = aten.PARAMETERS[plain].split()
+    entry = aten.OPERATORS[plain]
+    names, bare = entry.parameters.split(), entry.names
     stars = [name for name in names if name.endswith("*")]
-    bare = [name.rstrip("*") for name in names]
-    values = dict(zip(bare, inputs, strict=False)) | {name: value for name, value in keywords.items() if name in bare}
+    named = {entry.word(key): value for key, value in keywords.items()}
+    values = dict(zip(bare, inputs, strict=False)) | {word: value for word, value in named.items() if word in bare}
     attributes = {name: value for name, value in values.items() if isinstance(value, str)}
     if not stars:
         arguments = [None if name in attributes else values.get(name) for name in bare]

@@ -14,18 +14,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.graphs import Computes, Graph, Measures
+from rnnconvert.formats.pytorch.program.kinds import CHANGED, LIST
+from rnnconvert.graphs import Graph
 from rnnconvert.graphs.graph import Dims
 from rnnconvert.scaffolding.description import Check
-
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-CELLS = tuple(f"{name}_cell" for name in RECURRENT)
-CHANGED = "changed in place"
-LISTED = "a list that a loop fills"
-JOINED = "lists behind one another"
-UNBOUND = "the steps of a sequence as a list"
-FILLED = "a tensor that a loop fills"
-
 
 Argument: TypeAlias = "Any"
 """A Ref, a number, a text, None, numpy's dtype, or a list of these."""
@@ -340,7 +332,7 @@ def _lowered(graph: Graph, place: tuple[OperatorCall, int], value: Argument) -> 
         return next(iter(refs(value.operation.inputs)), None)
     if isinstance(value, list) and any(not isinstance(element, int | float) for element in value):
         keys = [_lowered(graph, (place[0], place[1] << 12 | number + 1), element) for number, element in enumerate(value)]
-        graph.add(aten.LIST, keys, [(*place, "list")])
+        graph.add(LIST, keys, [(*place, "list")])
         return (*place, "list")
     numbers = np.asarray(value) if value != [] else np.zeros(0, np.int64)
     graph.constant((*place, "numbers"), numbers)
@@ -368,8 +360,7 @@ def _storage_of(operation: OperatorCall) -> SharedElements:
     kind = operation.kind
     if operation.base is not None:
         return operation.base
-    fresh = isinstance(aten.DIALECT.get(kind), Computes | Measures) or kind in (*RECURRENT, *CELLS)
-    if fresh or kind in aten.FRESH or kind in aten.ZEROS:
+    if kind in aten.FRESH:
         return SharedElements()
     shared = tuple({ref.storage: None for ref in refs(operation.inputs)})
     if len(shared) == 1 and kind not in aten.SPLITS:

@@ -7,6 +7,7 @@ from typing import Any
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells
+from rnnconvert.formats.pytorch.program.kinds import BRANCH
 from rnnconvert.formats.pytorch.program.program import Ref, refs
 from rnnconvert.graphs import SAME, Computes, Graph
 from rnnconvert.graphs.graph import Dims
@@ -41,7 +42,7 @@ def _before(value: Ref, dims: Dims) -> tuple[Any, Dims] | None:
     first = operation.inputs[0]
     numbers = [number for number in operation.inputs[1:] if isinstance(number, int)]
     operator = aten.DIALECT.get(operation.kind)
-    if operation.kind == aten.BRANCH:
+    if operation.kind == BRANCH:
         return (cells.plain(value), dims) if cells.plain(value) is not value else None
     if operation.kind == "transpose" and len(numbers) == 2:
         order = list(range(len(dims)))

@@ -11,7 +11,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Recurrent
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells
-from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.formats.pytorch.program.kinds import BRANCH, RECURRENT
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
 from rnnconvert.graphs import SAME, Moves
 
 _VISITED = 1 << 12
@@ -79,7 +80,7 @@ class GivenStates:
                         return None
                     array = np.expand_dims(array, axis)
                 return array
-            if operation.kind == aten.BRANCH and cells.plain(state) is not state:
+            if operation.kind == BRANCH and cells.plain(state) is not state:
                 # Layers take states with and without a batch: the way of less axes is for those without.
                 state = min((operand for operand in operation.inputs[1:] if isinstance(operand, Ref)), key=_added_axes, default=None)
                 continue
@@ -109,7 +110,7 @@ class GivenStates:
                 words[""] = None
             elif operation in self._owned:
                 words[f"the states of {self._owned[operation]!r}"] = None
-            elif operation.kind == aten.BRANCH:
+            elif operation.kind == BRANCH:
                 waiting += operation.inputs[1:]
             elif operation.kind in aten.CASTS:
                 waiting += operation.inputs[:1]

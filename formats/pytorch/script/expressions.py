@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.limits import STATEMENTS
-from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.cells import APART, LOOP
+from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, CELLS, ITEM, JOINED, LIST, LOOP, RECURRENT, UNBOUND
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import CELLS, JOINED, RECURRENT, UNBOUND, OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref, Several, TooLongError, refs
 from rnnconvert.formats.pytorch.script.code_expressions import Expression
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
@@ -30,7 +29,7 @@ from rnnconvert.formats.pytorch.script.values import (
 )
 
 UNKNOWN = "what is not followed"
-_NUMBERS = frozenset({"size", aten.LIST, "slice_list", "list", "list_add", "list_mul"})
+_NUMBERS = frozenset({"size", LIST, "slice_list", "list", "list_add", "list_mul"})
 """Operators that give lists of numbers."""
 
 
@@ -171,8 +170,8 @@ class Expressions:
             return self._operator("select", [base, axis, index], {})
         if isinstance(of, Ref) and of.operation is not None and isinstance(index, int):
             if of.operation.kind in _NUMBERS:
-                return self.output(aten.ITEM, [of, index])
-            if 0 <= index < 1 << 12 and of is of.operation.outputs.get(0) and of.operation.kind not in (aten.BRANCH, LOOP):
+                return self.output(ITEM, [of, index])
+            if 0 <= index < 1 << 12 and of is of.operation.outputs.get(0) and of.operation.kind not in (BRANCH, LOOP):
                 return self.program.output(of.operation, index)
         return self.unknown([of, index], "an item of a list")
 

@@ -14,11 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
-from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.cells import LOOP
+from rnnconvert.formats.pytorch.program.kinds import BRANCH, FILLED, LISTED, LOOP
 from rnnconvert.formats.pytorch.program.program import (
-    FILLED,
-    LISTED,
     LoopList,
     LoopState,
     OperatorCall,
@@ -176,7 +173,7 @@ class _Run(Expressions):
         if isinstance(yes, Items) and isinstance(no, Items) and len(yes.values) == len(no.values) and yes.names == no.names:
             return Items([self._either(condition, *pair) for pair in zip(yes.values, no.values, strict=True)], self.level, yes.names)
         if all(isinstance(value, Ref | bool | int | float) for value in (yes, no)):
-            return self.output(aten.BRANCH, [condition, no, yes])
+            return self.output(BRANCH, [condition, no, yes])
         return self.unknown([condition, yes, no], "a branch of the code")
 
     def _loop(self, statement: Statement, frame: Frame) -> None:
