@@ -98,7 +98,7 @@ def test_a_header_of_a_whole_model_is_read_and_proved(tmp_path: Path) -> None:
     small(tmp_path)
     result = CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), str(tmp_path / "m.h"), "--verify"])
     assert result.exit_code == 0, result.output
-    assert "equal: 3 runs" in result.output
+    assert "equal: 4 runs" in result.output
     assert set(load(tmp_path / "m.h").layers) == {"lstm", "gru"}
     result = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.h")])
     assert "the header is a whole model, m_run; beside its recurrent layers it computes: dense, softmax" in result.output

@@ -254,7 +254,7 @@ def test_the_command_proves_a_stream_and_says_what_decides_nothing(tmp_path: Pat
         return CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), *map(str, words), "--stateful", "--force"])
 
     done = call(tmp_path / "m.tflite", "--verify")
-    assert done.exit_code == 0 and "memory/initial_h <- memory/h_n" in done.output and "equal: 3 runs" in done.output
+    assert done.exit_code == 0 and "memory/initial_h <- memory/h_n" in done.output and "equal: 4 runs" in done.output
     rounded = call(tmp_path / "m.tflite", "--verify", "--dtype", "int8")
     assert rounded.exit_code == 0 and "rounded to int8" in rounded.output, rounded.output
     for name in ("m.h", "m.json"):

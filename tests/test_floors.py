@@ -40,6 +40,7 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 """What layouts may import: they are data."""
 NEIGHBOURS = {
     "formats.keras.saved_calls": "rnnconvert.formats.tensorflow1.lowering",  # a SavedModel's functions are TensorFlow's
+    "formats.keras.describe.served": "rnnconvert.formats.tensorflow1",
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are written as ONNX files
     "formats.tfjs.files": "rnnconvert.formats.keras.model",  # its models are those of Keras, stored otherwise
     "formats.tfjs.export_layers": "rnnconvert.formats.keras.scaffold",  # and its layers, by the same table

@@ -193,9 +193,6 @@ class NetExport:
 class _BySequence(ModelApart):
     """A written model on batches: it runs on one sequence after the other."""
 
-    coarse = 4.0
-    """Its tanh is off by up to 2.4 units in the last place of 1 near 0, too, where it gives zeros (measured, on an x86)."""
-
     def __init__(self, written: FileModel, ports: tuple[Sequence[NetPort], Sequence[NetPort]], unread: Sequence[str]) -> None:
         """Wrap it.
 
@@ -203,6 +200,7 @@ class _BySequence(ModelApart):
         unread  every blob that it gives, in order: last states that nothing reads, too
         """
         self._written, self._ports, self._unread, self.notes = written, ports, unread, written.notes
+        self.coarse = written.coarse
 
     @property
     def model(self) -> Model:

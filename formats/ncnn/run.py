@@ -27,6 +27,8 @@ CANNOT = {
 }
 VARIANTS: dict[str, dict[str, Any]] = {"ncnn-cpu": {"device": "cpu"}}
 WHOLE_FILES = True
+COARSE = 4.0
+"""Its tanh is off by up to 2.4 units in the last place of 1 near 0, too, where it gives zeros (measured, on an x86)."""
 
 _TYPES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 """The layers, and how many states each has."""

@@ -198,16 +198,28 @@ class GraphDefLowering:
             return self._numbers(space, sources[index]) if index < len(sources) else None
 
         if node.op == "TensorListFromTensor" and space.block is self.main:
-            self._learn(inputs[0], numbers(1))
+            self._learn(space, sources[0], numbers(1))
         OperationStep(space.block, node, inputs, outputs, numbers).write()
 
-    def _learn(self, value: str, shape: Array | None) -> None:
-        """Note the axes of a sequence that becomes a list, which states the shape of its elements."""
-        stated = {value_info.name for value_info in (*self.inputs, *self.stated)}
-        if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES or value in stated:
+    def _learn(self, space: _Space, source: str, shape: Array | None) -> None:
+        """Note the axes of a sequence that becomes a list: the list states those of its elements, what makes it may state its length."""
+        if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES:
             return
         dims = [None, *(None if length < 0 else int(length) for length in shape)]
-        self.stated.append(Declared(value, TYPES[1], dims))
+        maker = space.nodes.get(source.partition(":")[0])
+        stated = None if maker is None else maker.shape("_output_shapes")
+        if stated is not None and len(stated) == len(dims) and stated[0] > 0:
+            dims[0] = stated[0]
+        self._state(self._value(space, source), dims)
+        turned = maker.read[0] if maker is not None and maker.op == "Transpose" and maker.read else ""
+        before = space.nodes.get(turned.partition(":")[0])
+        axes = None if before is None else before.shape("_output_shapes")
+        if axes and turned.rpartition(":")[2] in ("0", turned):
+            self._state(self._value(space, turned), [None if length < 0 else length for length in axes])
+
+    def _state(self, value: str, dims: list[int | None]) -> None:
+        if value not in {declared.name for declared in (*self.inputs, *self.stated)}:
+            self.stated.append(Declared(value, TYPES[1], [*dims]))
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""

@@ -168,7 +168,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Fill": OperationStep.fill,
     "ZerosLike": lambda step: step.filled_like(0, TYPES.get(step.option("T", 1))),
     "OnesLike": lambda step: step.filled_like(1, TYPES.get(step.option("T", 1))),
-    **dict.fromkeys(("Gather", "GatherV2"), OperationStep.gather),
+    **dict.fromkeys(("Gather", "GatherV2", "ResourceGather"), OperationStep.gather),
     "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
     "ReverseSequence": lambda step: step.turned_by_lengths(step.option("seq_dim"), step.option("batch_dim")),
     "Slice": OperationStep.parts,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
-    from rnnconvert.models.model import Model
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.programs.units import ProgramModel
 
@@ -24,12 +24,9 @@ def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Des
     """
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
 
-    return describe_program(_program(path), "", partial, axes)
-
-
-def weights_of(path: Path) -> Model:
-    """Return the layers as the operations of the graph show them: those of cells are known by the names of their variables otherwise."""
-    return _program(path).model(str(path))
+    program = _program(path)
+    # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
+    return replace(describe_program(program, "", partial, axes), model=program.model(str(path)))
 
 
 def _program(path: Path) -> ProgramModel:

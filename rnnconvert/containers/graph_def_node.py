@@ -94,6 +94,14 @@ class GraphDefNode:
                 return wire.text_of(value, self.path)
         return ""
 
+    def texts(self, key: str) -> list[str]:
+        """Return an attribute that is a tensor of texts; empty where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 8 and isinstance(value, memoryview):
+                listed = [text for number, text in wire.values(value, self.path) if number == 8 and isinstance(text, memoryview)]
+                return [wire.text_of(text, self.path) for text in listed]
+        return []
+
     @cached_property
     def tensor(self) -> Array | None:
         """The numbers of a constant, as a view where it has them as bytes; None if it has none that are understood."""

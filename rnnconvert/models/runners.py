@@ -131,7 +131,9 @@ class FileModel(ModelApart):
         self.path, self._run, self._inputs, self._outputs, self._settings = path, run or path, inputs, outputs, settings
         ended = until or contextlib.ExitStack()
         weakref.finalize(self, ended.close)
-        self._process = ModelProcess(ended.enter_context(running(_able(executors, path))), str(self._run), exact=True)
+        executor = _able(executors, path)
+        self.coarse = executor.coarse
+        self._process = ModelProcess(ended.enter_context(running(executor)), str(self._run), exact=True)
         try:
             answer = self._process.run([])
         except RefusedInputsError as error:

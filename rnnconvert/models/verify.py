@@ -179,7 +179,7 @@ def compared(
         raise SourceDoesNotRunError(str(error)) from error
     by_source = bool(shaken)
     ran_ours, our_shaken = calls.run(ours, 0 if by_source else SHAKES)
-    rounding = _Rounding(ours, shaken or our_shaken, by_source)
+    rounding = _Rounding(ours, shaken or our_shaken, by_source, _coarse(ours, theirs))
     if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
@@ -213,7 +213,7 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
     outputs = sorted(named(expected), key=itemgetter(0)) if isinstance(expected, (str, Path)) else named(expected)
     truth = Ran(tuple(array for _, array in outputs), {})
     result, shaken = calls.run(ours, SHAKES)
-    rounding = _Rounding(ours, shaken, by_source=False)
+    rounding = _Rounding(ours, shaken, False, _coarse(ours))
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
@@ -276,11 +276,13 @@ class _Rounding:
 
     runs       of the model whose weights were moved, each time otherwise
     by_source  whether that is the source, and not the target
+    coarse     how many units in the last place of 1 functions of either framework are off, however small their values are
     """
 
     target: Model
     runs: Sequence[Ran]
     by_source: bool
+    coarse: float
 
     def compare(self, output: Output, value: Array, truth: Array, shaken: Sequence[Array]) -> OutputComparison:
         """Compare an output with the source's, given what it was in each of the runs."""
@@ -288,10 +290,16 @@ class _Rounding:
             return unlike(output.case, output.name, value.shape, truth.shape)
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
         coarsest = max(dtypes, key=lambda dtype: float(np.finfo(dtype).eps), default=value.dtype)
-        judge = WholeJudge(coarsest, coarse=self.target.live.coarse if isinstance(self.target.live, ModelApart) else 0.0)
-        if self.by_source:
-            return judge.compare(output, value, truth, truth_moved=shaken)
-        return judge.compare(output, value, truth, moved=shaken)
+        moves: dict[str, Any] = {"truth_moved" if self.by_source else "moved": shaken}
+        comparison = WholeJudge(coarsest).compare(output, value, truth, **moves)
+        if comparison.passed or not self.coarse:
+            return comparison
+        return WholeJudge(coarsest, coarse=self.coarse).compare(output, value, truth, **moves)
+
+
+def _coarse(*models: Model) -> float:
+    """Return how coarse the functions are with which models run: of a live one they are as usual."""
+    return max((model.live.coarse for model in models if isinstance(model.live, ModelApart)), default=0.0)
 
 
 def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:

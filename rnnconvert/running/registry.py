@@ -69,6 +69,11 @@ class Executor:
         return bool(getattr(self._module, "WHOLE_FILES", False))
 
     @property
+    def coarse(self) -> float:
+        """How many units in the last place of 1 its functions are off, however small their values are, where that is more than usual."""
+        return float(getattr(self._module, "COARSE", 0.0))
+
+    @property
     def suffix(self) -> str:
         """The ending of a file that is made for it."""
         return str(self.settings.get("suffix", self._module.SUFFIX))

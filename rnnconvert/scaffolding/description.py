@@ -49,6 +49,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnconvert.models.model import Model
+
 Shape = tuple[int | None, ...]
 
 
@@ -325,6 +327,7 @@ class Description:
     constants  arrays of the source that are written out as numbers, since they are short
     continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
+    model      what holds the weights, where a transplant knows the layers of the file by other names
     """
 
     scope: DescribedModel
@@ -340,6 +343,7 @@ class Description:
     weights: str = ""
     constants: frozenset[str] = frozenset()
     continues: bool = False
+    model: Model | None = None
 
     @property
     def output_names(self) -> list[str]:

@@ -12,26 +12,31 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Valu
 
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
 """The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
+SINGLE = (1, 1)
+"""One sequence of one step: the last size that is tried, since a model may ask for more steps."""
 _MOST = 130
 """The length below which others are tried where the model does not take these."""
 _CODES = 16
-"""The bound of whole numbers that no embedding reads."""
+"""The bound of whole numbers that no embedding reads, on either side of zero."""
 
 
-def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = (), times: int = 1) -> Iterator[list[Array]]:
+def drawn(
+    description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = (), times: int = 1, signed: bool = False
+) -> Iterator[list[Array]]:
     """Yield inputs for a model, one array for each of its inputs, in several sizes.
 
+    signed  draw whole numbers from below zero, too, but for those that are places in something
     times   by what the usual lengths of open axes other than the batch are multiplied: images are larger than sequences
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
     """
     rows, masked = _read_by(description.scope, {})
-    for number, (batch, steps) in enumerate(BATCHES_AND_TIMES):
-        time = steps * times
+    for number, (batch, steps) in enumerate((*BATCHES_AND_TIMES, SINGLE)):
+        time = steps * (times if (batch, steps) != SINGLE else 1)
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
             lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)
             arrays = [
-                _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator)
+                _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator, signed)
                 for index, value in enumerate(description.scope.inputs)
             ]
             if all(check.takes([array.shape for array in arrays]) for check in description.checks):
@@ -65,6 +70,7 @@ def _input(
     rows: Mapping[int, int],
     masked: Mapping[int, float],
     generator: np.random.Generator,
+    signed: bool,
 ) -> Array:
     words = (*value.axes, *[""] * (len(value.shape) - len(value.axes)))
     chosen = [sizes[min(axis, 1)] for axis in range(len(value.shape))]
@@ -73,7 +79,8 @@ def _input(
     if value.dtype == "bool":
         return generator.random(shape) < 0.7
     integers = id(value) in rows or value.dtype != "float32"
-    x = generator.integers(0, rows.get(id(value), _CODES), shape) if integers else generator.standard_normal(shape)
+    least = -_CODES if signed and id(value) not in rows and value.dtype.startswith("int") else 0
+    x = generator.integers(least, rows.get(id(value), _CODES), shape) if integers else generator.standard_normal(shape)
     if id(value) in masked and len(shape) > 1 and shape[1] > 3:
         x[0, -2:] = masked[id(value)]  # padding at the end, a gap, padding in front
         x[-1, 2] = masked[id(value)]
@@ -109,7 +116,7 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
             more, marks = _read_by(node["scope"], {**same, **inner_same})
             rows.update({key: min(size, rows.get(key, size)) for key, size in more.items()})
             masked.update(marks)
-        elif node.kind in ("reshape", "flatten", "transpose", "repeat", "steps to batch", "concatenate"):
+        elif node.kind in ("reshape", "flatten", "transpose", "repeat", "steps to batch", "concatenate", "cast"):
             for value in node.outputs:
                 same[id(value)] = id(node.x)
     return rows, masked

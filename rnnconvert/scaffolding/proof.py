@@ -15,6 +15,7 @@ from rnnconvert.models.runners import FileModel
 from rnnconvert.models.verify import YOURS, ModelCalls, SourceDoesNotRunError, WholeModels, compared
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
+from rnnconvert.scaffolding.sources import without_a_proof
 
 
 def proofs(
@@ -26,6 +27,22 @@ def proofs(
     source  what was described, likewise
     pairs   recurrent layers of both that belong together, which are compared where their outputs show alike
     """
+    with _unrun():
+        yield from _proofs(description, target, source, pairs, user_inputs)
+
+
+@contextlib.contextmanager
+def _unrun() -> Iterator[None]:
+    """Say what can be done where the source does not run."""
+    try:
+        yield
+    except SourceDoesNotRunError as error:
+        raise SourceDoesNotRunError(f"{error} {without_a_proof()}") from error
+
+
+def _proofs(
+    description: Description, target: Any, source: Any, pairs: Sequence[tuple[str, str]], user_inputs: Mapping[str, Array] | None
+) -> Iterator[WholeModels]:
     seen = _seen(description)
     pairs = [(ours, theirs) for ours, theirs in pairs if theirs in seen]
     shapes = source.shapes if isinstance(source, FileModel) else ()
@@ -35,6 +52,8 @@ def proofs(
 
     for number in range(len(BATCHES_AND_TIMES)):
         yield _on_sizes(partial(_call, run, description, shapes, number))
+    with contextlib.suppress(SourceDoesNotRunError):  # a model may ask for more than one step
+        yield _call(run, description, shapes, len(BATCHES_AND_TIMES), _TIMES[0], True)
     if user_inputs is not None:
         yield run(user_inputs, label=YOURS)
 
@@ -43,22 +62,26 @@ _TIMES = (1, 8)
 """By what the usual lengths are multiplied, in turn, where a model runs on none so short: pools leave nothing of them."""
 
 
-def _on_sizes(proof: Callable[[int], WholeModels]) -> WholeModels:
-    """Return what two models show on inputs of the usual lengths, or of larger ones where these are too short for the source."""
+def _on_sizes(proof: Callable[[int, bool], WholeModels]) -> WholeModels:
+    """Return what two models show on inputs of the usual lengths, with whole numbers below zero among them.
+
+    On others where the source does not run on these: without such numbers, which may be places; longer, where these are too short.
+    """
+    first, *others = ((times, signed) for times in _TIMES for signed in (True, False))
     try:
-        return proof(_TIMES[0])
+        return proof(*first)
     except SourceDoesNotRunError as error:
-        for times in _TIMES[1:]:
+        for other in others:
             with contextlib.suppress(SourceDoesNotRunError):
-                return proof(times)
+                return proof(*other)
         raise error from None
 
 
 def _call(
-    run: Callable[..., WholeModels], description: Description, shapes: Sequence[Sequence[int | None]], number: int, times: int
+    run: Callable[..., WholeModels], description: Description, shapes: Sequence[Sequence[int | None]], number: int, times: int, signed: bool
 ) -> WholeModels:
     """Return what two models show on inputs of the sizes of that number, after a call on others: states would show in it."""
-    inputs, earlier = (next(itertools.islice(drawn(description, seed, shapes, times), number, None)) for seed in (0, 100))
+    inputs, earlier = (next(itertools.islice(drawn(description, seed, shapes, times, signed), number, None)) for seed in (0, 100))
     return _telling(run, inputs, *([] if description.continues else [earlier]))
 
 
@@ -86,7 +109,7 @@ def _telling(run: Callable[..., WholeModels], *calls: list[Array]) -> WholeModel
         smaller = [[(x * factor).astype(x.dtype) if x.dtype.kind == "f" else x for x in arrays] for arrays in calls]
         proof = run(*smaller)
         if proof.telling:
-            note = f"inputs are {factor:g} times the usual ones, on which the values grow until rounding is as large as they are"
+            note = f"inputs are {factor:g} times the usual ones, on which rounding is as large as the values"
             return replace(proof, notes=(*proof.notes, note))
     return at_full_size
 

@@ -16,7 +16,7 @@ from rnnconvert.files.load import model_path
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import open_file, runners
+from rnnconvert.models.runners import NotRunError, open_file, runners
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.ordered import ordered, unstated
@@ -26,7 +26,6 @@ from rnnconvert.scaffolding.simplify import simplify
 class Source(Protocol):
     """A room's module `scaffold_from`: whole models as descriptions.
 
-    With `weights_of(path)` it says which layers hold the weights of what it describes, where a transplant names others.
     ASKS says what else `describe` takes, as some of its files do not state it: "config", the file that states the model of weights
     alone, or "axes", how many axes each input has.
     """
@@ -118,7 +117,19 @@ def described_source(
     with reading():  # the weights and the model are read from one look at the file
         model, description = described(path, None if config is None else local(config), partial, stated)
     options = {key: Path(file) for key, file in description.options.items()}
-    return DescribedSource(path, path.name, description, model, lambda: open_file(model.framework, model_path(path), **options))
+
+    def run() -> Any:
+        try:
+            return open_file(model.framework, model_path(path), **options)
+        except NotRunError as error:
+            raise NotRunError(f"{error} {without_a_proof()}") from error
+
+    return DescribedSource(path, path.name, description, model, run)
+
+
+def without_a_proof() -> str:
+    """Return what can be done where a source does not run, in a sentence."""
+    return f"Leave out {Flag('verify')} to write it without a proof, and compare it with what runs the source."
 
 
 def _ordered_source(path: Path, chain: str) -> DescribedSource:
@@ -168,10 +179,10 @@ def described(path: Path, config: Path | None = None, partial: bool = False, axe
     Raises UsageError for a format that states no model: UnstatedOrderError for weights whose layers can be put in an order.
     """
     model = model_of(path, settings=() if config is None else (f"config={config}",))
-    weights_of: Callable[[Path], Model] | None = getattr(sources().get(model.framework), "weights_of", None)
-    model = weights_of(path) if weights_of else model
     try:
-        return model, _named(_description(path, model.framework, config, partial, axes), model, partial)
+        description = _description(path, model.framework, config, partial, axes)
+        model = description.model or model
+        return model, _named(description, model, partial)
     except UsageError as error:
         asked = unstated(model, error) if config is None and not axes else None
         raise asked or error from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.models.model import Model, Unit
@@ -36,10 +36,11 @@ class LayerWeights:
         return unit
 
     def unread(self) -> list[str]:
-        """Return the layers and arrays of the source that nobody asked for; whole numbers are counters."""
+        """Return the layers and arrays of the source that nobody asked for; whole numbers are counters, single ones constants."""
+        arrays = self.model.arrays
         units = (unit for unit in self.model.units if unit.name not in self._read and not unit.alias)
-        unread = [unit.name for unit in units if any(self.model.arrays[name].dtype.kind == "f" for name in {*unit.arrays} - self._read)]
-        return [*unread, *(name for name in self.model.loose if name not in self._read and self.model.arrays[name].dtype.kind == "f")]
+        unread = [unit.name for unit in units if any(_is_weight(arrays[name]) for name in {*unit.arrays} - self._read)]
+        return [*unread, *(name for name in self.model.loose if name not in self._read and _is_weight(arrays[name]))]
 
     def parts(self, path: str, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part. Raises RefusedError for a layer of another kind."""
@@ -71,3 +72,7 @@ class LayerWeights:
         if unit.stack is None:
             raise RefusedError("its weights", "a model with weights", "they are not those of a recurrent layer", "", path)
         return unit.stack
+
+
+def _is_weight(array: Source) -> bool:
+    return array.dtype.kind == "f" and bool(array.shape)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
+from rnnconvert.formats.keras.describe import served
 from rnnconvert.formats.keras.describe.layer_facts import refuse
 from rnnconvert.formats.keras.describe.source import read
 from rnnconvert.formats.keras.describe.stand_ins import read_in_part
@@ -55,7 +56,7 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
-    """Return the model of a file.
+    """Return the model of a file; of a SavedModel whose layers are not all known or stated, by the function that it serves.
 
     config   the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
     partial  let nodes "left out" stand for what is not known
@@ -63,6 +64,36 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
     damaged one.
     """
+    if not path.is_dir() or config is not None:
+        try:
+            return _layered(path, config, partial)
+        except RefusedError as error:
+            raise _as_a_graph(error) from None
+    try:
+        return _layered(path, config, partial)
+    except (RefusedError, UsageError) as error:
+        try:
+            return served.describe(path, partial)
+        except (RefusedError, UsageError) as unserved:
+            raise (unserved if isinstance(error, UsageError) else error) from None
+
+
+_OF_A_CLASS = ("a class of your own", "a layer of class", "an operation of class")
+
+
+def _as_a_graph(error: RefusedError) -> RefusedError:
+    """Return a refusal with the other way out where a class is not known: a SavedModel has what it computes as a graph."""
+    if type(error) is not RefusedError or not error.feature.startswith(_OF_A_CLASS):
+        return error
+    remedy = (
+        f"{error.remedy} Where its code is at hand, write the model as a SavedModel, whose graph shows what the layer computes: "
+        "model.export(folder) in Keras 3, model.save(folder, save_format='tf') in Keras 2"
+    )
+    return RefusedError(error.feature, error.target, error.reason, remedy.strip(), error.layer)
+
+
+def _layered(path: Path, config: Path | None, partial: bool) -> Description:
+    """Return the model of a file that states its layers."""
     config, notes = _config_of(path, config)
     writer = Writer(partial)
     writer.notes += notes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,8 @@ def _tried(
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
         tries, fits = Tries(), list[_Fit]()
-        for choice in itertools.product(*stated):
+        reached_by: dict[tuple[int, ...], int] = {}
+        for choice in _choices(stated, reached_by):
             read_program: list[ProgramReading] = []
 
             def read(
@@ -132,7 +133,7 @@ def _tried(
             try:
                 description = tries.read(read)
             except RefusedError as error:
-                reached = read_program[0].reached if read_program else 0
+                reached_by[choice] = reached = read_program[0].reached if read_program else 0
                 if not fits and reached > furthest:
                     first, furthest = error, reached
                 continue
@@ -145,9 +146,46 @@ def _tried(
             return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0, axes)
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
+    if math.prod(map(len, stated)) > 1:
+        first = _unstated(first)
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
+def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], int]) -> Iterator[tuple[int, ...]]:
+    """Yield numbers of axes for all inputs: every choice, or of very many those alike, and the best of these changed for one input
+    after the other.
+
+    reached  how far the reading of each choice went, which grows meanwhile
+    """
+    if math.prod(map(len, stated)) <= _MOST_CHOICES:
+        yield from itertools.product(*stated)
+        return
+    alike = dict.fromkeys(tuple(rank if rank in ranks else ranks[0] for ranks in stated) for rank in itertools.chain(*stated))
+    yield from alike
+    best = max(alike, key=lambda choice: reached.get(choice, -1))
+    for _ in range(_ROUNDS):
+        before = best
+        for place, ranks in enumerate(stated):
+            others = [(*best[:place], rank, *best[place + 1 :]) for rank in ranks]
+            yield from (other for other in others if other not in reached)
+            best = max([best, *others], key=lambda choice: reached.get(choice, -1))
+        if best == before:
+            return
+
+
+def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
+    """Return what is wrong with a reading, with the way out where the axes of its inputs are not stated."""
+    if type(error) is not RefusedError or error.remedy:
+        return error
+    remedy = (
+        f"It does not state how many axes its inputs have: state them with {Flag('axes')}, one number for each. "
+        "A program of torch.export (.pt2) states them and their lengths: export that"
+    )
+    return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
+
+
+_ROUNDS = 3
+"""How often each input's number of axes is chosen anew, given the others'."""
 _MOST_CHOICES = 16
 """The most numbers of axes of all inputs that are tried although one fits."""
 

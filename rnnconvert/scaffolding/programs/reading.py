@@ -284,8 +284,8 @@ class GraphReading:
     @cached_property
     def _names_of(self) -> Mapping[StoredNumbers, str]:
         """The arrays of no layer, by the numbers that the file stores."""
-        loose = ((name, value) for name, value in self.work.values.items() if (unit := self._by_name.get(name)) and unit.title == "array")
-        return {tensor: name for name, value in loose for tensor in sources(*value)}
+        claimed = {name for unit in self._by_name.values() if unit.title != "array" for name in unit.arrays}
+        return {tensor: name for name, value in self.work.values.items() if name not in claimed for tensor in sources(*value)}
 
     def give(self, scope: Scope, name: str, tensor: SourceTensor) -> None:
         """Note what a value is."""
