@@ -326,10 +326,11 @@ def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 
 def _cast(r: ProgramReading, call: BoundCall) -> Any:
-    x, dtype = call.tensor(), call.operation.attributes.get("dtype")
+    x = call.tensor()
+    stated = [call.operation.attributes.get("dtype"), call("dtype"), *call.arguments[1:]]
     call.note_read("a b c d e dtype")
-    others = [other.dtype for other in call.arguments[1:] if isinstance(other, SourceTensor)]
-    dtype = others[0] if dtype is None and others else dtype
+    types = [value.dtype if isinstance(value, SourceTensor) else value for value in stated if isinstance(value, SourceTensor | np.dtype)]
+    dtype = types[0] if types else None
     if dtype is None:
         return x
     if str(dtype) not in (*FLOATS, "int32", "int64", "bool"):

@@ -17,7 +17,7 @@ from rnnconvert.formats.pytorch.aten_operator import BoundCall, ProgramBuilder
 from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.kinds import BRANCH, CELLS, LIST, LISTED, LOOP, RECURRENT
-from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, Several, refs
+from rnnconvert.formats.pytorch.program.program import ElementTypeOf, OperatorCall, OperatorProgram, Ref, Several, refs
 from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
@@ -226,6 +226,9 @@ class ProgramReading:
             return [self.value(item) for item in argument]
         if isinstance(argument, Several):
             return self._results(argument.operation)
+        if isinstance(argument, ElementTypeOf):
+            x = self.value(argument.value)
+            return np.dtype(x.dtype) if isinstance(x, SourceTensor) else argument
         if not isinstance(argument, Ref):
             return argument
         value = self.parameter(argument.stored) if argument.stored else self._values.get(argument)

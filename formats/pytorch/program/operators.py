@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import is_complete
 from rnnconvert.formats.pytorch.program.kinds import CHANGED
-from rnnconvert.formats.pytorch.program.program import Argument, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
+from rnnconvert.formats.pytorch.program.program import Argument, ElementTypeOf, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
 from rnnconvert.graphs import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
@@ -108,9 +108,7 @@ def _single(program: OperatorProgram, kind: str, inputs: Sequence[Argument], att
 def _cast(program: OperatorProgram, kind: str, arguments: Sequence[Argument]) -> Ref:
     """Return a value in another element type; only on another device, if none is named."""
     dtype = next((argument for argument in arguments[1:] if isinstance(argument, np.dtype)), None)
-    computed = kind == "type_as" or any(
-        isinstance(argument, Ref) or (isinstance(argument, str) and "dtype" in argument) for argument in arguments[1:]
-    )
+    computed = kind == "type_as" or any(isinstance(argument, Ref | ElementTypeOf) for argument in arguments[1:])
     if dtype is None and not computed:
         return _single(program, "same", arguments[:1])
     return _single(program, kind, arguments[:1], {"dtype": dtype})

@@ -20,7 +20,7 @@ from rnnconvert.graphs.graph import Dims
 from rnnconvert.scaffolding.description import Check
 
 Argument: TypeAlias = "Any"
-"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
+"""A Ref, a number, a text, None, numpy's dtype, an ElementTypeOf, or a list of these."""
 
 
 class TooLongError(Exception):
@@ -64,6 +64,23 @@ class Ref:
 
     def __str__(self) -> str:
         return self.name
+
+
+class ElementTypeOf(str):
+    """The element type of a value that the program asks for, as a text for those who cannot know it.
+
+    value  the value
+    """
+
+    __slots__ = ("value",)
+    value: Any
+
+    @staticmethod
+    def of(value: Any) -> ElementTypeOf:
+        """Return the element type of a value."""
+        text = ElementTypeOf("the dtype of a value")
+        text.value = value
+        return text
 
 
 @dataclass(frozen=True, eq=False)

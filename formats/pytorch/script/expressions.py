@@ -12,7 +12,7 @@ from typing import Any
 from rnnconvert.core.limits import STATEMENTS
 from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, CELLS, ITEM, JOINED, LIST, LOOP, RECURRENT, UNBOUND
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.program.program import ElementTypeOf, OperatorProgram, Ref, Several, TooLongError, refs
 from rnnconvert.formats.pytorch.script.code_expressions import Expression
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
@@ -29,6 +29,8 @@ from rnnconvert.formats.pytorch.script.values import (
 )
 
 UNKNOWN = "what is not followed"
+_OF_DEVICE: Mapping[str, object] = {"device": "cpu", "is_cuda": False}
+"""What is true of every value where a program is followed: it runs on a processor."""
 _NUMBERS = frozenset({"size", LIST, "slice_list", "list", "list_add", "list_mul"})
 """Operators that give lists of numbers."""
 
@@ -100,7 +102,7 @@ class Expressions:
         if isinstance(value, Items):
             self.spend()
             return value.complete and len(value.values) < 1 << 8 and all(map(self._is_static, value.values))
-        return value is None or isinstance(value, bool | int | float | str)
+        return value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, ElementTypeOf))
 
     # Expressions -----------------------------------------------------------------------------------------
 
@@ -240,7 +242,15 @@ class Expressions:
         on_list = bool(arguments) and isinstance(arguments[0], Items | dict)
         if plain == "_set_item" or (on_list and (plain in _CHANGES or plain in _ON_LISTS or plain.endswith("_"))):
             return self._on_list(plain, arguments)
-        if plain in ("dtype", "device", "layout", "is_cuda", "format", "warn", "requires_grad"):
+        if plain in STATIC and any(isinstance(value, ElementTypeOf) for value in values):
+            return self.unknown(values, plain)
+        if plain == "dtype" and len(arguments) == 1:
+            return ElementTypeOf.of(arguments[0])
+        if plain == "device" and arguments and isinstance(arguments[0], str):
+            return arguments[0]
+        if plain in _OF_DEVICE:
+            return _OF_DEVICE[plain]
+        if plain in ("layout", "format", "warn", "requires_grad"):
             return f"the {plain} of a value"
         if plain in ("to", "_to_copy", "type", "type_as"):
             arguments = [DTYPES.get(argument, argument) if type(argument) is int else argument for argument in arguments]
