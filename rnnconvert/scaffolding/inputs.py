@@ -122,6 +122,6 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
                 same[id(value)] = id(node.x)
         elif node.kind in ("elementwise", "arithmetic", "clip") and node.y.dtype.startswith("int"):
             # Places that are computed from an input, as those counted from the end are, are bounded as it is.
-            known = [value for value in node.inputs if id(value) in begins or id(value) in same]
-            same.update({id(node.y): id(value) for value in known[-1:]})
+            followed = [value for value in node.inputs if id(value) in begins or id(value) in same]
+            same.update({id(node.y): id(value) for value in followed[-1:]})
     return rows, masked
