@@ -95,6 +95,7 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
     """
     rows: dict[int, int] = {}
     masked: dict[int, float] = {}
+    begins = {id(value) for value in scope.inputs}
 
     def origin(value: Value) -> int:
         key = id(value)
@@ -119,4 +120,8 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
         elif node.kind in ("reshape", "flatten", "transpose", "repeat", "steps to batch", "concatenate", "cast"):
             for value in node.outputs:
                 same[id(value)] = id(node.x)
+        elif node.kind in ("elementwise", "arithmetic", "clip") and node.y.dtype.startswith("int"):
+            # Places that are computed from an input, as those counted from the end are, are bounded as it is.
+            followed = [value for value in node.inputs if id(value) in begins or id(value) in same]
+            same.update({id(node.y): id(value) for value in followed[-1:]})
     return rows, masked
