@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.models.runners import FileModel
 from rnnconvert.models.verify import YOURS, ModelCalls, SourceDoesNotRunError, WholeModels, compared
@@ -52,8 +53,10 @@ def _proofs(
 
     for number in range(len(BATCHES_AND_TIMES)):
         yield _on_sizes(partial(_call, run, description, shapes, number))
-    with contextlib.suppress(SourceDoesNotRunError):  # a model may ask for more than one step
-        yield _call(run, description, shapes, len(BATCHES_AND_TIMES), _TIMES[0], True)
+    with contextlib.suppress(SourceDoesNotRunError):  # a model may ask for more than one step, or give nothing of it
+        single = _call(run, description, shapes, len(BATCHES_AND_TIMES), _TIMES[0], True)
+        if single.verdict != NOT_COMPARED:
+            yield single
     if user_inputs is not None:
         yield run(user_inputs, label=YOURS)
 
