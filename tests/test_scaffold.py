@@ -282,7 +282,7 @@ def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
     fill(model, 3)
     model.save(tmp_path / "model.keras")
     done = rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", verify=True)
-    assert done.equal and len(done.proof) == 3
+    assert done.equal and len(done.proof) == 4
     code = (
         "import sys; sys.modules['rnnconvert'] = None; import torch, written; from inspect import isclass;"
         "kinds = [k for k in vars(written).values() if isclass(k) and k.__module__ == 'written']; model = kinds[-1]();"

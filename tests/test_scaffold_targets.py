@@ -209,7 +209,7 @@ def test_a_live_module(tmp_path: Path, target: str) -> None:
     module = tagger(torch)
     example = (torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.long))
     done = rc.scaffold(module, target, tmp_path / "model.py", example=example, verify=True)
-    assert done.equal and len(done.proof) == 3
+    assert done.equal and len(done.proof) == 4
     torch.save(module.state_dict(), tmp_path / "module.pt")
     filled = module_at(tmp_path / "model.py").load(str(tmp_path / "module.pt"))
     inputs = [np.random.default_rng(n).integers(0, 11, (4, 5)) for n in range(2)]

@@ -157,7 +157,7 @@ def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], 
 
     reached  how far the reading of each choice went, which grows meanwhile
     """
-    if math.prod(map(len, stated)) <= _MOST_CHOICES:
+    if math.prod(map(len, stated)) <= _EVERY_CHOICE:
         yield from itertools.product(*stated)
         return
     alike = dict.fromkeys(tuple(rank if rank in ranks else ranks[0] for ranks in stated) for rank in itertools.chain(*stated))
@@ -184,6 +184,8 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
     return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
 
 
+_EVERY_CHOICE = 256
+"""The most choices of numbers of axes that are all tried: those of four inputs, since inputs such as two states change together."""
 _ROUNDS = 3
 """How often each input's number of axes is chosen anew, given the others'."""
 _MOST_CHOICES = 16
