@@ -152,7 +152,8 @@ def scaffold(
         model = described_source(source, example, config, partial, axes, chain)
         text, missing = _as_code(written, model, Path(weights or "").name)
     except RefusedError as error:
-        remedy = error.remedy or ("" if partial else _in_part(source, example, config, written, axes))
+        ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes))
+        remedy = ". ".join(filter(None, ways))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
     if verify and missing:
         raise UsageError(
