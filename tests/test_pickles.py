@@ -210,7 +210,7 @@ def test_numpy_arrays_and_scalars_from_their_description(protocol: int, kind: st
     array = np.arange(6).reshape(2, 3).astype(kind)
     read, by_column, scalar = load(pickle.dumps([array, np.asfortranarray(array), array[1, 2]], protocol))
     for value in (numpy_value(read), numpy_value(by_column)):
-        assert value is not None and value.dtype == array.dtype and np.array_equal(value, array)
+        assert value is not None and value.dtype == array.dtype.newbyteorder("=") and np.array_equal(value, array)
     value = numpy_value(scalar)
     assert value is not None and value.item() == array[1, 2].item()
 

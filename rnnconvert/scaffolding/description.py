@@ -41,6 +41,8 @@ A tensor keeps the axes that it has in the source: what another framework wants 
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import itertools
 import math
 import operator
@@ -124,7 +126,7 @@ class Check:
     def holds(self, lengths: Sequence[int]) -> bool:
         """Return whether lengths, as many as it has axes, fulfil it; none do with which it divides by zero."""
         try:
-            return bool(_computed(ast.parse(self.text.format(*lengths), mode="eval").body))
+            return bool(_computed(parsed(self.text, len(lengths)), lengths))
         except ZeroDivisionError:
             return False
 
@@ -143,20 +145,37 @@ _COMPUTE: Mapping[type, Any] = {
 }  # fmt: skip
 
 
-def _computed(node: ast.expr) -> int:
+@functools.lru_cache(maxsize=1024)
+def parsed(text: str, count: int) -> ast.expr:
+    """Parse a condition on so many lengths, which are names: length_0, length_1."""
+    written = text.format(*(f"{LENGTH}{number}" for number in range(count)))
+    for _ in range(_TRIES):
+        with contextlib.suppress(SystemError):  # CPython 3.11 counts how deep it is for all threads together (gh-106905)
+            return ast.parse(written, mode="eval").body
+    return ast.parse(written, mode="eval").body
+
+
+LENGTH = "length_"
+"""What the names of lengths begin with, before their numbers."""
+_TRIES = 4
+
+
+def _computed(node: ast.expr, lengths: Sequence[int]) -> int:
     """Return what a condition on numbers gives. Raises KeyError for what no condition has."""
+    if isinstance(node, ast.Name):
+        return lengths[int(node.id.removeprefix(LENGTH))]
     if isinstance(node, ast.BoolOp):
-        return (all if isinstance(node.op, ast.And) else any)(map(_computed, node.values))
+        return (all if isinstance(node.op, ast.And) else any)(_computed(value, lengths) for value in node.values)
     if isinstance(node, ast.Compare):
-        return int(_COMPUTE[type(node.ops[0])](_computed(node.left), _computed(node.comparators[0])))
+        return int(_COMPUTE[type(node.ops[0])](_computed(node.left, lengths), _computed(node.comparators[0], lengths)))
     if isinstance(node, ast.BinOp):
-        return int(_COMPUTE[type(node.op)](_computed(node.left), _computed(node.right)))
+        return int(_COMPUTE[type(node.op)](_computed(node.left, lengths), _computed(node.right, lengths)))
     if isinstance(node, ast.Call):
-        words = [_computed(value) for value in node.args]
+        words = [_computed(value, lengths) for value in node.args]
         called: Any = {"min": min, "max": max, "round": round, "int": int}[ast.unparse(node.func)]
         return int(called(*words))
     if isinstance(node, ast.UnaryOp):
-        return -_computed(node.operand)
+        return -_computed(node.operand, lengths)
     return int(node.value)  # type: ignore[attr-defined]
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.models.runners import FileModel
@@ -51,14 +52,30 @@ def _proofs(
     def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
         return compared(target, source, pairs, ModelCalls(inputs, before=before, label=label))
 
-    for number in range(len(BATCHES_AND_TIMES)):
+    *numbers, last = range(len(BATCHES_AND_TIMES))
+    for number in numbers:
         yield _on_sizes(partial(_call, run, description, shapes, number))
-    with contextlib.suppress(SourceDoesNotRunError):  # a model may ask for more than one step, or give nothing of it
-        single = _call(run, description, shapes, len(BATCHES_AND_TIMES), _TIMES[0], True)
-        if single.verdict != NOT_COMPARED:
-            yield single
+    proof = _on_sizes(partial(_call, run, description, shapes, last))
+    single, notes = _on_one_step(partial(_call, run, description, shapes))
+    yield replace(proof, notes=(*proof.notes, *notes))
+    if single is not None:
+        yield single
     if user_inputs is not None:
         yield run(user_inputs, label=YOURS)
+
+
+def _on_one_step(proof: Callable[[int, int, bool], WholeModels]) -> tuple[WholeModels | None, list[str]]:
+    """Return what two models show on one sequence of one step, None where that shows nothing; and a note where the target does not run.
+
+    A model may ask for more than one step, or give nothing of it.
+    """
+    try:
+        single = proof(len(BATCHES_AND_TIMES), _TIMES[0], True)
+    except SourceDoesNotRunError:
+        return None, []
+    except RnnConvertError as error:
+        return None, [f"one sequence of one step was not compared: {error}"]
+    return (single if single.verdict != NOT_COMPARED else None), []
 
 
 _TIMES = (1, 8)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.scaffolding.description import RANK, Check, Value
+from rnnconvert.scaffolding.description import RANK, Check, Value, parsed
 from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 _FIXED = re.compile(r"\{0\} == (\d+)")
@@ -37,7 +37,7 @@ def fulfilled(g: GraphWriter, checks: Sequence[Check], inputs: Sequence[Value], 
         words, condition = check.spelled(names)
         lengths = [g.add("Squeeze", [g.size(inputs[number], axis)], word) for word, (number, axis) in zip(words, check.axes, strict=True)]
         program = _Condition(g, lengths, condition)
-        tree = ast.parse(check.text.format(*(f"length_{number}" for number in range(len(lengths)))), mode="eval").body
+        tree = parsed(check.text, len(lengths))
         holds = g.folded("And", [program.computed(tree), *program.divisible], condition)
         beyond = g.cast(g.add("Not", [holds], condition), "int64", condition)
         size = g.add("Unsqueeze", [g.add("Add", [beyond, g.index(1)], condition), g.integers(0)], condition)
