@@ -29,6 +29,7 @@ from typing import Any
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.syntax import tree_of
 from rnnconvert.language.layout import Layout, System
 from rnnconvert.language.rooms import rooms
 from rnnconvert.language.surroundings import Surrounding
@@ -118,7 +119,7 @@ def _of_data(file: Path) -> Card:
 
 def _assigned(file: Path, name: str) -> ast.expr | None:
     """Return what a module assigns to a name, as a tree; nothing of the module is run."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in tree_of(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
             return node.value
     return None

@@ -41,7 +41,6 @@ A tensor keeps the axes that it has in the source: what another framework wants 
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import itertools
 import math
@@ -51,6 +50,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnconvert.core.syntax import tree_of
 from rnnconvert.models.model import Model
 
 Shape = tuple[int | None, ...]
@@ -148,16 +148,12 @@ _COMPUTE: Mapping[type, Any] = {
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str, count: int) -> ast.expr:
     """Parse a condition on so many lengths, which are names: length_0, length_1."""
-    written = text.format(*(f"{LENGTH}{number}" for number in range(count)))
-    for _ in range(_TRIES):
-        with contextlib.suppress(SystemError):  # CPython 3.11 counts how deep it is for all threads together (gh-106905)
-            return ast.parse(written, mode="eval").body
-    return ast.parse(written, mode="eval").body
+    body: ast.expr = tree_of(text.format(*(f"{LENGTH}{number}" for number in range(count))), "eval").body
+    return body
 
 
 LENGTH = "length_"
 """What the names of lengths begin with, before their numbers."""
-_TRIES = 4
 
 
 def _computed(node: ast.expr, lengths: Sequence[int]) -> int:
