@@ -25,12 +25,12 @@ def drawn(
 ) -> Iterator[list[Array]]:
     """Yield inputs for a model, one array for each of its inputs, in several sizes.
 
-    signed  draw whole numbers from below zero, too, but for those that are places in something
+    signed  draw whole numbers from below zero, too, but for those that are places in something; and last of all one sequence of one step
     times   by what the usual lengths of open axes other than the batch are multiplied: images are larger than sequences
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
     """
     rows, masked = _read_by(description.scope, {})
-    for number, (batch, steps) in enumerate((*BATCHES_AND_TIMES, SINGLE)):
+    for number, (batch, steps) in enumerate((*BATCHES_AND_TIMES, *([SINGLE] if signed else []))):
         time = steps * (times if (batch, steps) != SINGLE else 1)
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
