@@ -1,4 +1,4 @@
-"""A whole model's file is opened more than once: one that changes between two openings, or after the last, is no source."""
+"""Commands open a whole model's file more than once, and stop if it changes between two openings or after the last one."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_disk_that_fails_to_read_is_said_with_the_files_name(tmp_path: Path, m
 
 
 def test_a_poisoned_folder_of_proofs_proves_nothing(tmp_path: Path) -> None:
-    """What is no report, or one that says not equal, is not taken; a pipe is not waited for."""
+    """The cache ignores an entry that is not a report or that says "not equal", and does not wait for a pipe."""
     need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
     model, proofs = sources.write(tmp_path / "m.onnx"), tmp_path / "proofs"
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16
+from rnnconvert.core.syntax import tree_of
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorProgram, Ref, Several
@@ -112,7 +113,7 @@ def _check(program: OperatorProgram, lengths: Mapping[str, Any]) -> None:
     for guard in lengths.get("guards_code") or ():
         if ".size()" in guard:
             axes: list[tuple[int, int]] = []
-            check = Check(_condition(ast.parse(guard, mode="eval").body, names, axes), tuple(axes))
+            check = Check(_condition(tree_of(guard, "eval").body, names, axes), tuple(axes))
             bound = re.fullmatch(r"\{0\} (==|>=|<=) \d+|2 <= \{0\}", check.text)
             if bound is None or not any(other.axes == check.axes for other in program.checks):
                 program.checks += [] if check.text in ("2 <= {0}", "{0} >= 2") or check.always else [check]

@@ -79,7 +79,7 @@ def only_replace(path: Path, force: bool) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder, and those above it, where there is none. Raises UsageError if that fails."""
+    """Create a folder and its parents, unless they exist. Raises UsageError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -13,7 +13,7 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Valu
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
 """The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
 SINGLE = (1, 1)
-"""One sequence of one step: the last size that is tried, since a model may ask for more steps."""
+"""One sequence of one step: a model may ask for more."""
 _MOST = 130
 """The length below which others are tried where the model does not take these."""
 _CODES = 16
@@ -21,17 +21,20 @@ _CODES = 16
 
 
 def drawn(
-    description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = (), times: int = 1, signed: bool = False
+    description: Description,
+    seed: int = 0,
+    shapes: Sequence[Sequence[int | None]] = (),
+    cases: Sequence[tuple[int, int]] = BATCHES_AND_TIMES,
+    signed: bool = False,
 ) -> Iterator[list[Array]]:
     """Yield inputs for a model, one array for each of its inputs, in several sizes.
 
-    signed  draw whole numbers from below zero, too, but for those that are places in something; and last of all one sequence of one step
-    times   by what the usual lengths of open axes other than the batch are multiplied: images are larger than sequences
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
+    cases   the sizes
+    signed  draw whole numbers from below zero, too, but for those that are places in something
     """
     rows, masked = _read_by(description.scope, {})
-    for number, (batch, steps) in enumerate((*BATCHES_AND_TIMES, *([SINGLE] if signed else []))):
-        time = steps * (times if (batch, steps) != SINGLE else 1)
+    for number, (batch, time) in enumerate(cases):
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
             lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)

@@ -313,8 +313,8 @@ def _one_step(build: LayerRow, word: str, x: SourceTensor, before: str) -> Sourc
         return build.select(x, 1, -1)
     if word != "final":
         return reduced(build, x, word, (1,), False)
-    finals = build.finals.get(id(x))
-    if finals is None:
+    output, finals = build.finals or (None, ())
+    if output is not x:
         raise UsageError(
             f"{Flag('chain')}: 'final' is the last state of a recurrent layer, and stands behind {before!r}. Write it behind one"
         )

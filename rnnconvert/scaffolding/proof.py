@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,8 +15,11 @@ from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.models.runners import FileModel
 from rnnconvert.models.verify import YOURS, ModelCalls, SourceDoesNotRunError, WholeModels, compared
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
+from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, SINGLE, drawn
 from rnnconvert.scaffolding.sources import without_a_proof
+
+Trial = Callable[[int, tuple[int, int], bool], WholeModels]
+"""Runs both models on inputs that are drawn: by a number, for a size, with or without whole numbers below zero."""
 
 
 def proofs(
@@ -52,11 +54,12 @@ def _proofs(
     def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
         return compared(target, source, pairs, ModelCalls(inputs, before=before, label=label))
 
-    *numbers, last = range(len(BATCHES_AND_TIMES))
-    for number in numbers:
-        yield _on_sizes(partial(_call, run, description, shapes, number))
-    proof = _on_sizes(partial(_call, run, description, shapes, last))
-    single, notes = _on_one_step(partial(_call, run, description, shapes))
+    *cases, last = BATCHES_AND_TIMES
+    trial = partial(_call, run, description, shapes)
+    for number, case in enumerate(cases):
+        yield _on_sizes(trial, number, case)
+    proof = _on_sizes(trial, len(cases), last)
+    single, notes = _on_one_step(trial)
     yield replace(proof, notes=(*proof.notes, *notes))
     if single is not None:
         yield single
@@ -64,13 +67,13 @@ def _proofs(
         yield run(user_inputs, label=YOURS)
 
 
-def _on_one_step(proof: Callable[[int, int, bool], WholeModels]) -> tuple[WholeModels | None, list[str]]:
+def _on_one_step(trial: Trial) -> tuple[WholeModels | None, list[str]]:
     """Return what two models show on one sequence of one step, None where that shows nothing; and a note where the target does not run.
 
     A model may ask for more than one step, or give nothing of it.
     """
     try:
-        single = proof(len(BATCHES_AND_TIMES), _TIMES[0], True)
+        single = trial(len(BATCHES_AND_TIMES), SINGLE, True)
     except SourceDoesNotRunError:
         return None, []
     except RnnConvertError as error:
@@ -79,29 +82,35 @@ def _on_one_step(proof: Callable[[int, int, bool], WholeModels]) -> tuple[WholeM
 
 
 _TIMES = (1, 8)
-"""By what the usual lengths are multiplied, in turn, where a model runs on none so short: pools leave nothing of them."""
+"""By what the usual lengths are multiplied, in turn, where a model runs on none so short: pools leave nothing of images so small."""
 
 
-def _on_sizes(proof: Callable[[int, bool], WholeModels]) -> WholeModels:
+def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
     """Return what two models show on inputs of the usual lengths, with whole numbers below zero among them.
 
     On others where the source does not run on these: without such numbers, which may be places; longer, where these are too short.
     """
-    first, *others = ((times, signed) for times in _TIMES for signed in (True, False))
+    batch, time = case
+    first, *others = (((batch, time * times), signed) for times in _TIMES for signed in (True, False))
     try:
-        return proof(*first)
+        return trial(number, *first)
     except SourceDoesNotRunError as error:
         for other in others:
             with contextlib.suppress(SourceDoesNotRunError):
-                return proof(*other)
+                return trial(number, *other)
         raise error from None
 
 
 def _call(
-    run: Callable[..., WholeModels], description: Description, shapes: Sequence[Sequence[int | None]], number: int, times: int, signed: bool
+    run: Callable[..., WholeModels],
+    description: Description,
+    shapes: Sequence[Sequence[int | None]],
+    number: int,
+    case: tuple[int, int],
+    signed: bool,
 ) -> WholeModels:
-    """Return what two models show on inputs of the sizes of that number, after a call on others: states would show in it."""
-    inputs, earlier = (next(itertools.islice(drawn(description, seed, shapes, times, signed), number, None)) for seed in (0, 100))
+    """Return what two models show on inputs of a size, after a call on others: states would show in it."""
+    inputs, earlier = (next(drawn(description, seed + number, shapes, [case], signed)) for seed in (0, 100))
     return _telling(run, inputs, *([] if description.continues else [earlier]))
 
 

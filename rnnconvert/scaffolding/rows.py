@@ -21,7 +21,7 @@ class LayerRow(Builder):
 
     begin   its input
     layers  those with weights, by name
-    finals  by the identity of what recurrent layers give: the last hidden states, of each direction, once all of a sequence is read
+    finals  what the last recurrent layer gives, and its last hidden states, one for each direction; None before there is one
     """
 
     begin: SourceTensor
@@ -34,7 +34,7 @@ class LayerRow(Builder):
         for dim, role in zip(sizes, ("batch", "time"), strict=True):
             self.call(dim, role)
         self.layers: dict[str, tuple[str, ...]] = {}
-        self.finals: dict[int, Sequence[SourceTensor]] = {}
+        self.finals: tuple[SourceTensor, Sequence[SourceTensor]] | None = None
 
     def dense(self, unit: Unit, x: SourceTensor, units: int, bias: bool) -> SourceTensor:
         """Add a dense layer."""
@@ -63,7 +63,7 @@ class LayerRow(Builder):
             x, finals = recurrent(self, unit, x, states, merge=layer.merge if ways > 1 else "concat")
             if ways == 1 and unit.stack.first.reverse and unit.stack.output_order == "time":
                 x = self.flip(x, 1)
-            self.finals[id(x)] = finals[:: len(finals) // ways]
+            self.finals = x, finals[:: len(finals) // ways]
         return x
 
     def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:

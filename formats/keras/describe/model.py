@@ -64,14 +64,11 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
     damaged one.
     """
-    if not path.is_dir() or config is not None:
-        try:
-            return _layered(path, config, partial)
-        except RefusedError as error:
-            raise _as_a_graph(error) from None
     try:
         return _layered(path, config, partial)
     except (RefusedError, UsageError) as error:
+        if not path.is_dir() or config is not None:
+            raise _as_a_graph(error) from None
         try:
             return served.describe(path, partial)
         except (RefusedError, UsageError) as unserved:
@@ -81,7 +78,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
 _OF_A_CLASS = ("a class of your own", "a layer of class", "an operation of class")
 
 
-def _as_a_graph(error: RefusedError) -> RefusedError:
+def _as_a_graph(error: RefusedError | UsageError) -> RefusedError | UsageError:
     """Return a refusal with the other way out where a class is not known: a SavedModel has what it computes as a graph."""
     if type(error) is not RefusedError or not error.feature.startswith(_OF_A_CLASS):
         return error

@@ -14,7 +14,6 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import loops
 from rnnconvert.formats.tensorflow1.served import Frozen
 from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
-from rnnconvert.graphs.program.operations import Declared
 from rnnconvert.recognition.flow import ReadProgram
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.programs.reading import describe as describe_program
@@ -29,11 +28,7 @@ class ServedModel(GraphModel):
     @cached_property
     def gives(self) -> Sequence[str]:
         """Those of the signature, in the order of their names, as TensorFlow gives them."""
-        return (
-            [self._main.body.outputs[0]]
-            if self.frozen is None
-            else [_output(self.frozen.outputs[key]) for key in sorted(self.frozen.outputs)]
-        )
+        return [_output(value) for _, value in sorted(self._served.outputs.items())]
 
     @cached_property
     def reads(self) -> Sequence[str]:
@@ -46,12 +41,12 @@ class ServedModel(GraphModel):
 
     @cached_property
     def _keys(self) -> Mapping[str, str]:
-        return {} if self.frozen is None else {_output(value): key for key, value in self.frozen.inputs.items()}
+        return {_output(value): key for key, value in self._served.inputs.items()}
 
-    @cached_property
-    def declared(self) -> dict[str, Declared]:
-        """What is known of the model's inputs, by name."""
-        return super().declared
+    @property
+    def _served(self) -> Frozen:
+        assert self.frozen is not None  # a field behind those of its bases has to have a default
+        return self.frozen
 
 
 def describe(folder: Path, partial: bool = False) -> Description:

@@ -1,4 +1,4 @@
-"""Kinds of operators: the recurrent ones of aten, and those that this room has for what is none of aten's."""
+"""Names of operators: aten's recurrent ones, and this room's own for what aten has no operator for."""
 
 from __future__ import annotations
 
