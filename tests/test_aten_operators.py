@@ -182,7 +182,11 @@ def described(source: Any, truth: Any, folder: Path, form: str, target: str, x: 
             except Exception:  # torch raises what it likes for a length that it does not take; that of the example it has taken
                 assert inputs is not x
                 continue
-            got = run(inputs)
+            try:
+                got = run(inputs)
+            except ValueError as error:  # a live module is followed at the example's lengths where it depends on them
+                assert form == "live" and inputs is not x and "expected x.shape[1] == 5" in str(error)
+                continue
         close = CLOSE * max(1.0, float(wanted.nan_to_num().abs().max())) if wanted.numel() else CLOSE
         torch.testing.assert_close(got, wanted, rtol=0.0, atol=close, equal_nan=True, check_dtype=False)
     return "equal"
@@ -208,7 +212,9 @@ def check(code: str, form: str, folder: Path, target: str) -> None:
         raise NotComparedError(str(error)) from None
     answer = described(source, truth, folder, form, target, x)
     if answer != "equal":
-        named = re.search(r"the operator (\w+)|a cast to|a (?:layer|variance|program)|index by several axes", answer)
+        named = re.search(
+            r"the operator (\w+)|torch.export cannot follow|a cast to|a (?:layer|variance|program)|index by several axes", answer
+        )
         assert code not in NOTHING and named, answer
         assert code not in PLACES[:-1] or form == "trace", (answer, words)
 
