@@ -20,6 +20,7 @@ from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError,
 from rnnconvert.core.remedies import Flag, InPart
 from rnnconvert.core.text_file import sha256
 from rnnconvert.language import registry
+from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
@@ -217,6 +218,8 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
     settings = tuple(f"{key}={file}" for key, file in model.description.options.items())
 
     def prove(file: Path) -> None:
+        if verify:
+            runners()  # entered before there are two threads: pytest parses the modules of its plug-ins, in which CPython confuses threads
         with ThreadPoolExecutor(1) as pool:  # both frameworks are imported at a time, each in its process
             opening = pool.submit(contextvars.copy_context().run, model.open) if verify else None
             with filled_model(target, WrittenSource(file, model.value, settings, not done.missing)) as filled:
