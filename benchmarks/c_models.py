@@ -21,7 +21,7 @@ import onnxruntime
 import torch
 
 import rnnconvert as rc
-from tests import audio_plugins
+from tests.helpers import audio_plugins
 
 _SIZES = (8, 16, 32, 64)
 _WIDTH = 8

@@ -24,7 +24,7 @@ import rnnconvert as rc
 from benchmarks.c_models import compiled
 from benchmarks.page import Bar, picture
 from rnnconvert.models.runners import open_file
-from tests.exported import RUNS
+from tests.helpers.exported import RUNS
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "target-sizes.svg"
 PAGE = Path(__file__).parents[1] / "docs" / "whole.md"

@@ -1,7 +1,7 @@
 """The terminal: the one place where text goes out.
 
 Names of layers, paths and warnings come from files. `put` escapes what is not printable in them, whatever the text was made
-of, so no command prints in another way (tests/test_cli_terminal.py). Colours and line breaks are added after that.
+of, so no command prints in another way (tests/cli/test_cli_terminal.py). Colours and line breaks are added after that.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fuzz import doubling
 from fuzz.doubling import Case, Growth, Prepare, Work
 from rnnconvert.cli.main import main as program
 from rnnconvert.containers import apart
-from tests import every_command, sources
+from tests.helpers import every_command, sources
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 MARKS = ("<!-- commands -->", "<!-- end of the commands -->")

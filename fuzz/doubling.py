@@ -34,7 +34,7 @@ from rnnconvert.files.adapter import adapter
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
-from tests.stacks import BOTH, PLAIN, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
 MOST_LINES, MOST_TIME = 1.25, 1.45
 """What an exponent may be: that of lines, where sorting counts, and that of time, where larger arrays leave the processor's caches."""

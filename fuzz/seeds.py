@@ -26,8 +26,8 @@ from fuzz import whole
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
-from tests.corpus import FOLDER
-from tests.stacks import PLAIN, random_stack
+from tests.helpers.corpus import FOLDER
+from tests.helpers.stacks import PLAIN, random_stack
 
 LARGEST = 48 << 10
 """The most bytes of a seed, all its files together: an execution has to be cheap."""
@@ -164,14 +164,14 @@ def _shards(folder: Path) -> Iterator[Path]:
 
 
 def _jld2(folder: Path) -> Iterator[Path]:
-    from tests import julia_files
+    from tests.helpers import julia_files
 
     tree = {"weight_i": np.ones((12, 2), np.float32), "weight_h": np.ones((12, 3), np.float32), "bias": np.ones(12, np.float32)}
     yield julia_files.jld2(folder / "m.jld2", model_state={"rnn": tree})
 
 
 def _dl4j(folder: Path) -> Iterator[Path]:
-    from tests import test_dl4j_files as dl4j
+    from tests.formats.dl4j import test_dl4j_files as dl4j
 
     config = dl4j.network(dl4j.new("LSTM", 2, 3))
     yield dl4j.model(folder / "m.zip", config, np.ones(3 * 4 * (2 + 3 + 1), np.float32))
@@ -257,9 +257,9 @@ def _dense_hdf5(folder: Path) -> Iterator[Path]:
 
 def _only_read(folder: Path) -> Iterator[Path]:
     """Yield files of formats that are only read, or whose kind is not written."""
-    from tests import test_burn_files as burn
-    from tests import test_ggml_files as ggml
-    from tests import test_tesseract_files as tesseract
+    from tests.formats.burn import test_burn_files as burn
+    from tests.formats.ggml import test_ggml_files as ggml
+    from tests.formats.tesseract import test_tesseract_files as tesseract
 
     arrays = {f"rnn.{gate}_gate.{side}_transform.{name}": np.ones(shape, np.float32) for gate in ("input", "forget", "output", "cell")
               for side, rows in (("input", 2), ("hidden", 3)) for name, shape in (("weight", (rows, 3)), ("bias", (3,)))}  # fmt: skip
@@ -300,7 +300,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _joblib(folder: Path) -> Iterator[Path]:
-    from tests.test_models_inside import joblibs
+    from tests.files.test_models_inside import joblibs
 
     for aligned in (True, False):
         path = folder / f"m{int(aligned)}.joblib"

@@ -17,7 +17,7 @@ from onnx import helper
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RnnConvertError
-from tests import sources
+from tests.helpers import sources
 
 ROOT = Path(__file__).parents[1]
 MODEL, OPERATORS, SPECIAL = "whole_", "operators_", "special_"

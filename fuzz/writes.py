@@ -35,7 +35,7 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.files.targets import files_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
-from tests.stacks import PLAIN, random_stack
+from tests.helpers.stacks import PLAIN, random_stack
 
 
 class Target(NamedTuple):

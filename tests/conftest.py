@@ -22,7 +22,8 @@ from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.running import parent, registry
-from tests import drawn, ready, requirements, slow, workers
+from tests import slow
+from tests.helpers import drawn, ready, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -167,8 +168,8 @@ def freed_memory() -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the calls of tests/every_command.py read, in which the test runs."""
-    from tests import every_command
+    """A folder with what the calls of tests/helpers/every_command.py read, in which the test runs."""
+    from tests.helpers import every_command
 
     requirements.need("onnxruntime", registry.executors()[every_command.EXECUTOR].absent)
     every_command.prepare(tmp_path)

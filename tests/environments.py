@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 
-from tests.requirements import required
+from tests.helpers.requirements import required
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".environments"

@@ -1,7 +1,8 @@
-"""Run tests with the lowest versions of the dependencies that pyproject.toml claims: `python -m tests.lowest [PYTHON]`.
+"""Run tests with the lowest versions of the dependencies that pyproject.toml claims: `python -m tests.lowest [--newest] [PYTHON]`.
 
 It makes an environment in .environments/lowest, with the base dependencies alone and no framework, and runs the tests that need
-none. Arguments after -- go to pytest.
+none. With --newest they have the newest versions, as a new user's Python would get them, in .environments/newest. Arguments after
+-- go to pytest.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FILES = (
-    "test_hdf5", "test_pickles", "test_apart", "test_disturbed", "test_faulty_disks",
-    "test_same_bytes", "test_layout_file", "test_literal", "test_layouts", "test_represent", "test_array_files",
-)  # fmt: skip
+    "containers/test_hdf5",
+    "containers/test_pickles",
+    "containers/test_apart",
+    "containers/test_disturbed",
+    "containers/test_faulty_disks",
+    "containers/test_same_bytes",
+    "language/test_layout_file",
+    "language/test_literal",
+    "language/test_layouts",
+    "rewrites/test_represent",
+    "files/test_array_files",
+)
 """Tests that need no framework, nor what newer versions of click have for tests: containers, layouts, rewrites, writing."""
 
 
@@ -33,18 +42,19 @@ def lowest() -> list[str]:
 
 
 def main(words: Sequence[str]) -> int:
-    python, *more = [word for word in words if word != "--"] or [sys.executable]
-    folder = ROOT / ".environments" / "lowest"
+    split = words.index("--") if "--" in words else len(words)
+    newest = "--newest" in words[:split]
+    python = next((word for word in words[:split] if word != "--newest"), sys.executable)
+    folder = ROOT / ".environments" / ("newest" if newest else "lowest")
     inside = folder / "bin" / "python"
     if not inside.exists():
-        if python == sys.executable:
-            venv.create(folder, with_pip=True)
-        else:
-            subprocess.run([python, "-m", "venv", str(folder)], check=True)
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+        needed = [name.partition("==")[0] for name in lowest() if "tomli" not in name] if newest else lowest()
         pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *lowest(), "pytest>=9", "hypothesis>=6.100"], check=True)
+        subprocess.run([*pip, *needed, "pytest>=9", "hypothesis>=6.100"], check=True)
     files = [f"tests/{name}.py" for name in FILES]
-    return subprocess.run([str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more], cwd=ROOT, check=False).returncode
+    command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *words[split + 1 :]]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -48,31 +48,53 @@ class Group:
 GROUPS = {
     "language": Group(
         ("rnnconvert/language/layout.py", "rnnconvert/language/places.py", "rnnconvert/language/packing.py"),
-        ("test_represent", "test_literal", "test_layouts", "test_element_types", "test_flat_buffer", "test_native"),
+        (
+            "rewrites/test_represent",
+            "language/test_literal",
+            "language/test_layouts",
+            "files/test_element_types",
+            "formats/cudnn/test_flat_buffer",
+            "formats/test_native",
+        ),
         35,
     ),
     "rewrites": Group(
         ("rnnconvert/rewrites/*.py", "rnnconvert/rewrites/fit_to_layout/*.py"),
         (
-            "test_rewrites", "test_represent", "test_rewrite_conditions", "test_options", "test_differential",
-            "test_silent", "test_element_types",
+            "rewrites/test_rewrites",
+            "rewrites/test_represent",
+            "rewrites/test_rewrite_conditions",
+            "files/test_options",
+            "formats/test_differential",
+            "files/test_silent",
+            "files/test_element_types",
         ),
         35,
     ),
     "layouts": Group(
-        ("formats/*/layouts*.py",),
-        ("test_literal", "test_layouts", "test_libraries", "test_native"),
-        10,
+        ("formats/*/layouts*.py",), ("language/test_literal", "language/test_layouts", "formats/test_libraries", "formats/test_native"), 10
     ),
     "writers": Group(
-        ("formats/keras/write.py", "formats/onnx/proto/write.py", "formats/pytorch/archives/zip_writer.py",
-         "formats/torch7/torch7_write.py", "formats/mxnet/mxnet_params.py"),
-        ("test_torch_zip", "test_onnx_file", "test_torch7_files", "test_keras_zip", "test_keras_names", "test_keras_files",
-         "test_mxnet_files",
-         "test_element_types"),
+        (
+            "formats/keras/write.py",
+            "formats/onnx/proto/write.py",
+            "formats/pytorch/archives/zip_writer.py",
+            "formats/torch7/torch7_write.py",
+            "formats/mxnet/mxnet_params.py",
+        ),
+        (
+            "formats/pytorch/test_torch_zip",
+            "formats/onnx/test_onnx_file",
+            "formats/torch7/test_torch7_files",
+            "formats/keras/test_keras_zip",
+            "formats/keras/test_keras_names",
+            "formats/keras/test_keras_files",
+            "formats/mxnet/test_mxnet_files",
+            "files/test_element_types",
+        ),
         20,
     ),
-}  # fmt: skip
+}
 
 PLANTED = (
     ("language", "rnnconvert/language/packing.py", "view[rows, columns]", "view[columns, rows]"),

@@ -16,7 +16,7 @@ mypy
 python docs/generate.py --check
 
 export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
-# Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/drawn.py).
+# Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/helpers/drawn.py).
 # The order is that of tests/conftest.py: the longest files first.
 # A worker that ends, for a test that never did among them (pyproject.toml), is not replaced: it would run that test again.
 exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 "$@"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import drawn
+from tests.helpers import drawn
 
 SHARE = 10
 """One in so many is drawn."""

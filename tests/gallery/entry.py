@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.models.runners import moved
-from tests.corpus import FOLDER
+from tests.helpers.corpus import FOLDER
 
 REFERENCES = Path(__file__).parent / "references"
 """Outputs of whole models, where the corpus has those of their recurrent layers only: see make_references.py."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from tests.corpus import FOLDER
 from tests.gallery.entry import Arrays, Entry
+from tests.helpers.corpus import FOLDER
 
 
 def array(tensor: Any) -> Array:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import rnnconvert as rc
-from tests.corpus import GLOW, ONNX, Probe
 from tests.gallery.entry import Arrays, Entry
 from tests.gallery.from_keras import array, tensor
+from tests.helpers.corpus import GLOW, ONNX, Probe
 
 
 def sentences() -> Any:

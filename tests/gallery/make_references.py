@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn import functional
 
 from rnnconvert.core.arrays import Array
-from tests.corpus import FOLDER
 from tests.gallery.entry import REFERENCES
 from tests.gallery.from_pytorch import phonemes_of_npz
+from tests.helpers.corpus import FOLDER
 
 Arrays = dict[str, Any]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import rnnconvert as rc
-from tests.corpus import FOLDER
 from tests.gallery.entry import Arrays, Entry
 from tests.gallery.from_keras import array, tensor
+from tests.helpers.corpus import FOLDER
 
 DL4J = "dl4j-keras-imports"
 

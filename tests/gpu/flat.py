@@ -18,12 +18,12 @@ from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.pytorch import run_flat
 from rnnconvert.running.sequences import Sequences
 from rnnconvert.verification.offsets import disagreement
-from tests import cudnn_layouts
-from tests.cudnn_standin import HostMemory, StandIn
 from tests.gpu import standins
 from tests.gpu.problems import Config, Solved, configs, judged, vector
 from tests.gpu.records import DIFFERENT, EQUAL, REFUSED, Absence, Refusal
 from tests.gpu.work import Case, Outcome, Work
+from tests.helpers import cudnn_layouts
+from tests.helpers.cudnn_standin import HostMemory, StandIn
 
 
 def cases(work: Work) -> list[Case]:

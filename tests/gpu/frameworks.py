@@ -22,7 +22,7 @@ from rnnconvert.verification.verify import verify
 from tests.gpu import records
 from tests.gpu.records import Absence
 from tests.gpu.work import Case, Outcome, Work
-from tests.stacks import BOTH, PLAIN, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
 INPUT = PLAIN | {"input_bias"}
 LSTM, GRU, GRU_BEFORE, RNN = Cell("lstm"), Cell("gru", True), Cell("gru", False), Cell("rnn")

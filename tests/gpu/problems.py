@@ -23,8 +23,8 @@ from rnnconvert.judging.rounding import PERSISTENT as PERSISTENT_ARITHMETIC
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
-from tests.judging import FACTOR, ULPS
-from tests.stacks import PLAIN, random_stack, random_states
+from tests.helpers.judging import FACTOR, ULPS
+from tests.helpers.stacks import PLAIN, random_stack, random_states
 
 STEPS, BATCH, WIDTH = 5, 3, 4
 LENGTHS = (3, 5, 1)

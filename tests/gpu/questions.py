@@ -17,12 +17,12 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.rewrites import each
-from tests.cudnn_standin import StandIn
 from tests.gpu import flat
 from tests.gpu.problems import BATCH, LENGTHS, Config, Solved
 from tests.gpu.records import ANSWERED, OPEN
 from tests.gpu.work import Case, Outcome, Work
-from tests.judging import FACTOR, ULPS
+from tests.helpers.cudnn_standin import StandIn
+from tests.helpers.judging import FACTOR, ULPS
 
 FAR = 100
 CLIP = (-0.125, 0.25)

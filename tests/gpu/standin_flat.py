@@ -9,8 +9,8 @@ from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.pytorch import run_flat
 from rnnconvert.running.sequences import Sequences
-from tests.cudnn_standin import HostMemory, StandIn
 from tests.gpu import standins
+from tests.helpers.cudnn_standin import HostMemory, StandIn
 
 NEEDS = ("numpy", "torch")
 FORMAT = cudnn.FORMAT

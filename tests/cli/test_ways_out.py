@@ -1,0 +1,109 @@
+"""Each way out that a refusal proposes is run on the layer at hand; one that ends in another refusal fails."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
+from tests.helpers.drawn import drawn, each
+from tests.helpers.stacks import BOTH, random_stack
+
+LSTM, GRU, RNN = (Sizes(kind, 3, 4, parts=BOTH) for kind in ("lstm", "gru", "rnn"))
+LAYERS = {
+    "lstm": random_stack(LSTM, 1, np.float32),
+    "lstm of relu": random_stack(LSTM, 1, np.float32, Cell("lstm", activation=RELU, output_activation=RELU)),
+    "lstm with peepholes": random_stack(Sizes("lstm", 3, 4, parts=BOTH | {"peephole"}), 1, np.float32),
+    "lstm with a projection": random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=BOTH | {"projection"}), 1, np.float32),
+    "gru, reset after": random_stack(GRU, 1, np.float32),
+    "gru, reset before": random_stack(GRU, 1, np.float32, Cell("gru", False)),
+    "rnn": random_stack(RNN, 1, np.float32),
+    "rnn of relu": random_stack(RNN, 1, np.float32, Cell("rnn", activation=RELU)),
+}
+BOTH_WAYS = {kind: random_stack(Sizes(kind, 3, 4, num_directions=2, parts=BOTH), 1, np.float32) for kind in ("lstm", "gru", "rnn")}
+WRITTEN = [name for name, card in registry.cards().items() if card.written]
+
+
+def saved(stack: Recurrent, format: str, folder: Path, layers: Iterable[str] = (), /, **options: str) -> Path:
+    """Write a layer as a file of a format, whose name this format gives it."""
+    checkpoint = rc.Checkpoint("(in memory)", "canonical", {"enc": stack.replace(name="enc")})
+    path = Path(tempfile.mkdtemp(dir=folder)) / f"a{registry.cards()[format].written[0]}"
+    rc.save(checkpoint, path, format, layers=[*layers], **options)  # type: ignore[arg-type]
+    return path
+
+
+def test_the_formats_that_a_refusal_names_take_the_layer(tmp_path: Path) -> None:
+    proposed: dict[tuple[str, str], str] = {}
+    for name, stack in LAYERS.items():
+        for format in WRITTEN:
+            try:
+                saved(stack, format, tmp_path)
+            except RefusedError as error:
+                listed = re.search(r"Convert to ([a-z0-9_, ]+ or [a-z0-9_]+)", str(error))
+                assert listed, f"{name} as {format}: {error}"
+                proposed.update({(name, other): format for other in re.split(", | or ", listed[1])})
+
+    def check(pair: tuple[str, str]) -> None:
+        saved(LAYERS[pair[0]], pair[1], tmp_path)
+
+    assert {name for name, _ in proposed} == {*LAYERS}
+    each(drawn(proposed, 60, "formats proposed"), check, lambda pair: f"{pair[0]}, refused as {proposed[pair]}, as {pair[1]}")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", BOTH_WAYS)
+def test_two_directions_are_split_as_the_refusal_says(kind: str, layers: int, tmp_path: Path) -> None:
+    apart: list[str] = []
+    tried: list[str] = []
+    stack = random_stack(Sizes(kind, 3, 4, num_layers=layers, num_directions=2, parts=BOTH), 1, np.float32)
+
+    def check(format: str) -> None:
+        try:
+            saved(stack, format, tmp_path)
+        except RefusedError as error:
+            if "Split them" in error.remedy:
+                common = dict(re.findall(r"--set (\w+)=(\w+)", error.remedy.partition(" with --layer")[0]))
+                for words in error.remedy.split("; or "):
+                    names = re.findall(r"--layer (\w+)", words)
+                    options = common | dict(re.findall(r"--set (\w+)=(\w+)", words))
+                    saved(stack, format, tmp_path, names, **options)
+                    apart.extend(names)
+                    tried.append(format)
+
+    each(WRITTEN, check)
+    assert tried and (layers == 2 or set(apart) == ({"enc_forward", "enc_backward"} if kind != "rnn" else set()))
+
+
+def test_a_layer_that_splitting_does_not_make_is_named(tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match=r"no layer is written as 'up'. There are 'enc_forward', 'enc_backward'"):
+        saved(BOTH_WAYS["lstm"], "pytorch", tmp_path, ["up"], directions="split")
+    path = saved(BOTH_WAYS["lstm"], "onnx", tmp_path, ["enc_backward"], directions="split")
+    (layer,) = rc.load(path).layers.values()
+    assert layer.first.reverse
+
+
+def test_the_name_of_one_formats_files_is_asked_about_where_the_ending_is_another_ones(tmp_path: Path) -> None:
+    checkpoint = rc.Checkpoint("(in memory)", "canonical", {"enc": LAYERS["lstm"].replace(name="enc")})
+    with pytest.raises(rc.UsageError, match=r"files of this name are written for tfjs or rtneural\. Choose one with --to"):
+        rc.save(checkpoint, tmp_path / "model.json")
+    for name, format in (("Model.json", "tfjs"), ("my_model.json", None)):
+        rc.save(checkpoint, tmp_path / name, format)
+        assert rc.load(tmp_path / name).format == (format or "rtneural")
+
+
+@pytest.mark.parametrize("format", ["ncnn", "openvino", "tflite", "coreml", "rtneural", "onnx", "pytorch"])
+def test_a_file_that_takes_no_states_is_not_told_to_pass_them(format: str, tmp_path: Path) -> None:
+    source = saved(LAYERS["lstm"].replace(name="enc"), "onnx", tmp_path, states="input")
+    written = tmp_path / f"a{registry.cards()[format].written[0]}"
+    (note, *_) = (text for text in rc.convert(source, written, target_format=format).warnings if "initial state" in text)
+    assert note.endswith("Pass it yourself") == (format in ("onnx", "pytorch")) != note.endswith("begins with zeros, and takes no other")

@@ -1,0 +1,286 @@
+"""Whole models as C headers: compiled by the system's compiler, they give what their framework gives."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rnnconvert.cli.main import main
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.files.load import load
+from rnnconvert.formats.c_header import whole_run
+from rnnconvert.formats.c_header.run import absent
+from rnnconvert.models.runners import NotRunError
+from rnnconvert.scaffolding.export import export_model
+from tests import ROOT
+from tests.helpers.random_models import random_chain
+from tests.helpers.requirements import need, needed
+from tests.helpers.whole_models import randomise
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You are using a softmax over axis:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
+]
+COMPILERS = (["gcc", "-std=c99"], ["g++"])
+
+
+def in_c(header: Path, *inputs: Any) -> tuple[Any, ...]:
+    """Return what the model of a header gives."""
+    need("gcc", absent({}))
+    return whole_run.open_file(header).ran([("", x) for x in inputs], ())[0].outputs
+
+
+def strictly(header: Path) -> None:
+    """Compile a header as C and as C++ without a warning."""
+    for compiler in COMPILERS:
+        source = header.parent / ("main.cc" if compiler == ["g++"] else "main.c")
+        source.write_text(f'#include "{header.name}"\nint main(void) {{ return 0; }}\n')
+        command = [*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", source.name, "-o", "main.o"]
+        done = subprocess.run(command, cwd=header.parent, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr[:2000]
+
+
+def agree(outputs: Any, expected: Any, tolerance: float = 2e-5) -> None:
+    expected = expected if isinstance(expected, (list, tuple)) else [expected]
+    assert len(outputs) == len(expected)
+    for output, truth in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, np.asarray(truth), rtol=tolerance, atol=tolerance)
+
+
+def test_what_is_written_compiles_without_a_warning(tmp_path: Path) -> None:
+    need("gcc", absent({}))
+    for seed, settings in ((1, []), (2, ["storage=int8"]), (5, [])):
+        random_chain(seed).save(tmp_path / "m.keras")
+        export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True, settings=settings, dtype="float16" if seed == 5 else None)
+        strictly(tmp_path / "m.h")
+
+
+def small(folder: Path, seed: int = 0) -> Any:
+    """Save a model of two recurrent layers with a head, and return it."""
+    keras = needed("keras", "keras")
+    keras.utils.clear_session()
+    layers = keras.layers
+    built = keras.Sequential([
+        keras.Input((None, 4)), layers.LSTM(8, return_sequences=True), layers.GRU(6), layers.Dense(3, activation="softmax")
+    ])  # fmt: skip
+    randomise(built, seed)
+    built.save(folder / "m.keras")
+    return built
+
+
+@pytest.mark.parametrize(("dtype", "settings", "tolerance"), [("float16", [], 5e-3), (None, ["storage=int8"], 0.1), ("float64", [], 2e-5)])
+def test_a_type_of_weights_changes_as_much_as_it_rounds(dtype: str | None, settings: list[str], tolerance: float, tmp_path: Path) -> None:
+    built = small(tmp_path)
+    done = export_model(tmp_path / "m.keras", tmp_path / "m.h", dtype=dtype, settings=settings)
+    x = np.random.default_rng(1).normal(size=(2, 7, 4)).astype(np.float32)
+    agree(in_c(tmp_path / "m.h", x), built(x), tolerance)
+    assert any("in int8 a weight changes" in note for note in done.notes) == bool(settings)
+    if settings:
+        text = (tmp_path / "m.h").read_text()
+        assert "a[j] += part[j] * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
+
+
+def test_int8_is_not_held_to_the_numbers_of_its_source(tmp_path: Path) -> None:
+    small(tmp_path)
+    done = export_model(tmp_path / "m.keras", tmp_path / "m.h", settings=["storage=int8"], verify=True)
+    assert not done.equal and "equal but for: its matrices are rounded to int8" in str(done)
+
+
+def test_a_header_of_a_whole_model_is_read_and_proved(tmp_path: Path) -> None:
+    small(tmp_path)
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), str(tmp_path / "m.h"), "--verify"])
+    assert result.exit_code == 0, result.output
+    assert "equal: 4 runs" in result.output
+    assert set(load(tmp_path / "m.h").layers) == {"lstm", "gru"}
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.h")])
+    assert "the header is a whole model, m_run; beside its recurrent layers it computes: dense, softmax" in result.output
+    result = CliRunner().invoke(main, ["verify", str(tmp_path / "m.keras"), str(tmp_path / "m.h")])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_layer_that_its_model_has_read_from_the_end_is_read_so(tmp_path: Path) -> None:
+    import keras
+
+    layers = keras.layers
+    both = layers.Bidirectional(layers.LSTM(4, return_sequences=True), name="both")
+    back = layers.GRU(5, go_backwards=True, return_sequences=True, name="back")
+    keras.Sequential([keras.Input((None, 3)), both, back, layers.SimpleRNN(2, name="last")]).save(tmp_path / "model.keras")
+    export_model(tmp_path / "model.keras", tmp_path / "model.h")
+    ways = {name.rpartition("/")[2]: (stack.first.reverse, stack.output_order) for name, stack in load(tmp_path / "model.h").layers.items()}
+    assert ways == {"forward": (False, "time"), "backward": (True, "time"), "back": (True, "processing"), "last": (False, "time")}
+    words = ["convert", str(tmp_path / "model.h"), str(tmp_path / "model.pt")]
+    assert CliRunner().invoke(main, words).exit_code == 4 and not (tmp_path / "model.pt").exists()
+
+
+def test_a_changed_header_is_not_run(tmp_path: Path) -> None:
+    """Code in a header is never compiled: only what is written again for its numbers is."""
+    small(tmp_path)
+    export_model(tmp_path / "m.keras", tmp_path / "m.h")
+    text = (tmp_path / "m.h").read_text()
+    (tmp_path / "m.h").write_text(text.replace("y0[j] = sum;", "y0[j] = sum + 1;"))
+    with pytest.raises(NotRunError, match="is not what rnnconvert writes"):
+        whole_run.open_file(tmp_path / "m.h")
+    for old, new in (
+        ('"dense", [', '"dance", ['),
+        ('"units": 3', '"units": 4'),
+        ('"name": "m"', '"name": "m; evil"'),
+        ('"width": 6', '"width": 1e9'),
+    ):
+        assert old in text
+        (tmp_path / "m.h").write_text(text.replace(old, new))
+        with pytest.raises(UnreadableError, match="its description of the whole model is damaged"):
+            load(tmp_path / "m.h")
+
+
+def test_states_that_last_go_on_in_the_next_call(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    x = keras.Input(batch_shape=(2, None, 3))
+    built = keras.Model(x, keras.layers.Dense(2)(keras.layers.LSTM(4, stateful=True, return_sequences=True)(x)))
+    randomise(built, 1)
+    built.save(tmp_path / "m.keras")
+    done = export_model(tmp_path / "m.keras", tmp_path / "m.h", verify=True)
+    assert done.equal
+
+
+def test_what_c_cannot_hold_is_refused_by_name_and_files_stay(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    x = keras.Input((None, 4))
+    keras.Model(x, keras.layers.MultiHeadAttention(2, 2, name="heads")(x, x)).save(tmp_path / "m.keras")
+    (tmp_path / "m.h").write_text("mine")
+    with pytest.raises(
+        RefusedError, match=r"'heads': a C header cannot hold .* This model can be written for coreml, onnx, openvino, tfjs or tflite"
+    ):
+        export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
+    with pytest.raises(UsageError, match="exists"):
+        export_model(tmp_path / "m.keras", tmp_path / "m.h")
+    with pytest.raises(UsageError, match="storage=int8 decides nothing"):
+        export_model(tmp_path / "m.keras", tmp_path / "m.onnx", settings=["storage=int8"])
+    assert (tmp_path / "m.h").read_text() == "mine"
+
+
+def test_convert_names_export_where_it_leaves_the_head_out(tmp_path: Path) -> None:
+    small(tmp_path)
+    result = CliRunner().invoke(main, ["convert", str(tmp_path / "m.keras"), str(tmp_path / "m.h")])
+    assert result.exit_code == 0, result.output
+    assert "rnnconvert export" in result.output and "m.h --force" in result.output
+
+
+def test_modules_of_pytorch(tmp_path: Path) -> None:
+    """A head on the last step, states in and out, channels in front."""
+    torch = needed("torch", "torch")
+
+    class Streamed(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.norm = torch.nn.LSTM(4, 5, 2, batch_first=True), torch.nn.LayerNorm(5)
+            self.head = torch.nn.Linear(5, 3)
+
+        def forward(self, x: Any, h: Any, c: Any) -> Any:
+            y, (h, c) = self.rnn(x, (h, c))
+            y = self.norm(y) + 0.5 * y
+            return torch.log_softmax(self.head(y), -1), self.head(y[:, -1]), y.mean(1), y.max(1).values, h, c
+
+    class Convolved(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv1d(4, 6, 3, stride=2, padding=1), torch.nn.BatchNorm1d(6)
+            self.rnn, self.head = torch.nn.GRU(6, 5, bidirectional=True), torch.nn.Linear(10, 3)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.relu(self.norm(self.conv(x)))
+            y, h = self.rnn(y.permute(2, 0, 1))
+            return self.head(torch.cat([h[0], h[1]], 1)), torch.sigmoid(self.head(y))
+
+    torch.manual_seed(0)
+    states = (torch.randn(2, 3, 5), torch.randn(2, 3, 5))
+    for module, inputs in ((Streamed().eval(), (torch.randn(3, 9, 4), *states)), (Convolved().eval(), (torch.randn(3, 4, 12),))):
+        header = tmp_path / f"{type(module).__name__}.h"
+        export_model(module, header, example=inputs)
+        with torch.no_grad():
+            expected = [output.numpy() for output in module(*inputs)]
+        agree(in_c(header, *(x.numpy() for x in inputs)), expected)
+        strictly(header)
+
+
+def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(0)
+    gru, x = torch.nn.GRU(4, 3, 2, batch_first=True), torch.randn(2, 6, 4)
+    torch.save(gru.state_dict(), tmp_path / "gru.pt")
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "gru.pt"), str(tmp_path / "gru.h")])
+    assert result.exit_code == 0 and "its input is (batch, time, values)" in result.output and "caller" not in result.output
+    with torch.no_grad():
+        agree(in_c(tmp_path / "gru.h", x.numpy()), gru(x)[0].numpy())
+
+
+def test_the_program_of_the_tutorial_gives_what_keras_gives(tmp_path: Path) -> None:
+    keras, root = needed("keras", "keras"), ROOT
+    need("gcc", absent({}))
+    page = (root / "docs" / "tutorial-c.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^    #include <stdio.h>\n(?:    .*\n|\n)+?    }\n", page, re.M)
+    (tmp_path / "program.c").write_text(textwrap.dedent(program))
+    export_model(root / "examples" / "encoder.keras", tmp_path / "encoder.h")
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O3", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"]
+    subprocess.run(["gcc", *flags, "program.c", "-lm", "-o", "program"], cwd=tmp_path, check=True)
+    printed = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    x = (np.arange(120) % 7 / 7).reshape(1, 20, 6).astype(np.float32)
+    model = keras.saving.load_model(root / "examples" / "encoder.keras", compile=False)
+    np.testing.assert_allclose([*map(float, printed.split())], np.asarray(model(x))[0], atol=2e-6)
+
+
+def named(path: Path, *layers: str) -> Path:
+    """Save a chain of LSTMs and matrices with these names, in turn."""
+    onnx = pytest.importorskip("onnx")
+    helper, tensor = onnx.helper, onnx.numpy_helper.from_array
+    make = np.random.default_rng(0)
+    stored = [tensor(make.normal(size=shape).astype("f4"), word) for word, shape in (("W", (1, 16, 4)), ("R", (1, 16, 4)), ("K", (4, 4)))]
+    nodes, x = [], "x"
+    for number, name in enumerate(layers):
+        if number % 2:
+            nodes.append(helper.make_node("MatMul", [x, "K"], [f"y{number}"], name=name))
+        else:
+            nodes.append(helper.make_node("LSTM", [x, "W", "R"], [f"Y{number}"], hidden_size=4, name=name))
+            nodes.append(helper.make_node("Squeeze", [f"Y{number}", "one"], [f"y{number}"]))
+        x = f"y{number}"
+    ends = [helper.make_tensor_value_info(end, 1, ["t", "b", 4]) for end in ("x", x)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [*stored, tensor(np.array([1]), "one")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        ("\u5c42", "\u0441\u043b\u043e\u0439"),
+        ("\u00e9", "_"),
+        ("!!!", "?"),
+        ("kept", "kept_0"),
+        ("state", "step", "run", "work", "advance"),
+        ("x", "x_W", "X", "x!W"),
+    ],
+)
+def test_layers_of_any_name_compile(layers: tuple[str, ...], tmp_path: Path) -> None:
+    """A name without a letter that C has, one like the model's own identifiers, and one that begins like another's."""
+    need("gcc", absent({}))
+    source = named(tmp_path / "m.onnx", *layers)
+    for settings in ((), ("storage=int8",)):
+        export_model(source, tmp_path / "o.h", force=True, settings=settings)
+        strictly(tmp_path / "o.h")
+
+
+def test_no_comment_has_what_nobody_sees(tmp_path: Path) -> None:
+    unseen = "\u202e\u2066\u200b\ufeff\u3164\u034f\ufe0f\u2028\x7f\x85\U000e0101"
+    source = named(tmp_path / "m.onnx", f"a{unseen}", f"b{unseen}")
+    export_model(source, tmp_path / "o.h")
+    text = (tmp_path / "o.h").read_text(encoding="utf-8")
+    assert not set(unseen) & set(text)
+    strictly(tmp_path / "o.h")

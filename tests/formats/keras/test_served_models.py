@@ -1,0 +1,132 @@
+"""SavedModels whose layers are not stated, or not all known, as whole models: by the function that they serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.containers import saved_model
+from tests.helpers.drawn import drawn, each
+from tests.helpers.frameworks import KERAS_WARNS, by_keras_2
+from tests.helpers.requirements import needed
+
+pytestmark = KERAS_WARNS
+RECURRENT = ("LSTM", "GRU", "SimpleRNN")
+
+
+def shaken(model: Any, random: np.random.Generator) -> Any:
+    """The model with weights of its own, none of them as they begin."""
+    model.set_weights([random.uniform(0.2, 0.6, weight.shape) * random.choice([-1, 1], weight.shape) ** (weight.ndim > 1)
+                       for weight in model.get_weights()])  # fmt: skip
+    return model
+
+
+def drawn_model(keras: Any, seed: int) -> Any:
+    """A model of layers of equal sizes, with several outputs, as `model.export` and classes of one's own leave them."""
+    random, layers = np.random.default_rng(seed), keras.layers
+    tokens = bool(random.integers(2))
+    x = start = keras.Input((7,), dtype=str(random.choice(["int32", "float32"])), name="b") if tokens else keras.Input((7, 4), name="b")
+    x = layers.Embedding(9, 4)(x) if tokens else layers.BatchNormalization()(layers.Dense(4, activation="relu")(x))
+    for kind in random.choice(RECURRENT, int(random.integers(1, 3))):
+        layer = getattr(layers, kind)(4, return_sequences=True)
+        x = layers.Bidirectional(layer, merge_mode="sum")(x) if random.integers(2) else layer(x)
+    other = keras.Input((4,), name="a")
+    h, c = layers.Dense(4)(other), layers.Dense(4, activation="tanh")(other)
+    y, (h, c) = layers.LSTMCell(4)(x[:, -1], [h, c])
+    heads = [layers.Dense(4)(keras.ops.concatenate([y, layers.GlobalMaxPooling1D()(x)])), layers.Dense(4, activation="softmax")(h), c]
+    return shaken(keras.Model([start, other], heads), random)
+
+
+@pytest.mark.parametrize("target", ["onnx", "tflite"])
+def test_what_keras_3_exports_is_written_by_the_function_that_it_serves(target: str, tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    needed("tensorflow", "tensorflow")
+
+    def check(seed: int) -> None:
+        model = drawn_model(keras, seed)
+        folder = tmp_path / f"model{seed}"
+        model.export(folder, verbose=False)
+        done = rc.export_model(folder, tmp_path / f"model{seed}.{target}", verify=True)
+        assert done.proof and all(done.proof)
+        assert [line.partition(" ")[0] for line in done.inputs] == ["a", "b"]
+        assert not [note for note in done.notes if "depends on them" in note]
+
+    each(drawn(range(40), 1, f"models served for {target}"), check)
+
+
+SCRIPT = """
+import sys, numpy as np, tensorflow as tf, tf_keras as keras
+L, K, folder = keras.layers, keras.backend, sys.argv[1]
+random = np.random.RandomState(3)
+
+class Attention(L.Layer):
+    def build(self, shape):
+        self.W = self.add_weight(name="W", shape=(shape[-1],))
+        self.b = self.add_weight(name="b", shape=(shape[1],))
+    def call(self, x):
+        weights = K.exp(K.tanh(K.squeeze(K.dot(x, K.expand_dims(self.W)), -1) + self.b))
+        return K.sum(x * K.expand_dims(weights / (K.sum(weights, axis=1, keepdims=True) + K.epsilon())), axis=1)
+
+def save(name, model, x):
+    model.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in model.get_weights()])
+    model.save(f"{folder}/{name}", save_format="tf")
+    np.savez(f"{folder}/{name}.npz", x=x, y=np.asarray(model(x)))
+
+tokens, values = random.randint(0, 20, (3, 7)).astype("f"), random.normal(size=(3, 7, 4)).astype("f")
+start = keras.Input((7,))
+x = L.Bidirectional(L.LSTM(4, return_sequences=True))(L.Embedding(20, 6)(start))
+save("attention", keras.Model(start, L.Dense(2, activation="softmax")(Attention()(x))), tokens)
+start = keras.Input((7, 4))
+halves = L.Lambda(lambda x: tf.concat([x[:, 1:] - x[:, :-1], x[:, 1:]], -1))(start)
+save("function", keras.Model(start, L.Dense(2)(L.GRU(4)(halves))), values)
+start = keras.Input((7, 4), batch_size=3)
+save("stateful", keras.Model(start, L.Lambda(lambda x: x * 2)(L.LSTM(4, stateful=True)(start))), values)
+
+class Unserved(tf.Module):
+    @tf.function
+    def step(self, x):
+        return x
+tf.saved_model.save(Unserved(), f"{folder}/unserved")
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with SavedModels of Keras 2 that hold code of their authors' own."""
+    folder = tmp_path_factory.mktemp("own")
+    by_keras_2(SCRIPT, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["attention", "function"])
+def test_code_of_an_authors_own_is_written_as_the_graph_has_it(name: str, saved: Path, tmp_path: Path) -> None:
+    runtime = needed("onnxruntime", "onnxruntime")
+    done = rc.export_model(saved / name, tmp_path / "new.onnx", verify=True)
+    assert done.proof and all(done.proof)
+    session = runtime.InferenceSession(tmp_path / "new.onnx")
+    with np.load(saved / f"{name}.npz") as arrays:
+        (y,) = session.run(None, {session.get_inputs()[0].name: arrays["x"]})
+        np.testing.assert_allclose(y, arrays["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_that_changes_its_variables_is_refused_by_the_layer(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(rc.RefusedError, match="Lambda"):
+        rc.export_model(saved / "stateful", tmp_path / "new.onnx")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_saved_model_that_serves_nothing_is_named(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError):
+        rc.export_model(saved / "unserved", tmp_path / "new.onnx")
+
+
+def test_each_variable_is_the_entry_that_the_restoring_function_reads(saved: Path) -> None:
+    """Names of variables need not be unique: the operations that restore them say which is which."""
+    (meta,) = saved_model.read(saved / "attention")
+    entries = meta.entries()
+    assert meta.served is not None and len({*entries.values()}) == len(entries) >= 9
+    assert {name for name, node in meta.graph.nodes.items() if node.op == "VarHandleOp"} <= {*entries}

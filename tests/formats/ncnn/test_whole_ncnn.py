@@ -1,0 +1,162 @@
+"""Whole models in ncnn's layers give what their source gives, sequence by sequence, or are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from tests.helpers.drawn import each
+from tests.helpers.exported import FRAMEWORKS_WARN, RUNS
+from tests.helpers.random_models import fill
+from tests.helpers.requirements import needed
+
+pytestmark = FRAMEWORKS_WARN
+
+
+def agrees(model: Any, inputs: list[Any], path: Path) -> None:
+    """Check all outputs of a written model against Keras's."""
+    truth = model(inputs if len(inputs) > 1 else inputs[0], training=False)
+    truth = list(truth) if isinstance(truth, (list, tuple)) else [truth]
+    for output, expected in zip(RUNS["param"](path)(inputs), truth, strict=True):
+        expected = needed("keras", "keras").ops.convert_to_numpy(expected)
+        assert output.shape == expected.shape
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def layers(k: Any) -> dict[str, list[Any]]:
+    a = k.layers
+    return {
+        "lstm": [a.LSTM(5, return_sequences=True), a.LSTM(3)],
+        "gru": [a.GRU(5, return_sequences=True), a.GRU(3, use_bias=False)],
+        "rnn": [a.SimpleRNN(5, return_sequences=True), a.SimpleRNN(3, return_sequences=True)],
+        "backwards": [a.LSTM(4, go_backwards=True, return_sequences=True), a.GRU(3, go_backwards=True)],
+        "both": [a.Bidirectional(a.LSTM(3, return_sequences=True)), a.Bidirectional(a.GRU(3))],
+        "sum": [a.Bidirectional(a.GRU(3, return_sequences=True), merge_mode="sum"), a.Bidirectional(a.LSTM(2), merge_mode="ave")],
+        "product": [a.Bidirectional(a.SimpleRNN(3), merge_mode="mul")],
+        "causal": [a.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="relu")],
+        "same": [a.Conv1D(6, 4, padding="same", use_bias=False), a.Conv1D(6, 3, padding="same", strides=2)],
+        "groups": [a.Dense(4), a.Conv1D(8, 3, groups=2), a.SeparableConv1D(5, 2)],
+        "same pools": [a.MaxPooling1D(2, padding="same"), a.MaxPooling1D(3, strides=1, padding="same")],
+        "pools": [a.MaxPooling1D(2), a.AveragePooling1D(3, strides=1), a.GlobalMaxPooling1D()],
+        "norms": [a.LayerNormalization(), a.BatchNormalization(), a.GlobalAveragePooling1D(), a.LayerNormalization(scale=False)],
+        "repeated": [a.LSTM(3), a.RepeatVector(4), a.Flatten(), a.Reshape((3, 4)), a.Permute((2, 1))],
+        "cropped": [a.Cropping1D((1, 2)), a.PReLU(shared_axes=[1]), a.Rescaling(0.5, 0.25)],
+        **{name: [a.Dense(4, activation=name)] for name in (
+            "relu", "sigmoid", "tanh", "elu", "selu", "softplus", "softsign", "silu", "gelu", "hard_sigmoid", "softmax", "leaky_relu",
+            "relu6", "exponential",
+        )},
+    }  # fmt: skip
+
+
+def test_each_layer(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    every = layers(k)
+
+    def check(name: str) -> None:
+        model = k.Sequential([k.Input((None, 3)), *every[name]])
+        fill(model, 3)
+        model.save(tmp_path / "m.keras")
+        rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
+        for time in (9, 6):
+            agrees(model, [np.random.default_rng(4).normal(size=(2, time, 3)).astype(np.float32)], tmp_path / "m.param")
+
+    each(every, check)
+
+
+def test_a_sequence_of_one_step(tmp_path: Path) -> None:
+    """Of which ncnn's InnerProduct makes a vector."""
+    k = needed("keras", "keras")
+    a = k.layers
+    parts = [a.Embedding(9, 5), a.Dense(4), a.Bidirectional(a.LSTM(3, return_sequences=True)), a.Dense(4, activation="softmax")]
+    model = k.Sequential([k.Input((None,), dtype="int32"), *parts])
+    fill(model, 3)
+    model.save(tmp_path / "m.keras")
+    rc.export_model(tmp_path / "m.keras", tmp_path / "m.param")
+    agrees(model, [np.array([[4], [0]], np.int32)], tmp_path / "m.param")
+
+
+def test_states_go_in_and_out(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    x, h, c = k.Input((None, 3), name="x"), k.Input((4,), name="h"), k.Input((4,), name="c")
+    y, *states = k.layers.LSTM(4, return_sequences=True, return_state=True)(x, initial_state=[h, c])
+    model = k.Model([x, h, c], [k.layers.Dense(2)(y), *states, k.layers.GRU(4)(y, initial_state=states[0])])
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    assert rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", verify=True).equal
+    random = np.random.default_rng(2)
+    agrees(model, [random.normal(size=shape).astype(np.float32) for shape in ((3, 6, 3), (3, 4), (3, 4))], tmp_path / "m.param")
+
+
+def test_a_module_with_operators_between_its_layers(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Between(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)
+            self.head = torch.nn.Linear(8, 4)
+            self.scale = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Any) -> Any:
+            y, (h, _) = self.first(x)
+            y = self.head(y) * self.scale
+            joined = torch.cat([y, 1 / (y.abs() + 1)], -1)
+            return joined, h, y[:, -1], y.mean(1), (2 - y).max(dim=1)[0], y.transpose(1, 2)
+
+    torch.manual_seed(0)
+    module, x = Between().eval(), torch.randn(2, 5, 3)
+    rc.export_model(module, tmp_path / "m.param", example=torch.randn(2, 5, 3))
+    outputs = RUNS["param"](tmp_path / "m.param")([x.numpy()])
+    for output, truth, batch in zip(outputs, module(x), (0, 1, 0, 0, 0, 0), strict=True):
+        np.testing.assert_allclose(np.moveaxis(output, 0, batch), truth.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_is_proved_and_read_again(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    parts = [
+        a.Embedding(9, 5),
+        a.Conv1D(6, 2, groups=1),
+        a.GRU(4, return_sequences=True, name="first"),
+        a.LSTM(3, name="second"),
+        a.Dense(2),
+    ]
+    k.Sequential([k.Input((None,), dtype="int32"), *parts]).save(tmp_path / "m.keras")
+    source, out = tmp_path / "m.keras", tmp_path / "m.param"
+    assert rc.export_model(source, out, verify=True).equal
+    checkpoint = rc.load(out)
+    assert [stack.cell.kind for stack in checkpoint.layers.values()] == ["gru", "lstm"] and not checkpoint.unread
+    ours, theirs = (stack.layers[0].directions[0] for stack in (checkpoint.layers["first"], rc.load(source).layers["first"]))
+    for gate in "rzn":
+        np.testing.assert_array_equal(np.asarray(ours.arrays["recurrent", gate]), np.asarray(theirs.arrays["recurrent", gate]))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    result = CliRunner().invoke(main, ["export", str(source), str(out)])
+    assert result.exit_code == 2 and "--force" in result.output
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    out.unlink()
+    result = CliRunner().invoke(main, ["export", str(source), str(out)])
+    assert result.exit_code == 2 and "m.bin" in result.output and not out.exists(), "the numbers alone are not replaced, either"
+
+
+REFUSALS = {
+    "a mask": lambda k: [k.layers.Masking(), k.layers.LSTM(3)],
+    "reset": lambda k: [k.layers.GRU(3, reset_after=False)],
+    "activation": lambda k: [k.layers.LSTM(3, activation="relu")],
+    "leaves its padding out": lambda k: [k.layers.AveragePooling1D(3, strides=1, padding="same")],
+    "stateful": lambda k: [k.layers.LSTM(3, stateful=True)],
+    "several axes": lambda k: [k.layers.Reshape((1, 6, 3)), k.layers.Dense(2)],
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_ncnn_lacks_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    k = needed("keras", "keras")
+    k.Sequential([k.Input(batch_shape=(2, 6, 3)), *REFUSALS[name](k)]).save(tmp_path / "m.keras")
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), str(tmp_path / "m.param")])
+    assert result.exit_code == 4 and not (tmp_path / "m.param").exists() and not (tmp_path / "m.bin").exists(), result.output

@@ -1,0 +1,190 @@
+"""Quantized LSTMs of ONNX: onnxruntime's DynamicQuantizeLSTM, and matrices behind DequantizeLinear, run by onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Sizes
+from tests.helpers.requirements import needed
+from tests.helpers.stacks import BOTH, random_stack
+
+X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
+
+
+def plain(path: Path, ways: int) -> rc.Recurrent:
+    stack = random_stack(Sizes("lstm", 3, 4, 1, ways, parts=BOTH), 3, np.float32, Cell("lstm")).replace(name="rnn")
+    rc.save(Checkpoint("memory", "", {"rnn": stack}), path, "onnx", force=True)
+    return stack
+
+
+def quantised(folder: Path, ways: int, per_channel: bool, signed: bool) -> Path:
+    needed("onnxruntime", "onnxruntime")
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    plain(folder / "m.onnx", ways)
+    logging.disable(logging.WARNING)
+    try:
+        kind = QuantType.QInt8 if signed else QuantType.QUInt8
+        quantize_dynamic(folder / "m.onnx", folder / "q.onnx", per_channel=per_channel, weight_type=kind, op_types_to_quantize=["LSTM"],
+                         reduce_range=True)  # fmt: skip  # processors without VNNI saturate sums of products of 8 bits
+    finally:
+        logging.disable(logging.NOTSET)
+    assert [node.op_type for node in onnx.load(folder / "q.onnx").graph.node].count("DynamicQuantizeLSTM") == 1
+    return folder / "q.onnx"
+
+
+def ran(path: Path) -> Array:
+    """What onnxruntime gives, (time, batch, out)."""
+    ort = needed("onnxruntime", "onnxruntime")
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    y = session.run(None, {session.get_inputs()[0].name: X})[0]
+    return np.moveaxis(y, 1, 2).reshape(*y.shape[:1], y.shape[2], -1) if y.ndim == 4 else y
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_dynamically_quantized_lstm_is_read(ways: int, per_channel: bool, signed: bool, tmp_path: Path) -> None:
+    path = quantised(tmp_path, ways, per_channel, signed)
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
+    assert (
+        not checkpoint.unread
+        and len(checkpoint.warnings) == 1
+        and "also rounds its input" in checkpoint.warnings[0]
+        and not any(name.startswith("rnn") for name in checkpoint.tensors)
+    )
+    truth, original = ran(path), ran(tmp_path / "m.onnx")
+    read, lost = reference.run(stack, X).y, np.abs(truth - original).max()
+    assert 1e-4 < lost < 2e-2
+    # The weights are those of the kernel: what is left is the rounding of its input and its state.
+    assert np.abs(read - truth).max() < 1e-2 and np.abs(read - original).max() < 2e-2
+    arrays = stack.first.arrays
+    swapped = stack.first.with_arrays({(part, "g"): arrays[part, "o"] for part in ("input", "recurrent")})
+    wrong = stack.replace(layers=(type(stack.layers[0])((swapped, *stack.layers[0].directions[1:])),))
+    assert np.abs(reference.run(wrong, X).y - truth).max() > 3e-2
+
+
+def test_a_whole_model_of_one_is_written_with_the_numbers_that_its_integers_stand_for(tmp_path: Path) -> None:
+    done = rc.export_model(quantised(tmp_path, 2, True, True), tmp_path / "float.onnx")
+    (note,) = (note for note in done.notes if "rnn" in note)
+    assert "read as the float32 numbers that these stand for" in note and "also rounds its input" in note
+    truth, written = ran(tmp_path / "q.onnx"), ran(tmp_path / "float.onnx")
+    assert 0 < np.abs(truth - written).max() < 0.05
+
+
+def test_each_column_has_its_own_scale_and_zero_point(tmp_path: Path) -> None:
+    """Against numbers made by hand: the kernel reads scale * (q - zero) in (directions, in, gates * hidden)."""
+    path = quantised(tmp_path, 2, True, False)
+    model = onnx.load(path)
+    held = {entry.name: numpy_helper.to_array(entry) for entry in model.graph.initializer}
+    (node,) = (entry for entry in model.graph.node if entry.op_type == "DynamicQuantizeLSTM")
+    codes, scale, zero = (held[node.input[place]] for place in (1, 8, 9))
+    (stack,) = rc.load(path).layers.values()
+    for gate, letter in enumerate("iofg"):
+        for way in range(2):
+            matrix = np.asarray(stack[0, way].arrays["input", letter])
+            for row in range(4):
+                column = 4 * gate + row
+                expected = (codes[way, :, column].astype(np.float64) - zero[way, column]) * scale[way, column]
+                np.testing.assert_allclose(matrix[row], expected, rtol=1e-6)
+
+
+def changed(path: Path, change: Any) -> Path:
+    model = onnx.load(path)
+    (node,) = (entry for entry in model.graph.node if entry.op_type == "DynamicQuantizeLSTM")
+    change(node, {entry.name: entry for entry in model.graph.initializer})
+    onnx.save(model, path)
+    return path
+
+
+def scaled(node: Any, held: Any) -> None:
+    array = numpy_helper.to_array(held[node.input[8]])
+    held[node.input[8]].CopyFrom(numpy_helper.from_array(np.concatenate([array, array]), node.input[8]))
+
+
+CHANGES = {
+    "no scale": lambda node, held: node.input.__setitem__(8, ""),
+    "scales of another number": scaled,
+    "zero points of another type": lambda node, held: held[node.input[9]].CopyFrom(
+        numpy_helper.from_array(np.zeros(1, np.float32), node.input[9])
+    ),
+    "codes of another type": lambda node, held: held[node.input[1]].CopyFrom(
+        numpy_helper.from_array(np.zeros((1, 3, 16), np.int16), node.input[1])
+    ),
+    "scales of the caller": lambda node, held: node.input.__setitem__(8, "x"),
+    "one more input": lambda node, held: node.input.append("x"),
+    "an attribute": lambda node, held: node.attribute.append(helper.make_attribute("mystery", 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_not_known_is_refused(name: str, tmp_path: Path) -> None:
+    path = changed(quantised(tmp_path, 1, False, True), CHANGES[name])
+    try:
+        checkpoint = rc.load(path)
+    except (UnreadableError, rc.RefusedError):
+        return
+    assert not checkpoint.layers and checkpoint.unread
+
+
+def test_another_domain_is_not_this_operator(tmp_path: Path) -> None:
+    path = changed(quantised(tmp_path, 1, False, True), lambda node, held: setattr(node, "domain", "another"))
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "DynamicQuantizeLSTM" in checkpoint.unread[0]
+
+
+def test_a_quantized_layer_gives_its_weights_and_takes_none(tmp_path: Path) -> None:
+    path = quantised(tmp_path, 1, True, True)
+    before = path.read_bytes()
+    with pytest.raises(RnnConvertError, match=r"integers|quantized|fits|paired"):
+        rc.load_into(path, tmp_path / "m.onnx")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_matrices_behind_dequantizelinear_are_read(axis: int | None, tmp_path: Path) -> None:
+    """As QDQ tools leave them: a scale for all, or one for each row."""
+    rng = np.random.default_rng(5)
+    held: dict[str, Array] = {}
+    nodes = []
+    for name, width in (("W", 3), ("R", 4)):
+        held[f"{name}_q"] = rng.integers(-127, 128, (1, 16, width)).astype(np.int8)
+        held[f"{name}_s"] = np.asarray(rng.uniform(0.004, 0.01, () if axis is None else 16), np.float32)
+        held[f"{name}_z"] = np.asarray(rng.integers(-3, 4, () if axis is None else 16), np.int8)
+        how = {} if axis is None else {"axis": axis}
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [name], **how))
+    nodes.append(helper.make_node("LSTM", ["X", "W", "R"], ["Y"], "rnn", hidden_size=4))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("X", 1, [None, None, 3])], [helper.make_tensor_value_info("Y", 1, None)],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "m.onnx")
+    checkpoint = rc.load(tmp_path / "m.onnx")
+    (stack,) = checkpoint.layers.values()
+    assert np.abs(reference.run(stack, X).y - ran(tmp_path / "m.onnx")).max() < 1e-5
+
+
+def test_what_a_kernel_of_integers_rounds_is_an_exception(tmp_path: Path) -> None:
+    """Its outputs are others than those of the numbers that the integers stand for: no strict proof passes."""
+    needed("torch", "torch")
+    source = quantised(tmp_path, 1, False, True)
+    rc.convert(source, tmp_path / "q.pt", target_format="pytorch")
+    report = rc.verify(source, tmp_path / "q.pt", cases=["states"], explain=False, strict=True)
+    assert report.verdict == "equal but for" and report.exit_code == 6, report
+    assert "rounds its input and its state" in str(report.document["limits"])

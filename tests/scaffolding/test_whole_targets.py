@@ -1,0 +1,326 @@
+"""Whole models in every format but ONNX give what Keras gives, or are refused by name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from tests.formats.keras.test_whole_onnx_layers import GROUPS, filled
+from tests.helpers.drawn import NotComparedError, drawn, each
+from tests.helpers.exported import RUNS, in_tensorflow
+from tests.helpers.random_models import fill
+from tests.helpers.requirements import needed
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+]
+RUN_THERE = ("xml", "tflite", "json", "graph")
+"""The endings of files that their own runtimes run, and the graph models of TensorFlow.js."""
+TARGETS = (*RUN_THERE, "mlpackage")
+STATED: dict[str, dict[str, Any]] = {
+    "json": {"format": "tfjs", "settings": ["form=layers"]},
+    "graph": {"format": "tfjs", "settings": ["form=graph"]},
+}
+"""What an ending does not decide."""
+
+
+def file_of(folder: Path, target: str) -> Path:
+    return folder / f"model.{'json' if target == 'graph' else target}"
+
+
+def agrees(model: Any, calls: Sequence[Sequence[Any]], folder: Path, target: str) -> None:
+    """Check all outputs of a written model against Keras's, call by call."""
+    source, path = folder / "model.keras", file_of(folder, target)
+    model.save(source)
+    if path.is_dir():
+        shutil.rmtree(path)  # a package is never replaced
+    rc.export_model(source, path, force=True, **STATED.get(target, {}))
+    runs = [RUNS[path.suffix[1:]](path), *([in_tensorflow(path)] if target == "graph" else [])]
+    for run, x in product(runs, calls):
+        expected = model(list(x) if len(x) > 1 else x[0], training=False)
+        expected = list(expected) if isinstance(expected, (list, tuple)) else [expected]
+        for output, truth in zip(run(x), expected, strict=True):
+            truth = needed("keras", "keras").ops.convert_to_numpy(truth)
+            assert output.shape == truth.shape
+            np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
+
+
+def values(*shape: int) -> Any:
+    return np.random.default_rng(5).normal(size=shape).astype(np.float32)
+
+
+OVER_SPACE = ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D")
+REFUSED = {
+    "xml": (),
+    "tflite": OVER_SPACE,
+    "graph": OVER_SPACE,
+    "mlpackage": ("UpSampling2D", "UpSampling3D"),
+    "json": (
+        "Cropping3D", "ELU", "GlobalAveragePooling3D", "GlobalMaxPooling3D", "GroupNormalization", "Normalization", "RMSNormalization",
+        "UnitNormalization", "UpSampling3D", "ZeroPadding3D",
+    ),
+}  # fmt: skip
+"""Classes that a format has no operators or layers for."""
+
+
+def _lacks_inside(layer: Any) -> bool:
+    """Whether TensorFlow.js's TimeDistributed does not hold a layer."""
+    name = type(layer).__name__
+    return (
+        _lacks_inside(layer.layer) if name == "TimeDistributed" else name in ("Bidirectional", "GroupNormalization", "LSTM", "Sequential")
+    )
+
+
+SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "BatchNormalization": lambda layer: layer.axis != -1,
+    "Conv1D": lambda layer: layer.groups > 1,
+    "Conv2D": lambda layer: layer.groups > 1,
+    "DepthwiseConv2D": lambda layer: layer.dilation_rate != (1, 1),
+    "ReLU": lambda layer: bool(layer.threshold or (layer.negative_slope and layer.max_value is not None)),
+    "Softmax": lambda layer: layer.axis != -1,
+    "TimeDistributed": lambda layer: _lacks_inside(layer.layer),
+}  # fmt: skip
+"""What of other classes TensorFlow.js has no setting for, which is refused."""
+
+
+def lacking(layer: Any, target: str) -> bool:
+    name = type(layer).__name__
+    return name in REFUSED[target] or (target == "json" and name in SETTINGS and SETTINGS[name](layer))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_layer(tmp_path: Path, target: str) -> None:
+    keras = needed("keras", "keras")
+    cases = [(layer, shape) for make, shape in GROUPS.values() for layer in make(keras)]
+
+    def check(case: tuple[Any, tuple[int, ...]]) -> None:
+        layer, shape = case
+        x = keras.Input(shape)
+        model = keras.Model(x, layer(x))
+        filled(model, np.random.default_rng(0))
+        if lacking(layer, target):
+            with pytest.raises(rc.RefusedError, match=layer.name):
+                agrees(model, [[values(3, *shape)]], tmp_path, target)
+            return
+        agrees(model, [[values(3, *shape)]], tmp_path, target)
+
+    each(drawn(cases, 30, f"layers {target}"), check, lambda case: f"{type(case[0]).__name__} {case[0].get_config()}")
+
+
+def recurrent(k: Any) -> dict[str, Callable[[], Any]]:
+    a = k.layers
+    functions = ("hard_sigmoid", "softsign", "elu", "relu")
+    every = {f"{cell.__name__} {name}": lambda cell=cell, name=name: cell(3, activation=name)
+             for cell in (a.LSTM, a.GRU, a.SimpleRNN) for name in functions}  # fmt: skip
+    return every | {
+        "gates": lambda: a.LSTM(3, recurrent_activation="hard_sigmoid", return_sequences=True),
+        "before": lambda: a.GRU(4, reset_after=False, return_sequences=True), "no bias": lambda: a.GRU(4, use_bias=False),
+        "sum": lambda: a.Bidirectional(a.GRU(3, return_sequences=True), merge_mode="sum"),
+        "apart": lambda: a.Bidirectional(a.LSTM(3), merge_mode="ave"),
+        "backwards": lambda: a.LSTM(4, return_sequences=True, go_backwards=True),
+    }  # fmt: skip
+
+
+REFUSALS: dict[str, tuple[str, ...]] = {
+    "xml": ("through",),
+    "tflite": (),
+    "mlpackage": (),
+    "graph": (),
+    "json": ("the reset gate after the product", "hard_sigmoid", "zeros at the steps that a mask leaves out"),
+}
+"""What of recurrent layers a format lacks, in the words of its refusals."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_recurrent_layers_over_any_batch_and_length(tmp_path: Path, target: str, masked: bool) -> None:
+    k = needed("keras", "keras")
+    layers = recurrent(k)
+    random = np.random.default_rng(6)
+    calls = [[random.integers(0, 4, (batch, time)).astype(np.int32)] for batch, time in ((3, 5), (1, 9), (4, 1), (1, 1))]
+
+    def check(name: str) -> None:
+        model = k.Sequential(
+            [k.Input((None,), dtype="int32"), k.layers.Embedding(9, 5, mask_zero=masked), layers[name](), k.layers.Dense(2)]
+        )
+        fill(model, 3)
+        try:
+            agrees(model, calls, tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in REFUSALS[target]), error
+            raise NotComparedError(str(error)) from None
+
+    each(layers, check)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_windows_of_padding_same_that_leave_gaps(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    kinds = {
+        "MaxPooling1D": a.MaxPooling1D,
+        "AveragePooling1D": a.AveragePooling1D,
+        "Conv1D": lambda *size, **words: a.Conv1D(2, *size, **words),
+    }
+
+    def check(case: tuple[str, tuple[int, int], int | None]) -> None:
+        name, (size, stride), time = case
+        x = k.Input((time, 3))
+        model = k.Model(x, kinds[name](size, strides=stride, padding="same")(x))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, length, 3)] for length in ((time,) if time else (3, 4, 5, 6, 7))], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "onnx" and size > 2 and "with gaps" in str(error), error
+            raise NotComparedError(str(error)) from None
+
+    sizes = ((1, 2), (1, 3), (2, 3), (2, 5), (3, 4), (3, 3), (3, 2))
+    each(drawn(product(kinds, sizes, (5, 6, None)), 12, f"gaps {target}"), check)
+
+
+@pytest.mark.parametrize("target", (*TARGETS, "onnx"))
+def test_operations_on_tensors_between_layers(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    ops = k.ops
+    functions = ("relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "silu", "selu", "softplus", "softsign", "exp")
+    cases: dict[str, Callable[[Any], Any]] = {name: lambda x, name=name: getattr(ops, name)(x) for name in functions}
+    cases |= {
+        "concatenate": lambda x: ops.concatenate([x, ops.tanh(x)], axis=-1), "time": lambda x: ops.concatenate([x, x], axis=1),
+        "flip": lambda x: ops.flip(x, axis=1), "flips": lambda x: ops.flip(x, axis=(1, -1)),
+        "turned": lambda x: ops.transpose(ops.tanh(ops.transpose(x, (0, 2, 1))), (0, -1, 1)),
+    }  # fmt: skip
+
+    def check(name: str) -> None:
+        x = k.Input((6, 3))
+        model = k.Model(x, k.layers.LSTM(2, return_sequences=True)(cases[name](k.layers.LSTM(4, return_sequences=True)(x))))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, 6, 3)], [values(1, 6, 3)]], tmp_path, target)
+        except rc.RefusedError as error:
+            assert target == "json", error  # as layers, which have no operations
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(cases, 10, f"operations {target}"), check)
+
+
+def test_operations_on_the_batch_are_refused_by_name(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    x = k.Input(batch_shape=(6, 6, 3))
+    for y in (k.ops.flip(x, axis=0), k.ops.flip(x), k.ops.transpose(x, (1, 0, 2)), k.ops.transpose(x), k.ops.concatenate([x, x], axis=0)):
+        k.Model(x, k.layers.LSTM(2)(y)).save(tmp_path / "source.keras")
+        with pytest.raises(rc.RefusedError, match="behind the batch"):
+            rc.export_model(tmp_path / "source.keras", tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_masked_layers_over_stated_batches_and_lengths(tmp_path: Path, target: str) -> None:
+    """A runtime computes otherwise what has a size that it knows."""
+    k = needed("keras", "keras")
+    layers, random = recurrent(k), np.random.default_rng(6)
+
+    def check(case: tuple[str, tuple[int, int]]) -> None:
+        name, shape = case
+        words = k.layers.Embedding(9, 5, mask_zero=True)
+        model = k.Sequential([k.Input(batch_shape=shape, dtype="int32"), words, layers[name](), k.layers.Dense(2)])
+        fill(model, 3)
+        try:
+            agrees(model, [[random.integers(0, 4, shape).astype(np.int32)] for _ in range(3)], tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in REFUSALS[target]), error
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(product(layers, ((1, 8), (3, 5), (1, 1))), 10, f"stated sizes {target}"), check)
+
+
+@pytest.mark.parametrize("target", (*RUN_THERE, "onnx", "param", "mlpackage"))
+def test_a_layer_is_read_by_the_next_one_and_by_others(tmp_path: Path, target: str) -> None:
+    """A runtime may join what stands around a layer with it, although others read it too."""
+    a = needed("keras", "keras").layers
+    first = {
+        name: layer for name, layer in recurrent(needed("keras", "keras")).items() if name in ("LSTM elu", "before", "sum", "backwards")
+    }
+    first |= {cell.__name__: lambda cell=cell: cell(4) for cell in (a.LSTM, a.GRU, a.SimpleRNN)}
+    others = {"itself": lambda h: h, "dense": lambda h: a.Dense(4)(h), "layer": lambda h: a.LSTM(4, return_sequences=True)(h),
+              "times": lambda h: a.Permute((2, 1))(a.Permute((2, 1))(h)),
+              "both ways": lambda h: a.Bidirectional(a.GRU(2, return_sequences=True))(h)}  # fmt: skip
+
+    def check(case: tuple[str, str, str]) -> None:
+        names, other = case[:2], others[case[2]]
+        below, above = (first[name]() for name in names)
+        for layer in (below, above):
+            (layer.forward_layer if isinstance(layer, a.Bidirectional) else layer).return_sequences = True
+        x = a.Input((None, 3))
+        h = below(x)
+        model = needed("keras", "keras").Model(x, a.Concatenate()([above(h), other(h), other(x)]))
+        fill(model, 3)
+        try:
+            agrees(model, [[values(2, 6, 3)], [values(1, 1, 3)]], tmp_path, target)
+        except rc.RefusedError as error:
+            assert any(words in str(error) for words in (*REFUSALS.get(target, ()), "ncnn")), error
+            raise NotComparedError(str(error)) from None
+
+    each(drawn(product(first, first, others), 12 if target in ("json", "graph") else 25, f"read twice {target}"), check, " ".join)
+
+
+@pytest.mark.parametrize("target", RUN_THERE)
+def test_a_file_is_proved_and_read_again(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    gru = a.GRU(4, return_sequences=True, reset_after=target != "json", name="first")
+    parts = [a.Embedding(9, 5), gru, a.LSTM(3, name="second"), a.Dense(2)]
+    model = k.Sequential([k.Input((None,), dtype="int32"), *parts])
+    source, out = tmp_path / "model.keras", file_of(tmp_path, target)
+    model.save(source)
+    assert rc.export_model(source, out, verify=True, **STATED.get(target, {})).equal
+    first, second = rc.load(out).layers.values()
+    assert (first.cell.kind, second.cell.kind) == ("gru", "lstm")
+    ours, theirs = (stack.layers[0].directions[0] for stack in (first, rc.load(source).layers["first"]))
+    for gate in "rzn":
+        np.testing.assert_array_equal(np.asarray(ours.arrays["recurrent", gate]), np.asarray(theirs.arrays["recurrent", gate]))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    to = ["--to", "tfjs"] if target in STATED else []
+    result = CliRunner().invoke(main, ["export", str(source), str(out), *to])
+    assert result.exit_code == 2 and "--force" in result.output
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("target", ("xml", "tflite", "mlpackage"))
+def test_a_triangle_of_infinite_numbers_has_zeros_beside_it(tmp_path: Path, target: str) -> None:
+    """As masks of attention have them."""
+    dims = ["batch", "rows", "columns"]
+    places = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name in "xy"]
+    diagonal = onnx.helper.make_tensor("k", onnx.TensorProto.INT64, [], [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Trilu", ["x", "k"], ["y"], upper=1)], "g", places[:1], places[1:], [diagonal])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "g.onnx")
+    path, x = tmp_path / f"g.{target}", np.full((2, 4, 4), -np.inf, np.float32)
+    rc.export_model(tmp_path / "g.onnx", path)
+    np.testing.assert_array_equal(RUNS[target](path)([x])[0], np.triu(x, 1))
+
+
+def test_numbers_that_are_there_are_not_replaced(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    k.Sequential([k.Input((None, 2)), k.layers.GRU(3)]).save(tmp_path / "model.keras")
+    (tmp_path / "model.bin").write_bytes(b"another's")
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "model.keras"), str(tmp_path / "model.xml")])
+    assert result.exit_code == 2 and "model.bin" in result.output
+    assert (tmp_path / "model.bin").read_bytes() == b"another's" and not (tmp_path / "model.xml").exists()
+
+
+def test_a_refused_conversion_names_the_export_that_holds_the_layer(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    source, target = tmp_path / "model.keras", tmp_path / "model.tflite"
+    k.Sequential([k.Input((None, 2)), k.layers.GRU(3)]).save(source)
+    result = CliRunner().invoke(main, ["convert", str(source), str(target)])
+    assert result.exit_code == 4 and f"rnnconvert export {source} {target}\n" in result.output and not target.exists()
