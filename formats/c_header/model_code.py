@@ -68,6 +68,8 @@ class WrittenModel:
     storage   how the arrays of its layers are stored
     stateful  whether states last from one run to the next
     arrays    those of the operations, by their names in C
+
+    Raises ValueError for a loop whose step is not one.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class WrittenModel:
         self.dtype: np.dtype[Any] = np.dtype({"int8": "float32"}.get(storage, storage))
         self.real = "double" if storage == "float64" else "float"
         self._upper = name.upper()
+        self._loops, memory = program.loops(), program.memory()
+        self._memory = {id(program.operations[place]): f"{name}_kept_{of}" for place, of in memory.items()}
         self.why_no_step = self._why_no_step()
         self._xs = self._names("x", inputs)
         self._ys = self._names("y", outputs)
@@ -201,7 +205,7 @@ class WrittenModel:
         for operation in program.operations:
             kind = self.program.kinds[operation.kind]
             form = kind.form(operation.settings)
-            if form not in ("each", "kept"):
+            if form in ("whole", "reversed"):
                 return f"{operation.name or operation.kind} {kind.why}"
             timed = any(program.values[number].time is not None for number in operation.reads)
             if timed and any(number in ended for number in operation.reads):
@@ -255,7 +259,7 @@ class WrittenModel:
 
     def _keeps(self, operation: StepOperation) -> list[str]:
         kind = self.program.kinds[operation.kind]
-        if kind.keeps is None or kind.form(operation.settings) == "whole":
+        if kind.keeps is None or id(operation) not in self._memory:
             return []
         return list(kind.keeps(self._writing(operation), operation.settings, self._read(operation)))
 
@@ -295,12 +299,12 @@ class WrittenModel:
                     slots.release(places[number])
         return slots, places
 
-    def _block(self, operation: StepOperation, pointers: Mapping[int, str], memory: str = "") -> Iterator[str]:
+    def _block(self, operation: StepOperation, pointers: Mapping[int, str]) -> Iterator[str]:
         """Yield an operation's code, with pointers to what it reads and gives."""
         yield f"    {{ {comment(operation.name or operation.kind)}"
         yield from (f"        {line}" for line in self._pointers(operation, pointers))
-        if self._keeps(operation):
-            yield f"        {memory} *s = {'&state->' + memory.removeprefix(self.name + '_')};"
+        if memory := self._memory.get(id(operation)):
+            yield f"        {memory} *s = &state->{memory.removeprefix(self.name + '_')};"
         yield from (f"        {line}" for line in self._body(operation))
         yield "    }"
 
@@ -345,13 +349,12 @@ class WrittenModel:
         fields += [f"{self.real} work[{offsets[-1]}];"] if offsets[-1] else []
         yield f"typedef struct {{ {' '.join(fields) or 'int unused;'} }} {name}_state;"
         yield ""
-        memories = {id(each): f"{name}_kept_{number}" for number, each in enumerate(program.operations)}
         parameters = [*self._parameters(self.inputs, self._xs, True), f"{name}_state *state"]
         steps, results = (self._parameters([port for port, _ in some], [y for _, y in some], False) for some in (timed, ended))
         function = "advance" if ended else "step"
         yield f"static inline void {name}_{function}({', '.join([*parameters, *steps])}) {{"
         for each in before:
-            yield from self._block(each, pointers, memories[id(each)])
+            yield from self._block(each, pointers)
         yield from (self._copied(port, pointers[port.value], y) for port, y in timed if direct.get(port.value) != y)
         yield from (f"    (void){x};" for number, x in enumerate(self._xs) if not any(number in each.reads for each in before))
         if not fields:
@@ -362,7 +365,7 @@ class WrittenModel:
             yield f"static inline void {name}_result({', '.join([f'{name}_state *state', *results])}) {{"
             with_later = {**pointers, **later}
             for each in after:
-                yield from self._block(each, with_later, memories[id(each)])
+                yield from self._block(each, with_later)
             for port, y in ended:
                 if later.get(port.value) != y:
                     yield self._copied(port, with_later[port.value], y)
@@ -415,7 +418,10 @@ class WrittenModel:
         direct = dict(enumerate(self._xs))
         for port, y in zip(self.outputs, self._ys, strict=True):
             direct.setdefault(port.value, y)
-        slots, places = self._slots(program.operations, direct, axes=True)
+        # What a step of a loop overwrites, the next one may read: what its operations read or give keeps its place to the end.
+        looped = [operation for span in self._loops for operation in program.operations[span.start : span.stop]]
+        lasting = {number for operation in looped for number in (*operation.reads, *operation.gives)}
+        slots, places = self._slots(program.operations, direct, axes=True, lasting=lasting)
         sizes = [f"{self._length(axis, lengths, False)} * {size}" if axis is not None else str(size) for axis, size in slots.sizes]
         arguments = ", ".join(lengths.values())
         yield f"#define {self._upper}_WORK{f'({arguments})' if arguments else ''} ({' + '.join(sizes) or '1'})"
@@ -434,8 +440,13 @@ class WrittenModel:
         if not slots.sizes:
             yield "    (void)work;"
         pointers = {**direct, **{number: f"w{slot}" for number, slot in places.items()}}
-        for number, operation in enumerate(program.operations):
-            yield from self._over(number, operation, pointers, lengths)
+        loops = {span.start: span for span in self._loops}
+        place = 0
+        while place < len(program.operations):
+            span = loops.get(place, range(place, place + 1))
+            operations = program.operations[span.start : span.stop]
+            yield from self._looped(operations, pointers, lengths) if place in loops else self._over(operations[0], pointers, lengths)
+            place = span.stop
         for port, y in zip(self.outputs, self._ys, strict=True):
             if direct[port.value] != y:
                 time = values[port.value].time
@@ -447,7 +458,44 @@ class WrittenModel:
         yield "}"
         yield ""
 
-    def _over(self, number: int, operation: StepOperation, pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
+    def _looped(self, operations: Sequence[StepOperation], pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
+        """Yield the operations of a loop: what has no steps first, then the others at each step."""
+        values = self.program.values
+        timed = [each for each in operations if any(values[number].time is not None for number in (*each.reads, *each.gives))]
+        for operation in operations:
+            if operation not in timed:
+                yield from self._over(operation, pointers, lengths)
+        yield f"    {{ {comment('a loop over the steps')}"
+        memories = dict.fromkeys(self._memory[id(each)] for each in timed if id(each) in self._memory)
+        yield from (f"        {memory} in_{memory.removeprefix(self.name + '_')};" for memory in memories)
+        yield f"        const size_t n = {self._length(values[timed[0].gives[0]].time, lengths)};"
+        yield "        size_t t;"
+        for memory in memories:
+            place = f"in_{memory.removeprefix(self.name + '_')}"
+            yield f"        memset(&{place}, 0, sizeof {place});"
+        yield "        for (t = 0; t < n; t++) {"
+        for operation in timed:
+            yield f"            {{ {comment(operation.name or operation.kind)}"
+            if kept := self._memory.get(id(operation)):
+                yield f"                {kept} *s = &in_{kept.removeprefix(self.name + '_')};"
+            yield from (f"                {line}" for line in self._pointers(operation, self._at_step(operation, pointers)))
+            yield from (f"                {line}" for line in self._body(operation))
+            yield "            }"
+        yield "        }"
+        yield "    }"
+
+    def _at_step(self, operation: StepOperation, pointers: Mapping[int, str], turned: bool = False) -> dict[int, str]:
+        """Return pointers to what an operation reads and gives at step t of n.
+
+        turned  whether it gives its steps from the end
+        """
+        values, moved = self.program.values, dict[int, str]()
+        for each in (*operation.reads, *operation.gives):
+            place = "(n - 1 - t)" if turned and each in operation.gives else "t"
+            moved[each] = pointers[each] if values[each].time is None else f"{pointers[each]} + {place} * {values[each].size}"
+        return moved
+
+    def _over(self, operation: StepOperation, pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
         """Yield an operation over a whole sequence."""
         values, form = self.program.values, self.program.kinds[operation.kind].form(operation.settings)
         times = [values[each].time for each in operation.reads if values[each].time is not None]
@@ -464,7 +512,7 @@ class WrittenModel:
             return
         keeps = self._keeps(operation)
         if keeps:
-            yield f"        {self.name}_kept_{number} kept, *s = &kept;"
+            yield f"        {self._memory[id(operation)]} kept, *s = &kept;"
         if not times:
             yield from (f"        {line}" for line in self._pointers(operation, pointers))
             yield from (f"        {line}" for line in self._body(operation))
@@ -476,11 +524,7 @@ class WrittenModel:
             yield "        memset(s, 0, sizeof *s);"
         backwards = form == "reversed"
         yield f"        for (t = {'n; t-- > 0;' if backwards else '0; t < n; t++'}) {{"
-        turned = backwards and operation.settings["turned"]
-        moved = {}
-        for each in {*operation.reads, *operation.gives}:
-            place = "(n - 1 - t)" if turned and each in operation.gives else "t"
-            moved[each] = f"{pointers[each]} + {place} * {values[each].size}" if values[each].time is not None else pointers[each]
+        moved = self._at_step(operation, pointers, backwards and operation.settings["turned"])
         yield from (f"            {line}" for line in self._pointers(operation, moved))
         yield from (f"            {line}" for line in self._body(operation))
         yield "        }"

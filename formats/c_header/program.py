@@ -2,6 +2,8 @@
 
 A value is so many numbers, at each step of a time axis or once. An operation's code reads x0, x1, .. and gives y0, y1, ..: at one step
 ("each"), at one step with what it keeps from those before ("kept" in s), or over whole sequences ("whole", with their lengths n0 and m).
+A loop is a run of operations that compute one step together: it begins with what gives its states ("state", in s), and ends with what
+leaves them there for the step after it.
 """
 
 from __future__ import annotations
@@ -159,11 +161,50 @@ class StepProgram:
         self.operations.append(StepOperation(kind, tuple(reads), gives, dict(settings), name))
         return gives
 
+    def memory(self) -> dict[int, int]:
+        """Return for each operation that keeps something, by its place, the place of the one whose memory that is: itself, or another.
+
+        Raises ValueError for one that leaves a state which no operation gave.
+        """
+        makers = {number: place for place, operation in enumerate(self.operations) for number in operation.gives}
+        places: dict[int, int] = {}
+        for place, operation in enumerate(self.operations):
+            kind = self.kinds[operation.kind]
+            if kind.leaves is not None:
+                places[place] = makers.get(operation.reads[kind.leaves], place)
+                if places[place] == place or self.kinds[self.operations[places[place]].kind].form({}) != "state":
+                    raise ValueError("a state that no loop has")
+            elif kind.keeps is not None and kind.form(operation.settings) != "whole":
+                places[place] = place
+        return places
+
+    def loops(self) -> list[range]:
+        """Return the places of the operations of each loop. Raises ValueError for a loop with an operation that is not one of a step."""
+        spans: list[range] = []
+        for place, begin in self.memory().items():
+            if self.kinds[self.operations[place].kind].leaves is not None:
+                while spans and begin < spans[-1].stop:
+                    begin = min(begin, spans.pop().start)
+                spans.append(range(begin, place + 1))
+        for span in spans:
+            self._check_step([self.operations[place] for place in span])
+        return spans
+
+    def _check_step(self, operations: Sequence[StepOperation]) -> None:
+        time = self.root(self.values[operations[0].gives[0]].time)
+        finals: set[int] = set()
+        for operation in operations:
+            kind = self.kinds[operation.kind]
+            times = {self.root(self.values[number].time) for number in (*operation.reads, *operation.gives)} - {None}
+            if kind.form(operation.settings) not in ("each", "state") or times - {time} or finals & {*operation.reads}:
+                raise ValueError(f"{operation.kind!r} in a step of a loop")
+            finals |= {*operation.gives} if kind.leaves is not None else set()
+
     def arrays(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the shapes of the arrays of all operations but recurrent ones, by name and local name. Raises ValueError for two."""
         shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         for operation in self.operations:
-            if operation.kind == "recurrent" or not operation.name:
+            if operation.kind in ("recurrent", "cell") or not operation.name:
                 continue
             mine = self.kinds[operation.kind].arrays(operation.settings)
             if shapes.setdefault(operation.name, mine) != mine:
@@ -231,10 +272,11 @@ class OperationKind:
     settings  what each setting may be
     gives     returns what it gives. Raises ValueError where it is not possible
     code      yields its C
-    form      returns "each", "kept" or "whole", by its settings
+    form      returns "each", "kept", "state" or "whole", by its settings
     arrays    returns the shapes of its arrays, by their local names
     keeps     yields the fields of what it keeps from step to step
     why       says why it has no code for one step
+    leaves    which of what it reads is the state of a loop that it leaves for the next step, in the memory of what gave that
     """
 
     settings: Mapping[str, Callable[[Any], bool]]
@@ -244,3 +286,4 @@ class OperationKind:
     arrays: Callable[[Settings], Shapes] = lambda settings: {}
     keeps: Code | None = None
     why: str = ""
+    leaves: int | None = None

@@ -59,6 +59,28 @@ def _recurrent(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator
             yield f"memcpy(y{number + 1}, s->layer.{word}, sizeof s->layer.{word});"
 
 
+def _cell_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(name in program.layers, "a cell without arrays")
+    width, out, cell = program.layers[name]
+    checks.whether(s["cell"] == bool(cell), f"the states of {name!r}")
+    states = [out, cell] if cell else [out]
+    checks.whether([value.size for value in read] == [width, *(states if len(read) > 1 else [])], f"what the cell {name!r} reads")
+    time = program.joined([value.time for value in read])
+    return [StepValues(size, time) for size in (out, *states)]
+
+
+def _cell(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield one step of a recurrent layer from states that it reads; zeros where it reads none."""
+    yield f"{w.name}_state at;"
+    if len(read) == 1:
+        yield "memset(&at, 0, sizeof at);"
+    for number, word in zip(range(1, len(read)), "hc", strict=False):
+        yield f"memcpy(at.{word}, x{number}, sizeof at.{word});"
+    yield f"{w.name}_step(x0, &at, y0);"
+    for number, word in enumerate("hc" if s["cell"] else "h"):
+        yield f"memcpy(y{number + 1}, at.{word}, sizeof at.{word});"
+
+
 def _conv_form(s: Settings) -> str:
     reach = (s["kernel"] - 1) * s["dilation"] + 1
     return "kept" if s["stride"] == 1 and s["pads"] == [reach - 1, 0] else "whole"
@@ -217,6 +239,48 @@ def _first_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterat
     yield "int begun;"
 
 
+# The states of a loop: what a step begins with, and what it leaves for the next one
+
+
+def _state_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(len(read) == 2 and read[0].time is not None and read[1].time is None, "the state of a loop")
+    return [StepValues(read[1].size, read[0].time)]
+
+
+def _state_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield f"{w.real} state[{read[1].size}];"
+    yield "int begun;"
+
+
+def _state(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield "(void)x0;"
+    yield "if (!s->begun) memcpy(s->state, x1, sizeof s->state);"
+    yield "s->begun = 1;"
+    yield "memcpy(y0, s->state, sizeof s->state);"
+
+
+def _left_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(len(read) == 2 and read[0].size == read[1].size and read[0].time is not None, "what a step of a loop leaves")
+    program.joined([value.time for value in read])
+    return [StepValues(read[0].size)]
+
+
+def _left(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield "(void)x1;"
+    yield "memcpy(s->state, x0, sizeof s->state);"
+    yield "memcpy(y0, x0, sizeof s->state);"
+
+
+def _number_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    return [StepValues(1, checks.time(checks.single(read), "the numbers of steps"))]
+
+
+def _number(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    yield "(void)x0;"
+    yield "y0[0] = s->count;"
+    yield "s->count += 1;"
+
+
 def _until_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     checks.whether(len(read) == 2 and read[0].size == 1 and read[0].time is None and read[1].time is not None, "what counts steps")
     return [StepValues(1, read[1].time)]
@@ -339,6 +403,7 @@ KINDS: Mapping[str, OperationKind] = {
         keeps=_recurrent_keeps,
         why="reads its sequence from the end",
     ),
+    "cell": OperationKind({"cell": checks.truth}, _cell_gives, _cell),
     "conv": OperationKind(
         {
             "channels": checks.count,
@@ -376,6 +441,9 @@ KINDS: Mapping[str, OperationKind] = {
     "last": OperationKind({}, _step_gives, _last, _with_memory),
     "first": OperationKind({}, _step_gives, _first, _with_memory, keeps=_first_keeps),
     "until": OperationKind({}, _until_gives, _until, _with_memory, keeps=_until_keeps),
+    "number": OperationKind({}, _number_gives, _number, _with_memory, keeps=_until_keeps),
+    "state": OperationKind({}, _state_gives, _state, lambda settings: "state", keeps=_state_keeps),
+    "left": OperationKind({}, _left_gives, _left, lambda settings: "state", leaves=1),
     "flip": OperationKind({}, _same_gives, _flip, _over_sequences, why="turns the sequence round"),
     "flat": OperationKind({"inner": checks.count}, _flat_gives, _flat, _over_sequences, why="joins the numbers of all steps"),
     "as steps": OperationKind(

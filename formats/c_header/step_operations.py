@@ -35,6 +35,26 @@ def _dense(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str
         yield "}"
 
 
+def _product_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    checks.whether(len(read) == 2, "a product of two matrices")
+    x, y = read
+    checks.whether(y.size == s["matrices"] * s["width"] * s["units"] and not x.size % (s["matrices"] * s["width"]), "matrices that fit")
+    return [StepValues(x.size // s["width"] * s["units"], program.joined([x.time, y.time]))]
+
+
+def _product(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield products of matrices: each of so many is that of as many rows."""
+    width, units, rows = s["width"], s["units"], read[0].size // s["width"]
+    place = f" + k / {rows // s['matrices']} * {width * units}" if s["matrices"] > 1 else ""
+    yield "int i, j, k;"
+    yield f"for (k = 0; k < {rows}; k++) for (j = 0; j < {units}; j++) {{"
+    yield f"    const {w.real} *x = x0 + k * {width}, *y = x1{place} + j;"
+    yield f"    {w.real} sum = 0;"
+    yield f"    for (i = 0; i < {width}; i++) sum += x[i] * y[i * {units}];"
+    yield f"    y0[k * {units} + j] = sum;"
+    yield "}"
+
+
 def _embedding(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     yield "int i, j;"
     yield f"for (j = 0; j < {read[0].size}; j++) {{"
@@ -140,6 +160,7 @@ COMBINED: Mapping[str, str] = {
     "add": "{0} + {1}", "subtract": "{0} - {1}", "multiply": "{0} * {1}", "divide": "{0} / {1}", "power": "pow{f}({0}, {1})",
     "maximum": "({0} > {1} ? {0} : {1})", "minimum": "({0} < {1} ? {0} : {1})", "equal": "{0} == {1}", "not_equal": "{0} != {1}",
     "greater": "{0} > {1}", "greater_equal": "{0} >= {1}", "less": "{0} < {1}", "less_equal": "{0} <= {1}",
+    "remainder": "{0} - {1} * floor{f}({0} / {1})", "remainder towards zero": "fmod{f}({0}, {1})",
     "and": "{0} != 0 && {1} != 0", "or": "{0} != 0 || {1} != 0", "xor": "({0} != 0) != ({1} != 0)",
     "where": "({0} != 0 ? {1} : {2})",
 }  # fmt: skip
@@ -330,6 +351,7 @@ STEP_KINDS: Mapping[str, OperationKind] = {
         _dense,
         arrays=lambda s: _with_bias(s, {"W": (s["units"], s["width"])}),
     ),
+    "product": OperationKind(dict.fromkeys(("width", "units", "matrices"), checks.count), _product_gives, _product),
     "embedding": OperationKind(
         {"rows": checks.count, "width": checks.count},
         lambda program, s, read, name: [StepValues(checks.single(read).size * s["width"], read[0].time)],

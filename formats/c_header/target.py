@@ -138,8 +138,11 @@ class ModelBuilder:
     # Tensors
 
     def __call__(self, value: Value) -> ProgramTensor:
-        """Return what a tensor of the description is."""
-        return self._tensors[id(value)]
+        """Return what a tensor of the description is. Raises ValueError for one that a step of a loop cannot read."""
+        tensor = self._tensors.get(id(value))
+        if tensor is None:
+            raise ValueError("a step of a loop reads all steps of a sequence")
+        return tensor
 
     def give(self, value: Value, number: int, axes: Axes) -> None:
         """Let a tensor of the description be a value of the program."""
@@ -297,7 +300,7 @@ def model_of(builder: ModelBuilder) -> WrittenModel:
     """Return the C of a program. Raises RefusedError for states that last from run to run where the model is not computed by steps."""
     stateful = builder.stateful == {True}
     model = WrittenModel(builder.name, builder.program, builder.inputs, builder.outputs, builder.storage, stateful, builder.arrays)
-    keeps_more = any(each.kind in ("conv", "over time", "first", "until") for each in builder.program.operations)
+    keeps_more = any(each.kind in ("conv", "over time", "first", "until", "number", "state") for each in builder.program.operations)
     if True in builder.stateful and (not stateful or model.why_no_step or keeps_more):
         raise RefusedError(
             "stateful = True", TITLE, "its states last from one call to the next, beside layers that begin anew", "Build it without."

@@ -14,6 +14,7 @@ from rnnconvert.formats.c_header.step_operations import COMBINED, FUNCTIONS
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.windows import ends, reached
 
 _OPEN = (BATCH, TIME, BOTH)
@@ -46,6 +47,20 @@ def _dense(m: ModelBuilder, node: Node) -> None:
     arrays = {"W": parts["weight"], **({"b": parts["bias"]} if "bias" in parts else {})}
     (y,) = m.add("dense", [x.value], m.stored(m.label(node), arrays), width=int(width), units=int(units), bias="bias" in parts)
     m.give(node.y, y, (*x.axes[:-1], int(units)))
+
+
+def _matmul(m: ModelBuilder, node: Node) -> None:
+    """Add products of matrices: of one that is there once, or of as many as what it multiplies has."""
+    x, y = (m(value) for value in node.inputs)
+    if len(x.axes) < 2 or len(y.axes) < 2 or not all(isinstance(length, int) for length in (x.axes[-1], *y.axes[-2:])):
+        raise ValueError("it sums over the batch or the time")
+    width, units = y.lengths[-2:]
+    shared = all(axis == 1 for axis in y.axes[:-2])
+    if x.lengths[-1] != width or not (shared or (y.axes[:-2] == x.axes[:-2] and isinstance(x.axes[-2], int))):
+        raise ValueError("the axes of what it multiplies do not lie alike")
+    matrices = 1 if shared else math.prod(y.lengths[:-2])
+    (value,) = m.add("product", [x.value, y.value], width=width, units=units, matrices=matrices)
+    m.give(node.y, value, (*(1,) * (len(y.axes) - len(x.axes)), *x.axes[:-1], units))
 
 
 def _embedding(m: ModelBuilder, node: Node) -> None:
@@ -614,18 +629,58 @@ def _model(m: ModelBuilder, node: Node) -> None:
         m.give(outside, m(inside).value, m(inside).axes)
 
 
+def _loop(m: ModelBuilder, node: Node) -> None:
+    """Add a loop over the steps of sequences: its operations read and give these steps, and its states are kept between them."""
+    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    tensors = [m(value) for value in node.inputs]
+    steps = tensors[states:count]
+    if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
+        raise ValueError("its steps are not those of the time")
+    m.program.joined([m.program.values[x.value].time for x in steps])
+    before = [m.add("state", [steps[0].value, x.value])[0] for x in tensors[:states]]
+    for inside, x, value in zip(scope.inputs, tensors, before, strict=False):
+        m.give(inside, value, x.axes)
+    for inside, x in zip(scope.inputs[states:], steps, strict=False):
+        m.give(inside, x.value, x.axes[1:])
+    for inside, x in zip(scope.inputs[count:], tensors[count:], strict=True):
+        if TIME not in x.axes and BOTH not in x.axes:
+            m.give(inside, x.value, x.axes)
+    m.run_scope(scope, m.label(node))
+    after = [m(value) for value in scope.outputs]
+    if any(y.axes != x.axes for x, y in zip(tensors[:states], after, strict=False)):
+        raise ValueError("a state has other axes after a step than before it")
+    for outside, value, y in zip(node.outputs, before, after, strict=False):
+        m.give(outside, m.add("left", [y.value, value])[0], y.axes)
+    for outside, y in zip(node.outputs[states:], after[states:], strict=True):
+        if m.program.values[y.value].time is None:
+            raise ValueError("its steps give what is the same in all of them")
+        m.give(outside, y.value, (TIME, *y.axes))
+
+
+def _range(m: ModelBuilder, node: Node) -> None:
+    """Add the numbers of the steps of a sequence."""
+    x = m(node.x)
+    if TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+        raise ValueError("its numbers are not those of all steps of a sequence")
+    m.give(node.y, m.add("number", [x.value])[0], (TIME,))
+
+
 # Recurrent layers
 
 
 def _recurrent(m: ModelBuilder, node: Node) -> None:
     directions = m.weights.stack(m.path(node)).layers[0].directions
     x, ways, mask = m(node.x), len(directions), node.named.get("mask", ())
+    states = [m(value) for value in node.named.get("states", ())]
+    timed = any(m.program.values[each.value].time is not None for each in (x, *states))
+    if timed and len(x.axes) == 3 and x.axes[:2] == (BATCH, 1) and not mask:
+        _cell(m, node, [x, *states], directions)
+        return
     if x.axes[:2] != (BATCH, TIME):
         x = _steps(m, x, 1)
     if len(x.axes) != 3:
         raise ValueError("it reads more than a vector at each step")
     m.stateful.add(bool(node["stateful"]))
-    states = [m(value) for value in node.named.get("states", ())]
     outputs, finals = [], list[int]()
     for way, direction in enumerate(directions):
         backwards = bool(way) if ways == 2 else bool(node["backwards"])
@@ -656,6 +711,19 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
+def _cell(m: ModelBuilder, node: Node, reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
+    """Add a recurrent layer that reads one step at each step of a loop: it goes on from the states that it is given."""
+    if len(directions) > 1 or node["stateful"]:
+        raise ValueError("at each step of a loop it has two directions, or states of its own")
+    (direction,) = directions
+    name = m.layer(m.label(node), _bare(direction, backwards=False))
+    y, *ends = m.add("cell", [each.value for each in reads], name, cell=direction.cell.kind == "lstm")
+    size = m.program.values[y].size
+    m.give(node.outputs[0], y, (BATCH, 1, size) if node["sequences"] else (BATCH, size))
+    for value, number in zip(node.outputs[1:], ends, strict=False):
+        m.give(value, number, (BATCH, m.program.values[number].size))
+
+
 def _bare(direction: Direction, backwards: bool) -> Direction:
     """Return a direction without learned initial states, which are a tensor of the description, and read in the order of its steps."""
     states: dict[Any, Any] = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
@@ -663,7 +731,7 @@ def _bare(direction: Direction, backwards: bool) -> Direction:
 
 
 RULES: Mapping[str, Rule] = {
-    "dense": _dense, "embedding": _embedding, "activation": _activation, "prelu": _prelu, "prelu first": _prelu,
+    "dense": _dense, "matmul": _matmul, "embedding": _embedding, "activation": _activation, "prelu": _prelu, "prelu first": _prelu,
     "dropout": lambda m, node: m.give(node.y, m(node.x).value, m(node.x).axes),
     "batch_norm": _batch_norm, "layer_norm": _norm, "rms_norm": _norm, "unit_norm": _norm, "rescale": _rescale,
     "arithmetic": _arithmetic, "elementwise": _elementwise, "clip": _clip, "mask": _mask, "zero masked": _where, "where": _where,
@@ -672,6 +740,7 @@ RULES: Mapping[str, Rule] = {
     "steps to batch": _steps_to_batch, "batch to steps": _batch_to_steps, "concatenate": _concatenate, "stack": _stack,
     "select": _select, "slice": _slice, "split": _split, "flip": _flip, "repeat": _repeat, "reduce": _reduce,
     "conv": _conv, "conv first": _conv, "pool": _pool, "pool first": _pool, "constant": _constant, "parameter": _parameter,
-    "layer's weight": _weight, "full": _zeros, "expand": _expand, "cast": _cast, "model": _model, "recurrent": _recurrent,
+    "layer's weight": _weight, "full": _zeros, "expand": _expand, "cast": _cast, "model": _model, "loop": _loop, "range": _range,
+    "recurrent": _recurrent,
 }  # fmt: skip
 """The kinds that are known."""

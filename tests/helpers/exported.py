@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rnnconvert.files import weight_groups
+from rnnconvert.formats.c_header import whole_run
 from rnnconvert.formats.openvino.run import library
 from rnnconvert.formats.tfjs.run import NodeJs, decoded, encoded
 from tests.helpers.coreml_evaluate import Program
@@ -136,8 +137,15 @@ def _coreml(path: Path) -> Run:
     return lambda inputs: program(*inputs)
 
 
+def _c_header(path: Path) -> Run:
+    executor("c-cc")
+    model = whole_run.open_file(path)
+    return lambda inputs: [*model.ran([("", np.asarray(array)) for array in inputs], ())[0].outputs]
+
+
 RUNS: dict[str, Callable[[Path], Run]] = {
     "onnx": _onnx,
+    "h": _c_header,
     "xml": _openvino,
     "tflite": _tflite,
     "param": _ncnn,

@@ -20,6 +20,7 @@ from rnnconvert.formats.c_header.run import absent
 from rnnconvert.models.runners import NotRunError
 from rnnconvert.scaffolding.export import export_model
 from tests import ROOT
+from tests.formats.pytorch.test_loops_of_steps import RIGHT, scripted
 from tests.helpers.random_models import random_chain
 from tests.helpers.requirements import need, needed
 from tests.helpers.whole_models import randomise
@@ -29,6 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
     pytest.mark.filterwarnings("ignore:You are using a softmax over axis:UserWarning"),
     pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
 ]
 COMPILERS = (["gcc", "-std=c99"], ["g++"])
 
@@ -87,6 +89,62 @@ def test_a_type_of_weights_changes_as_much_as_it_rounds(dtype: str | None, setti
     if settings:
         text = (tmp_path / "m.h").read_text()
         assert "a[j] += part[j] * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
+
+
+def looped(folder: Path) -> Path:
+    """Write a model with a loop over the steps of its sequences as C."""
+    scripted(folder, RIGHT["from the end"])
+    export_model(folder / "model.pt", folder / "m.h")
+    return folder / "m.h"
+
+
+def test_a_loop_goes_on_from_the_state_of_the_step_before(tmp_path: Path) -> None:
+    """Steps one by one, in runs of several, and all at once: the same numbers."""
+    model = scripted(tmp_path, RIGHT["layer norm"])
+    export_model(tmp_path / "model.pt", tmp_path / "m.h")
+    strictly(tmp_path / "m.h")
+    assert "m_step: one time step" in (tmp_path / "m.h").read_text()
+    (tmp_path / "steps.c").write_text(
+        textwrap.dedent("""
+        #include "m.h"
+        #include <stdio.h>
+        int main(void) {
+            static m_state at; /* all zeros */
+            float x[9 * M_X_SIZE], y[9 * M_Y_0_SIZE], c[M_Y_1_SIZE];
+            int i;
+            for (i = 0; i < 9 * M_X_SIZE; i++) x[i] = (float)(i % 7 - 3) / 4;
+            m_step(x, &at, y, c);
+            m_run(x + M_X_SIZE, 3, &at, y + M_Y_0_SIZE, c);
+            m_run(x + 4 * M_X_SIZE, 5, &at, y + 4 * M_Y_0_SIZE, c);
+            for (i = 0; i < 9 * M_Y_0_SIZE; i++) printf("%.9g ", y[i]);
+            for (i = 0; i < M_Y_1_SIZE; i++) printf("%.9g ", c[i]);
+            return 0;
+        }
+    """)
+    )
+    need("gcc", absent({}))
+    subprocess.run(["gcc", "-std=c99", "steps.c", "-o", "steps", "-lm"], cwd=tmp_path, check=True)
+    printed = np.array(subprocess.run(["./steps"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.split(), np.float32)
+    x = (np.arange(45, dtype=np.float32) % 7 - 3).reshape(1, 9, 5) / 4
+    y, c = (output.detach().numpy() for output in model(needed("torch", "torch").from_numpy(x)))
+    np.testing.assert_allclose(printed, np.concatenate([y.ravel(), c.ravel()]), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ('["left", [', '["left", [0, ', "the state of a loop|what a step of a loop leaves"),
+        ('["state", [', '["flip", [', "is damaged"),
+        ('["function", [', '["flip", [', "is damaged"),
+    ],
+)
+def test_a_description_of_a_loop_that_is_none_is_refused(before: str, after: str, why: str, tmp_path: Path) -> None:
+    header = looped(tmp_path)
+    text = header.read_text()
+    assert before in text
+    header.write_text(text.replace(before, after))
+    with pytest.raises(UnreadableError, match=why):
+        load(header)
 
 
 def test_int8_is_not_held_to_the_numbers_of_its_source(tmp_path: Path) -> None:

@@ -19,8 +19,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-TARGETS = {"onnx": "onnx", "xml": "openvino", "tflite": "tflite", "json": "tfjs"}
+TARGETS = {"onnx": "onnx", "xml": "openvino", "tflite": "tflite", "json": "tfjs", "h": "c_header"}
 """The formats that have loops, by the endings of their files."""
+NOT_BY_STEPS = {
+    "attention": "a step of a loop reads all steps of a sequence",
+    "all steps but one": "some steps of a sequence of any length",
+    "from the second step": "some steps of a sequence of any length",
+    "every other step": "of kind 'slice between'",
+    "every third from the end": "of kind 'slice between'",
+    "a counter": "of kind 'gather'",
+    "a list that is not empty": "along the batch or the time",
+    "a list that goes on": "along the batch or the time",
+    "a list filled by two loops": "along the batch or the time",
+    "without a sequence": "several open axes",
+    "a tensor that is filled": "several open lengths",
+    "a tensor that is filled, all steps but one": "some steps of a sequence of any length",
+}
+"""Loops that C code cannot compute step by step, and why its refusal says so."""
 _MODULE = """
 from typing import List
 
@@ -503,6 +518,11 @@ def scripted(folder: Path, forward: str) -> Any:
 def test_a_loop_gives_what_torch_gives_for_any_length(name: str, ending: str, tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     model = scripted(tmp_path, RIGHT[name])
+    if ending == "h" and name in NOT_BY_STEPS:
+        with pytest.raises(RefusedError, match=NOT_BY_STEPS[name]):
+            rc.export_model(tmp_path / "model.pt", tmp_path / "model.h")
+        assert not (tmp_path / "model.h").exists()
+        return
     rc.export_model(tmp_path / "model.pt", tmp_path / f"model.{ending}", format=TARGETS[ending])
     run = RUNS[ending](tmp_path / f"model.{ending}")
     for batch, time in ((3, 7), (1, 1), (2, 12)):
@@ -574,6 +594,10 @@ def test_an_lstm_of_convolutions_gives_what_keras_gives(rank: int, settings: dic
     layer = getattr(keras.layers, f"ConvLSTM{rank}D")(3, 3, recurrent_activation="hard_sigmoid", return_state=True, **settings)
     keras.Model(x, layer(x)).save(tmp_path / "model.keras")
     for ending, target in TARGETS.items():
+        if target == "c_header":
+            with pytest.raises(RefusedError, match="a layer of kind 'conv_lstm'"):
+                rc.export_model(tmp_path / "model.keras", tmp_path / "model.h")
+            continue
         path = tmp_path / f"model.{ending}"
         if rank == 3 and target in ("tflite", "tfjs"):
             with pytest.raises(RefusedError, match="a convolution over 3 axes"):
