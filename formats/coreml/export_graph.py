@@ -14,6 +14,7 @@ import numpy as np
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.coreml.export_axes import AXES
 from rnnconvert.formats.coreml.export_program import TITLE, MilValue, Operand, Storage
+from rnnconvert.formats.coreml.export_scan import scan
 from rnnconvert.formats.coreml.export_space import SPACE
 from rnnconvert.formats.coreml.export_steps import product, recurrent
 from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule, refused
@@ -253,7 +254,7 @@ RULES: Mapping[str, Rule] = {
         "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
     }.items()},
     **{f"Reduce{word}": _reduced(f"reduce_{word.lower()}") for word in ("Max", "Mean", "Min", "Prod", "Sum")},
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent), **AXES, **SPACE,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent), "Scan": scan, **AXES, **SPACE,
     "ArgMax": _best("reduce_argmax"), "ArgMin": _best("reduce_argmin"), "CumSum": _cumulative, "Div": _divide, "Elu": _alpha("elu", 1.0),
     "Gelu": lambda w, node: w.put(node, "gelu", {"x": w[node.inputs[0]], "mode": "EXACT"}), "HardSigmoid": _hard_sigmoid,
     "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite, "IsNaN": _is_no_number,

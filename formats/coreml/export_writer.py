@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from rnnconvert.formats.coreml.export_program import (
     dtype_of,
 )
 from rnnconvert.formats.coreml.package import new_package
-from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 from rnnconvert.scaffolding.graph.target import TargetWriter
 
@@ -42,7 +43,7 @@ class MilWriter(TargetWriter[MilValue]):
     """A program under construction.
 
     program  what its blocks share
-    main     its main block
+    main     the block that is being written: the main one, or one of an operation in it
     """
 
     def __init__(self, graph: OperationGraph, rules: Mapping[str, Rule], storage: Storage) -> None:
@@ -99,6 +100,18 @@ class MilWriter(TargetWriter[MilValue]):
         self.outputs.append(result)
 
     # Operations
+
+    @contextlib.contextmanager
+    def graph_in(self, node: Operation, block: MilBlock) -> Iterator[Body]:
+        """Write the graph in an operation into a block of its own, which sees the values of the one around it."""
+        main, held = self.main, {name: self[name] for name in self.captured(node.bodies[0][1])}
+        self.main = block
+        try:
+            with self.inside(node) as body:
+                self._held |= held
+                yield body
+        finally:
+            self.main = main
 
     def put(self, node: Operation, kind: str, inputs: Mapping[str, Operand], dtype: str = "") -> None:
         """Add an operation that gives what one of the graph gives; its element type is that of the first input, unless stated."""

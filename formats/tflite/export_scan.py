@@ -90,32 +90,14 @@ def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Decla
     """
     states = len(node.inputs) - node.attributes["num_scan_inputs"]
     time = w.cut(node, w.size(node, w[node.inputs[states]]), {0: 0}, {0: 1})
-    dims, symbols = _dims(w, node, step), w.symbols(output)[1:]
-    declared = {value.name: value for value in body.declared}
     parts = [time]
-    for axis, length in enumerate(dims):
+    for axis, length in enumerate(_dims(w, node, step)):
         if length is not None:
             parts.append(w.values.integers(length))
             continue
-        place = next(
-            (
-                (name, other)
-                for name in node.inputs
-                for other, symbol in enumerate(w.symbols(name))
-                if symbols and symbol == symbols[axis] != ""
-            ),
-            None,
-        ) or next(
-            # A state of the same axes, of which this one alone is open.
-            (
-                (name, axis)
-                for name, inside in zip(node.inputs[:states], body.inputs, strict=False)
-                if dims.count(None) == 1 and list(dims) == list(declared[inside].dims or ())
-            ),
-            None,
-        )
-        if place is None:
+        told = w.length_of_steps(node, body, output, step, axis)
+        if told is None:
             raise w.refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
-        name, other = place
+        name, other = told
         parts.append(w.cut(node, w.size(node, w[name]), {0: other}, {0: other + 1}))
     return w.add("CONCATENATION", parts, node, "lengths", axis=0)

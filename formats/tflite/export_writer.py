@@ -60,11 +60,6 @@ class TfliteWriter(TargetWriter[int]):
         finally:
             self.values = around
 
-    def symbols(self, name: str) -> Sequence[str]:
-        """Return what tells open axes of one length from those of another, for each axis; none where the source does not tell."""
-        value = self._graph.values.get(name)
-        return value.axes if value is not None else ()
-
     def dims(self, node: Operation, name: str) -> Sequence[int | None]:
         """Return the axes of a value. Raises RefusedError where not even their number is known."""
         dims = self.shape(name)

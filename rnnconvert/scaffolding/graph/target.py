@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.graphs.program.operations import Body, Operation
+from rnnconvert.graphs.program.operations import Body, Declared, Operation
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 
@@ -107,6 +107,31 @@ class TargetWriter(ABC, Generic[Held]):
     def shape(self, name: str) -> Sequence[int | None] | None:
         """Return the axes of a value; None where not even their number is known."""
         return self._shapes.dims(self._scope, name)
+
+    def symbols(self, name: str) -> Sequence[str]:
+        """Return what tells open axes of one length from those of another, for each axis; none where the source does not tell."""
+        value = self._graph.values.get(name)
+        return value.axes if value is not None else ()
+
+    def length_of_steps(self, node: Operation, body: Body, output: str, step: Declared, axis: int) -> tuple[str, int] | None:
+        """Return what a Scan reads, and which axis of it is as long as an axis of what its steps give; None where nothing tells.
+
+        output  the name of what all steps give
+        step    what one step gives
+        axis    of that, one of an open length
+        """
+        symbols, states = self.symbols(output)[1:], len(node.inputs) - node.attributes["num_scan_inputs"]
+        for name in node.inputs if symbols and symbols[axis] else ():
+            for place, symbol in enumerate(self.symbols(name)):
+                if symbol == symbols[axis]:
+                    return name, place
+        declared, dims = {value.name: value for value in body.declared}, list(step.dims or ())
+        # A state of the same axes, of which this one alone is open.
+        if sum(not isinstance(length, int) for length in dims) == 1:
+            for name, inside in zip(node.inputs[:states], body.inputs, strict=False):
+                if list(declared[inside].dims or ()) == dims:
+                    return name, axis
+        return None
 
 
 def of_other_type(graph: OperationGraph) -> NamedTensor | None:

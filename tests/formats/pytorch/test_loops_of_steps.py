@@ -13,13 +13,15 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError
 from tests.helpers.exported import RUNS
+from tests.helpers.frameworks import executor
 from tests.helpers.requirements import needed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning"),  # where coremltools' sigmoid is 0
 ]
-TARGETS = {"onnx": "onnx", "xml": "openvino", "tflite": "tflite", "json": "tfjs", "h": "c_header"}
+TARGETS = {"onnx": "onnx", "xml": "openvino", "tflite": "tflite", "json": "tfjs", "mlpackage": "coreml", "h": "c_header"}
 """The formats that have loops, by the endings of their files."""
 NOT_BY_STEPS = {
     "attention": "a step of a loop reads all steps of a sequence",
@@ -528,11 +530,16 @@ def test_a_loop_gives_what_torch_gives_for_any_length(name: str, ending: str, tm
     for batch, time in ((3, 7), (1, 1), (2, 12)):
         if time == 1 and ("second step" in name or "all steps but" in name):
             continue  # no step is left, and the runtimes stop
+        if time == 1 and ending == "mlpackage" and name == "a tensor that is filled":
+            continue  # what is behind the first step is empty, and coremltools has no numbers for that
         x = torch.randn(batch, time, 5)
         expected = model(x)
         expected = [expected] if isinstance(expected, torch.Tensor) else expected
         for output, truth in zip(run([x.numpy()]), expected, strict=True):
-            np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-5, atol=2e-6)
+            largest = max(
+                1.0, float(truth.detach().double().abs().max())
+            )  # some states grow from step to step, and their rounding with them
+            np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-5, atol=2e-6 * largest)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -592,16 +599,22 @@ def test_an_lstm_of_convolutions_gives_what_keras_gives(rank: int, settings: dic
     keras = needed("keras", "keras")
     x = keras.Input((None, *(7, 6, 5)[:rank], 2))
     layer = getattr(keras.layers, f"ConvLSTM{rank}D")(3, 3, recurrent_activation="hard_sigmoid", return_state=True, **settings)
-    keras.Model(x, layer(x)).save(tmp_path / "model.keras")
+    model = keras.Model(x, layer(x))
+    model.save(tmp_path / "model.keras")
     for ending, target in TARGETS.items():
         if target == "c_header":
             with pytest.raises(RefusedError, match="a layer of kind 'conv_lstm'"):
                 rc.export_model(tmp_path / "model.keras", tmp_path / "model.h")
             continue
         path = tmp_path / f"model.{ending}"
-        if rank == 3 and target in ("tflite", "tfjs"):
-            with pytest.raises(RefusedError, match="a convolution over 3 axes"):
+        if rank == 3 and target in ("tflite", "tfjs", "coreml"):
+            with pytest.raises(RefusedError, match=r"a convolution over 3 axes|a value of 6 axes"):
                 rc.export_model(tmp_path / "model.keras", path, format=target)
             continue
-        exported = rc.export_model(tmp_path / "model.keras", path, format=target, verify=True)
-        assert exported.proof and all(exported.proof)
+        if target == "tfjs":
+            executor("tfjs-cpu")
+        exported = rc.export_model(tmp_path / "model.keras", path, format=target, verify=target != "coreml")
+        assert all(exported.proof)
+        sequences = np.random.default_rng(rank).normal(size=(2, 3, *x.shape[2:])).astype(np.float32)
+        for output, truth in zip(RUNS[ending](path)([sequences]), model(sequences), strict=True):
+            np.testing.assert_allclose(output, np.asarray(truth), rtol=1e-5, atol=2e-6)
