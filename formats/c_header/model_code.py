@@ -476,8 +476,8 @@ class WrittenModel:
         yield "        for (t = 0; t < n; t++) {"
         for operation in timed:
             yield f"            {{ {comment(operation.name or operation.kind)}"
-            if kept := self._memory.get(id(operation)):
-                yield f"                {kept} *s = &in_{kept.removeprefix(self.name + '_')};"
+            if struct := self._memory.get(id(operation)):
+                yield f"                {struct} *s = &in_{struct.removeprefix(self.name + '_')};"
             yield from (f"                {line}" for line in self._pointers(operation, self._at_step(operation, pointers)))
             yield from (f"                {line}" for line in self._body(operation))
             yield "            }"

@@ -23,8 +23,8 @@ def scan(w: MilWriter, node: Operation) -> None:
     declared = {value.name: value for value in inner.declared}
     sequences = [_number(around, w[name], f"{node.name}/sequence") for name in node.inputs[states:]]
     count = around.size(sequences[0], 0, f"{node.name}/steps")
-    given = [declared[name] for name in inner.outputs[states:]]
-    lists = [_zeros(w, node, inner, output, step, count) for output, step in zip(node.outputs[states:], given, strict=True)]
+    elements = [declared[name] for name in inner.outputs[states:]]
+    lists = [_zeros(w, node, inner, output, step, count) for output, step in zip(node.outputs[states:], elements, strict=True)]
     variables = [around.numbers(0), *(w[name] for name in node.inputs[:states]), *lists]
     shapes = [(1,), *(_dims(node, declared[name]) for name in inner.inputs[:states]), *(value.shape for value in lists)]
     held = [
@@ -51,7 +51,7 @@ def scan(w: MilWriter, node: Operation) -> None:
     results = around.several("while_loop", node.name, [(value.dtype, value.shape) for value in held], {"loop_vars": variables}, blocks)
     for name, value in zip(node.outputs, results[1:], strict=True):
         w.named(name, value)
-    for name, value, step in zip(node.outputs[states:], results[1 + states :], given, strict=True):
+    for name, value, step in zip(node.outputs[states:], results[1 + states :], elements, strict=True):
         w.named(name, around.cast(value, _type(step), f"{node.name}/truths"))
 
 
@@ -85,10 +85,10 @@ def _zeros(w: MilWriter, node: Operation, body: Body, output: str, step: Declare
         if length is not None:
             lengths.append(w.main.numbers(length))
             continue
-        told = w.length_of_steps(node, body, output, step, axis)
-        if told is None:
+        source = w.length_of_steps(node, body, output, step, axis)
+        if source is None:
             raise refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
-        lengths.append(w.main.size(w[told[0]], told[1], f"{node.name}/length"))
+        lengths.append(w.main.size(w[source[0]], source[1], f"{node.name}/length"))
     zero = w.main.number(0.0) if _type(step) == "fp32" else w.main.index(0)
     return w.main.filled(w.main.joined(lengths, 0, f"{node.name}/lengths"), (None, *dims), zero, f"{node.name}/zeros")
 

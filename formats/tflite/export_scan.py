@@ -95,9 +95,9 @@ def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Decla
         if length is not None:
             parts.append(w.values.integers(length))
             continue
-        told = w.length_of_steps(node, body, output, step, axis)
-        if told is None:
+        source = w.length_of_steps(node, body, output, step, axis)
+        if source is None:
             raise w.refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
-        name, other = told
+        name, other = source
         parts.append(w.cut(node, w.size(node, w[name]), {0: other}, {0: other + 1}))
     return w.add("CONCATENATION", parts, node, "lengths", axis=0)
