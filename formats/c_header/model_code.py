@@ -504,7 +504,7 @@ class WrittenModel:
             if times:
                 yield f"        const size_t n0 = {self._length(times[0], lengths)};"
             axis = values[operation.gives[0]].time
-            if axis is not None and operation.kind not in ("flip",):
+            if axis is not None and operation.kind not in ("flip", "softmax of steps"):
                 yield f"        const size_t m = {self._length(axis, lengths)};"
             yield from (f"        {line}" for line in self._pointers(operation, pointers))
             yield from (f"        {line}" for line in self._body(operation))

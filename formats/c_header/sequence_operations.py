@@ -307,6 +307,25 @@ def _flip(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]
     yield f"for (t = 0; t < n0; t++) for (i = 0; i < {size}; i++) y0[(n0 - 1 - t) * {size} + i] = x0[t * {size} + i];"
 
 
+def _softmax_of_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield a softmax over the steps, for each number of a step by itself."""
+    size = read[0].size
+    yield "size_t t;"
+    yield "int i;"
+    yield f"for (i = 0; i < {size}; i++) {{"
+    yield f"    {w.real} most = x0[i], sum = 0;"
+    yield f"    for (t = 1; t < n0; t++) most = x0[t * {size} + i] > most ? x0[t * {size} + i] : most;"
+    power = w.call("exp", f"x0[t * {size} + i] - most")
+    if s["log"]:
+        yield f"    for (t = 0; t < n0; t++) sum += {power};"
+        yield f"    sum = {w.call('log', 'sum')};"
+        yield f"    for (t = 0; t < n0; t++) y0[t * {size} + i] = x0[t * {size} + i] - most - sum;"
+    else:
+        yield f"    for (t = 0; t < n0; t++) sum += y0[t * {size} + i] = {power};"
+        yield f"    for (t = 0; t < n0; t++) y0[t * {size} + i] /= sum;"
+    yield "}"
+
+
 def _same_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = checks.single(read)
     return [StepValues(x.size, checks.time(x, "a sequence"))]
@@ -445,6 +464,9 @@ KINDS: Mapping[str, OperationKind] = {
     "state": OperationKind({}, _state_gives, _state, lambda settings: "state", keeps=_state_keeps),
     "left": OperationKind({}, _left_gives, _left, lambda settings: "state", leaves=1),
     "flip": OperationKind({}, _same_gives, _flip, _over_sequences, why="turns the sequence round"),
+    "softmax of steps": OperationKind(
+        {"log": checks.truth}, _same_gives, _softmax_of_steps, _over_sequences, why="weighs the steps by one another"
+    ),
     "flat": OperationKind({"inner": checks.count}, _flat_gives, _flat, _over_sequences, why="joins the numbers of all steps"),
     "as steps": OperationKind(
         {"length": checks.count, "inner": checks.count}, _steps_gives, _as_steps, _over_sequences, why="makes steps of numbers"

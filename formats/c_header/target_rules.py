@@ -50,17 +50,26 @@ def _dense(m: ModelBuilder, node: Node) -> None:
 
 
 def _matmul(m: ModelBuilder, node: Node) -> None:
-    """Add products of matrices: of one that is there once, or of as many as what it multiplies has."""
+    """Add products of matrices: of one that is there once, of as many as what it multiplies has, or sums over the steps."""
     x, y = (m(value) for value in node.inputs)
-    if len(x.axes) < 2 or len(y.axes) < 2 or not all(isinstance(length, int) for length in (x.axes[-1], *y.axes[-2:])):
+    if (x.axes[:1], x.axes[2:], y.axes[:2]) == ((BATCH,), (TIME,), (BATCH, TIME)) and len(y.axes) == 3:
+        outer = [ProgramTensor(x.value, (*x.lengths, 1)), ProgramTensor(y.value, (1, *y.lengths))]
+        (value,) = m.add("over time", [_combine(m, "multiply", outer)], operation="sum", masked=False)
+        m.give(node.y, value, (BATCH, *x.lengths, *y.lengths))
+        return
+    is_vector = len(y.axes) == 1
+    y = ProgramTensor(y.value, (*y.axes, 1)) if is_vector else y
+    if len(x.axes) < 2 or not all(isinstance(length, int) for length in (x.axes[-1], *y.axes[-2:])):
         raise ValueError("it sums over the batch or the time")
     width, units = y.lengths[-2:]
     shared = all(axis == 1 for axis in y.axes[:-2])
-    if x.lengths[-1] != width or not (shared or (y.axes[:-2] == x.axes[:-2] and isinstance(x.axes[-2], int))):
+    alike = y.axes[:-2] == x.axes[:-2] and (isinstance(x.axes[-2], int) or not any(isinstance(axis, int) for axis in y.axes[:-2]))
+    if x.lengths[-1] != width or not (shared or alike):
         raise ValueError("the axes of what it multiplies do not lie alike")
-    matrices = 1 if shared else math.prod(y.lengths[:-2])
+    matrices = math.prod(y.lengths[:-2])
     (value,) = m.add("product", [x.value, y.value], width=width, units=units, matrices=matrices)
-    m.give(node.y, value, (*(1,) * (len(y.axes) - len(x.axes)), *x.axes[:-1], units))
+    axes = (*(1,) * (len(y.axes) - len(x.axes)), *x.axes[:-1], units)
+    m.give(node.y, value, axes[:-1] if is_vector else axes)
 
 
 def _embedding(m: ModelBuilder, node: Node) -> None:
@@ -77,7 +86,9 @@ def _function(m: ModelBuilder, value: int, function: str, alpha: float | None = 
 
 def _activation(m: ModelBuilder, node: Node) -> None:
     name, x = node["name"], m(node.x)
-    if name in ("softmax", "log_softmax"):
+    if name in ("softmax", "log_softmax") and x.axes[_axis(x, node["axis"])] == TIME:
+        (y,) = m.add("softmax of steps", [x.value], log=name == "log_softmax")
+    elif name in ("softmax", "log_softmax"):
         width, inner = _place(x, node["axis"])
         (y,) = m.add("softmax", [x.value], width=width, inner=inner, log=name == "log_softmax")
     elif name == "bounded_relu":

@@ -1,4 +1,5 @@
-"""Operations on tensors of Keras 3 as rnnconvert.scaffolding describes them: a graph lists those that make the masks of its calls.
+"""Operations on tensors of Keras 3 as rnnconvert.scaffolding describes them: those of `keras.ops` that a functional model calls, and
+those that make the masks of its calls.
 
 Sources: keras 3.15 keras/src/ops/numpy.py and nn.py; keras/src/layers/layer.py (Layer.__call__), which writes the mask of a call's only
 tensor among the arguments of the call.
@@ -6,6 +7,7 @@ tensor among the arguments of the call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +28,12 @@ _COMPARING = {
     "LessEqual": "less_equal",
 }
 _JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
-_COUNTING = {kind: kind.lower() for kind in ("Add", "Subtract", "Multiply", "Maximum", "Minimum")}
+_COUNTING = {kind: kind.lower() for kind in ("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Power")}
+_COUNTING["TrueDivide"] = "divide"
+_BY_NUMBER = {
+    **{kind: kind.lower() for kind in ("Sqrt", "Rsqrt", "Log", "Square", "Sin", "Cos", "Tan", "Erf", "Floor", "Ceil", "Round", "Sign")},
+    "Abs": "abs", "Absolute": "abs", "Negative": "neg",
+}  # fmt: skip
 _FUNCTIONS = {
     "Relu": "relu", "Relu6": "relu6", "Sigmoid": "sigmoid", "HardSigmoid": "hard_sigmoid", "Tanh": "tanh", "Silu": "silu", "Selu": "selu",
     "Softplus": "softplus", "Softsign": "softsign", "Exp": "exponential",
@@ -62,10 +69,11 @@ def _counted(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
         raise _unfit(facts, arguments)
     shape = _spread(facts, tensors)
     output, operation = w.value(facts.name, shape), _COUNTING[facts.old.kind]
-    if not numbers:
+    if not numbers and operation != "power":
         w.scope.add("arithmetic", "", tensors, [output], operation=operation)
     else:
-        operands = [("input", 0) if isinstance(argument, Value) else ("number", float(argument)) for argument in arguments]
+        places = iter(range(len(tensors)))
+        operands = [("input", next(places)) if isinstance(argument, Value) else ("number", float(argument)) for argument in arguments]
         w.scope.add("elementwise", "", tensors, [output], operation=operation, operands=tuple(operands))
     return output
 
@@ -118,6 +126,11 @@ def _reduced(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
 
 def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
+    if x.dtype == "float32":
+        (axis,) = _behind_batch(facts, facts.get("axis"), len(x.shape) + 1)
+        output = w.value(facts.name, (*x.shape[:axis], 1, *x.shape[axis:]))
+        w.scope.add("unsqueeze", "", [x], [output], axis=axis)
+        return output
     if facts.get("axis") != -1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
     return _operation_output(w, "widened", [x], (*x.shape, 1))
@@ -159,6 +172,95 @@ def _tensor(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
 
 def _function(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     return applied(w, facts, _FUNCTIONS[facts.old.kind], _tensor(facts, arguments))
+
+
+def _by_number(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    x = _tensor(facts, arguments)
+    if facts.old.kind == "Round":
+        facts.need("decimals", 0)
+    output = w.value(facts.name, x.shape)
+    w.scope.add("elementwise", "", [x], [output], operation=_BY_NUMBER[facts.old.kind], operands=(("input", 0),))
+    return output
+
+
+def _softmax(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    x = _tensor(facts, arguments)
+    (axis,) = _behind_batch(facts, facts.get("axis", -1), len(x.shape))
+    output = w.value(facts.name, x.shape)
+    name = "softmax" if facts.old.kind == "Softmax" else "log_softmax"
+    w.scope.add("activation", "", [x], [output], name=name, alpha=None, axis=axis)
+    return output
+
+
+def _folded(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return the sum, the mean or an end of the numbers along axes."""
+    x, keep = _tensor(facts, arguments), bool(facts.get("keepdims", False))
+    facts.need("initial", None)
+    stated = facts.get("axis")
+    axes = _behind_batch(facts, stated, len(x.shape))
+    if stated is None or not axes:
+        raise refuse(facts.name, f"axis = {stated!r} of {facts.old.kind}", "only axes behind the batch are known here")
+    shape = [1 if axis in axes else length for axis, length in enumerate(x.shape) if keep or axis not in axes]
+    output = w.value(facts.name, shape)
+    w.scope.add("reduce", "", [x], [output], operation=facts.old.kind.lower(), axes=axes, keep=keep)
+    return output
+
+
+def _narrowed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return a tensor without some of its axes of length 1."""
+    x = _tensor(facts, arguments)
+    axes = _behind_batch(facts, facts.get("axis"), len(x.shape))
+    if not axes or any(x.shape[axis] != 1 for axis in axes):
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r} of a Squeeze", "only stated axes of length 1 are known here")
+    output = w.value(facts.name, [length for axis, length in enumerate(x.shape) if axis not in axes])
+    w.scope.add("squeeze", "", [x], [output], axis=list(axes))
+    return output
+
+
+def _reshaped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return a tensor whose axes behind the batch have other lengths."""
+    x, stated = _tensor(facts, arguments), facts.get("newshape")
+    first, *rest = stated if isinstance(stated, (list, tuple)) and stated else (0,)
+    counted = math.prod(length if type(length) is int else 0 for length in x.shape[1:])
+    if first not in (-1, None) or not counted or math.prod(length if type(length) is int else 0 for length in rest) != counted:
+        raise refuse(facts.name, f"newshape = {stated!r}", "only [-1, ...] with stated lengths behind the batch is known here")
+    output = w.value(facts.name, (x.shape[0], *rest))
+    w.scope.add("reshape", "", [x], [output], sizes=tuple(rest))
+    return output
+
+
+def _multiplied(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return the products of matrices, as many in one tensor as in the other."""
+    if len(arguments) != 2 or any(not isinstance(each, Value) or each.dtype != "float32" or len(each.shape) < 3 for each in arguments):
+        raise _unfit(facts, arguments)
+    x, y = arguments
+    if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
+        raise refuse(facts.name, f"a Matmul of {x.shape} and {y.shape}", "only matrices that fit, as many of each, are known here")
+    output = w.value(facts.name, (*x.shape[:-1], y.shape[-1]))
+    w.scope.add("matmul", "", [x, y], [output])
+    return output
+
+
+def _stacked(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return tensors of one shape side by side on a new axis."""
+    if not arguments or any(
+        not isinstance(each, Value) or each.dtype != "float32" or each.shape != arguments[0].shape for each in arguments
+    ):
+        raise _unfit(facts, arguments)
+    shape = arguments[0].shape
+    (axis,) = _behind_batch(facts, facts.get("axis", 0), len(shape) + 1)
+    output = w.value(facts.name, (*shape[:axis], len(arguments), *shape[axis:]))
+    w.scope.add("stack", "", arguments, [output], axis=axis)
+    return output
+
+
+def _clipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    x, bounds = _tensor(facts, arguments), [facts.get(key) for key in ("x_min", "x_max")]
+    if any(type(bound) not in (int, float) for bound in bounds):
+        raise refuse(facts.name, f"bounds {bounds!r}", "only numbers are known here")
+    output = w.value(facts.name, x.shape)
+    w.scope.add("clip", "", [x], [output], min=float(bounds[0]), max=float(bounds[1]))
+    return output
 
 
 def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -223,6 +325,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "OnesLike": _alike,
     "Concatenate": _concatenated,
     **dict.fromkeys(_FUNCTIONS, _function),
+    **dict.fromkeys(_BY_NUMBER, _by_number),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _folded),
+    "Squeeze": _narrowed,
+    "Reshape": _reshaped,
+    "Matmul": _multiplied,
+    "Stack": _stacked,
+    "Clip": _clipped,
     "Transpose": _turned,
     "Flip": _flipped,
     "GetItem": _indexed,

@@ -14,26 +14,16 @@ from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import rule_of
 
 _PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
-_OPERATIONS = frozenset(
-    [
-        "NotEqual",
-        "Any",
-        "All",
-        "Equal",
-        "Less",
-        "Greater",
-        "LogicalNot",
-        "LogicalOr",
-        "LogicalAnd",
-        "Where",
-        "Cast",
-        "ExpandDims",
-        "GetItem",
-    ]
-)
-"""What Keras 3 makes of a mask (Bidirectional and wrappers call it by hand) and writes among the layers."""
+_OPERATIONS = frozenset((
+    "NotEqual", "Any", "All", "Equal", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalNot", "LogicalOr", "LogicalAnd", "Where",
+    "Cast", "ExpandDims", "GetItem", "ConvertToTensor", "ZerosLike", "OnesLike", "Transpose", "Flip", "Squeeze", "Stack", "Matmul", "Clip",
+    "Sum", "Mean", "Max", "Min", "LogSoftmax", "Divide", "TrueDivide", "Power", "Sqrt", "Rsqrt", "Log", "Square", "Sin", "Cos", "Tan",
+    "Erf", "Floor", "Ceil", "Round", "Sign", "Abs", "Absolute", "Negative", "Exp", "Relu", "Relu6", "Sigmoid", "HardSigmoid", "Tanh", "Silu",
+    "Selu", "Softplus", "Softsign",
+))  # fmt: skip
+"""Operations of Keras 3 that no layer has the name of: what functional models call of keras.ops, and what becomes of masks."""
 _SHAPES = ("batch_input_shape", "batch_shape", "input_shape")
-_ALSO_LAYERS = frozenset(("Add", "Subtract", "Multiply", "Maximum", "Minimum"))
+_ALSO_LAYERS = frozenset(("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Reshape"))
 """Operations that have the name of a layer: x + y in a functional model, and Add()([x, y])."""
 
 

@@ -91,6 +91,56 @@ def test_a_type_of_weights_changes_as_much_as_it_rounds(dtype: str | None, setti
         assert "a[j] += part[j] * m_lstm_W_scale[j];" in text, "the scale is outside of the loop"
 
 
+def weighted(kind: str) -> Any:
+    """A module of torch that weighs the steps of a recurrent layer, and sums them up."""
+    torch = needed("torch", "torch")
+    nn, vector = torch.nn, kind == "a vector"
+
+    class Attention(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.score = nn.GRU(5, 6, batch_first=True), nn.Linear(6, 3 if kind == "heads" else 1)
+            self.query, self.head = nn.Parameter(torch.randn(6)), nn.Linear(6, 2)
+
+        def forward(self, x: Any) -> Any:
+            y, h = self.rnn(x)
+            if kind == "the last state":
+                weights = torch.softmax(torch.bmm(y, h[-1].unsqueeze(2)).squeeze(2), 1)
+                return self.head(torch.bmm(weights.unsqueeze(1), y).squeeze(1))
+            if kind == "heads":
+                return torch.log_softmax(self.head(torch.softmax(self.score(torch.tanh(y)), 1).transpose(1, 2) @ y), 1)
+            scores = torch.matmul(torch.tanh(y), self.query).unsqueeze(-1) if vector else self.score(y)
+            return self.head((torch.softmax(scores, 1) * y).sum(1)), scores.log_softmax(1)
+
+    torch.manual_seed(0)
+    return Attention().eval()
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor to a Python boolean")
+@pytest.mark.parametrize("kind", ["a layer", "a vector", "the last state", "heads"])
+def test_steps_are_weighed_by_one_another(kind: str, tmp_path: Path) -> None:
+    torch, model = needed("torch", "torch"), weighted(kind)
+    torch.jit.trace(model, torch.randn(2, 7, 5)).save(str(tmp_path / "model.pt"))
+    export_model(tmp_path / "model.pt", tmp_path / "m.h", axes=3)
+    strictly(tmp_path / "m.h")
+    for batch, time in ((2, 7), (1, 1), (3, 12)):
+        x = torch.randn(batch, time, 5)
+        expected = model(x)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        agree(in_c(tmp_path / "m.h", x.numpy()), [output.detach().numpy() for output in expected])
+
+
+def test_keras_steps_are_weighed_by_one_another(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    x = keras.Input((None, 4))
+    y = keras.layers.Bidirectional(keras.layers.LSTM(5, return_sequences=True))(x)
+    weights = keras.layers.Softmax(axis=1)(keras.layers.Dense(1, activation="tanh")(y))
+    model = keras.Model(x, keras.layers.Dense(2)(keras.ops.sum(keras.layers.Multiply()([y, weights]), axis=1)))
+    randomise(model, 3)
+    model.save(tmp_path / "m.keras")
+    assert export_model(tmp_path / "m.keras", tmp_path / "m.h", verify=True).equal
+
+
 def looped(folder: Path) -> Path:
     """Write a model with a loop over the steps of its sequences as C."""
     scripted(folder, RIGHT["from the end"])
