@@ -1,4 +1,4 @@
-"""What any file may ask for, in one table: docs/reliability.md shows it.
+"""The limits on what any file may ask for, in one table: docs/reliability.md shows it.
 
 A file that needs more is refused, or the part of it that does is not looked into.
 """

@@ -1,4 +1,4 @@
-"""What the arrays of a sample may be called: a layer's input, outputs and states, in the words of the frameworks."""
+"""Names for the arrays of a sample: a layer's input, outputs and states, in the words of the frameworks."""
 
 from __future__ import annotations
 

@@ -104,11 +104,11 @@ def not_chosen(names: Iterable[str], path: str) -> Limit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison has shown; true only where everything is equal.
+    """The verdict of a comparison; true only if everything is equal.
 
     word    one of six
     limits  what it does not cover
-    scope   what it speaks of
+    scope   what it is about
     """
 
     word: Word

@@ -113,7 +113,7 @@ def asked_by(format: str) -> tuple[str, ...]:
 
 
 def explained(name: str) -> str:
-    """Return what an option decides, with what each format that asks for it means by it and assumes."""
+    """Return the text on an option: what it decides, and what each format that asks for it means and assumes."""
     option = OPTIONS[name]
     asking: dict[str, list[str]] = {}
     for system in registry.systems().values():

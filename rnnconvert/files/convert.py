@@ -60,7 +60,7 @@ def save(
     target_format  the format to write; by default the path's ending decides
     layers         write only these, in this order; one name, or several
     dtype          element type to write; the source's own if None
-    strict         refuse whatever would be rounded
+    strict         refuse to round anything
     force          replace an existing file
     dry_run        find out what would be done, and write nothing
     progress       called while writing
@@ -210,9 +210,9 @@ def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
 def convert_file(source: Source, source_format: str | None, target: SaveTarget, options: Options) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    options  those of both
+    options  as both take them
 
-    Raises what they raise; on any error every existing file is left unchanged.
+    Raises the errors of both; on any error every existing file is left unchanged.
     """
     checkpoint = load_with(source, source_format, options)
     options.ledger.check_used(checkpoint.path, "read")

@@ -138,7 +138,7 @@ def _local(name: str, names: Sequence[str]) -> str:
 
 
 def _scope(names: Sequence[str]) -> str:
-    """Return what stands before all of these names, up to a separator."""
+    """Return the prefix that all of these names share, up to a separator."""
     return scope_of(os.path.commonprefix(list(names)))  # noqa: RUF071  # letters; the separator is found here
 
 

@@ -47,7 +47,7 @@ def length_of(shape: Shape) -> int:
 
 
 def is_pair(shape: Shape) -> bool:
-    """Return whether a shape is that of two biases of a layer, row by row, as Keras keeps those of a GRU."""
+    """Return whether a shape is that of two biases of a layer, row by row, as Keras keeps them for a GRU."""
     return len(shape) == 2 and shape[0] == 2 and shape[1] > 2
 
 

@@ -1,4 +1,4 @@
-"""What Python holds in memory in place of a file: bytes, an open file, a mapping of arrays by name."""
+"""Sources in memory in place of a file: bytes, an open file, a mapping of arrays by name."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
 
 
 def _by_added_layouts(checkpoint: Checkpoint, path: Path, options: Options) -> Checkpoint:
-    """Return a file without layers of its own format as layouts that a user or a package adds read its arrays, where they do."""
+    """Return a file without layers of its own format as read by the layouts that a user or a package adds, if these find layers."""
     added = dict.fromkeys(value.framework for value in registry.installed_layouts() if isinstance(value, Layout))
     for reader in map(adapter, added):
         from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
@@ -196,7 +196,7 @@ def without_clips(stack: Recurrent, options: Options) -> Recurrent:
 
 
 def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
-    """Return what a layer computes besides, with the facts that nothing accounts for.
+    """Return what a layer computes beyond its cell, with the facts that nothing accounts for.
 
     Where the caller states that these facts are harmless, they are left out.
     """

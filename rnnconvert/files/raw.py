@@ -1,4 +1,4 @@
-"""Files of bare numbers, which nothing in them describes: any bytes would be read, so those of another kind of file are refused."""
+"""Files of bare numbers, which nothing in them describes: any bytes would be read, so files of another kind are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HEAD = 512
 
 
 def begins_otherwise(head: bytes) -> str:
-    """Return what kind of file begins with these bytes, in words; "" where they may be bare numbers."""
+    """Return the kind of file that begins with these bytes, in words; "" if they may be bare numbers."""
     for at, beginning, what in BEGINNINGS:
         if head[at:].startswith(beginning):
             return what

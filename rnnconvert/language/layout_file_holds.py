@@ -1,4 +1,4 @@
-"""What a layout file says that a layer can compute."""
+"""The section of a layout file on what a layer can compute."""
 
 from __future__ import annotations
 

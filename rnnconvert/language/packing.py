@@ -41,7 +41,7 @@ class _Placed(NamedTuple):
         return array.reshape(self.place.shape) if self.reinterpreted else array
 
     def part(self, window: tuple[slice, ...]) -> Array | None:
-        """Return some of the numbers; of a computed matrix, compute only these where that is possible."""
+        """Return some of the numbers; of a computed matrix, compute only these if possible."""
         if self.source is None or self.reinterpreted:
             values = self.values()
             return None if values is None else values[window]

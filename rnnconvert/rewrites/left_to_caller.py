@@ -1,4 +1,4 @@
-"""What a caller may take over from a layer: no rewrite, since the file alone then computes something else."""
+"""Features that a caller may take over from a layer: no rewrite, since the file alone then computes something else."""
 
 from __future__ import annotations
 

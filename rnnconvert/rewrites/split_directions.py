@@ -18,7 +18,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
 
 
 def names_of_directions(name: str) -> tuple[str, str]:
-    """Return what the two layers are called that the directions of a layer of this name become."""
+    """Return the names of the two layers that the directions of a layer of this name become."""
     return (f"{name}_forward", f"{name}_backward") if name else ("forward", "backward")
 
 

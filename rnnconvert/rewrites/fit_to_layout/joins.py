@@ -164,7 +164,7 @@ _WORDS = {
 
 
 def _unlike(cells: Sequence[Cell]) -> list[str]:
-    """Return what some cells differ in, in words."""
+    """Return the differences between some cells, in words."""
     differences = []
     for field, words in _WORDS.items():
         values = list(dict.fromkeys(str(getattr(cell, field) or "none") for cell in cells))
