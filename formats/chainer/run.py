@@ -66,7 +66,7 @@ def _loaded(path: str) -> dict[str, Array]:
 
 
 def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> list[dict[str, Array]]:
-    """Return the arrays of each link under its own names; if no layer is named, those of all links in the file's order."""
+    """Return the arrays of each link under its own names; if no layer is named, of all links in the file's order."""
     by_link: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)

@@ -31,7 +31,7 @@ LACKING = (
 def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: Storage = "float32") -> WrittenGraph:
     """Return a graph as a program of Core ML.
 
-    lengths  of each input those of its axes where nobody states others
+    lengths  the lengths of each input's axes, unless a user states others
 
     Raises RefusedError for an operation or a recurrent layer without an equivalent.
     """

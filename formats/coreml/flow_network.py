@@ -50,7 +50,7 @@ class NetworkLayer:
 def calls(
     rows: Sequence[NetworkLayer], layers: Mapping[str, tuple[NetworkLayer, Recurrent, bool]], inside: bool
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a network receives, by its name.
+    """Return the calls of each recurrent layer of a network, by its name.
 
     rows    its layers
     layers  the recurrent ones that are read, and whether each gives its outputs at all steps

@@ -1,7 +1,7 @@
 """Recurrent layers as a ComputationGraph of Deeplearning4j, as 1.0.0-beta4 and later read it.
 
-What stands in a configuration besides sizes and functions of its layers, such as its updater, is what training needs: the values are those
-that Deeplearning4j gives a new layer. The keys are those of a graph that 1.0.0-beta4 wrote.
+The other entries of a configuration, such as its updater, serve training: they have the values that Deeplearning4j gives a new layer. The
+keys are taken from a graph that 1.0.0-beta4 wrote.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ _PLAIN: Mapping[str, Any] = {
 
 
 def by_itself(name: str, reads: str, activation: Activation) -> GraphVertex:
-    """Return a function as a layer of its own."""
+    """Return a function as a separate layer."""
     layer = {**_PLAIN, "@class": f"{_LAYERS}ActivationLayer", "activationFn": function(name, activation), "layerName": name}
     return GraphVertex(name, reads, layer, [], [])
 

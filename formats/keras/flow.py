@@ -28,11 +28,11 @@ _ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNN
 
 @dataclass(frozen=True)
 class _LayerValues:
-    """What a layer gives.
+    """The output of a layer.
 
-    axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none where no convolution is seen in it
+    axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none if no convolution is seen in it
     of      the layers whose channels these are, one after the other
-    order   how they were flattened, "?" where that is not seen; "" before
+    order   how they were flattened, "?" if that is not seen; "" before
     joined  whether other values are among them
     """
 
@@ -43,7 +43,7 @@ class _LayerValues:
 
 
 class KerasFlow:
-    """Which layers of a model read which, those of the models inside it among them."""
+    """Which layers of a model read which, including layers of the models inside it."""
 
     def __init__(self, model: Entry) -> None:
         self.layers: dict[str, Entry] = {}
@@ -85,7 +85,7 @@ class KerasFlow:
         return Flat(order, sum(channels[source] for source in values.of), values.joined)
 
     def _below(self, name: str) -> _LayerValues | None:
-        """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
+        """Return the input of a layer; if it is called several times, the input of each call, if they are the same."""
         if name not in self.layers or name in self._twice:
             return None
         values = {self._given_values(below) for below in self.reads[name]}
@@ -187,7 +187,7 @@ def _first(layer: Entry) -> bool:
 
 
 def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
-    """Return what a layer gives that reads one value."""
+    """Return the output of a layer that reads one value."""
     kind = layer.class_name
     if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):
         return None if below is None and kind not in _ENDS and kind != "Dense" else _LayerValues()
@@ -204,7 +204,7 @@ def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str
 
 
 def _turned(layer: Entry, below: _LayerValues, axes: tuple[str, ...]) -> _LayerValues | None:
-    """Return what a Flatten, a Reshape or a Permute turns unflattened axes into."""
+    """Return the result of a Flatten, a Reshape or a Permute on unflattened axes."""
     space = sorted(axis for axis in axes if axis.startswith("s"))
     if layer.class_name == "Permute":
         turn = layer.config.get("dims") or ()

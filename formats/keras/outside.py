@@ -191,7 +191,7 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
 
 
 def _contradicted(document: Mapping[str, Any], version: str, stored: Stored) -> str:
-    """Return what else of both files says that they are not of one model; "" where nothing does."""
+    """Return another contradiction between both files, which shows that they are not of one model; "" for none."""
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     root = attributes.get("", {})
     wrote = str(

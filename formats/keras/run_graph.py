@@ -82,7 +82,7 @@ class FunctionRunner:
 
 
 def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
-    """Return what TensorFlow's kernel of an operator gives."""
+    """Return the outputs of TensorFlow's kernel of an operator."""
     import tensorflow
     from tensorflow.python.eager import context, execute
 

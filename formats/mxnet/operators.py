@@ -1,4 +1,4 @@
-"""What MXNet's operators do to elements, as a dialect."""
+"""The effects of MXNet's operators on elements, as a dialect."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class _IrWriter(TargetWriter[Out]):
     def give_states(self, name: str, out: Out, directions: int) -> None:
         """Let a value (time, directions, batch, units) be the outputs (batch, directions, time, units) of a layer.
 
-        Those of one direction lose that axis first: the plugin for the CPU (2026.4) takes a Transpose to (time, 1, batch, units) behind
-        a layer together with the one in front of it, and then gives wrong numbers to whatever else reads the latter.
+        Outputs of one direction lose that axis first: the plugin for the CPU (2026.4) takes a Transpose to (time, 1, batch, units) behind a
+        layer together with the one in front of it, and then gives wrong numbers to any other reader of the latter.
         """
         if directions == 1:
             self._of_one_direction[name] = self.add("Squeeze", f"{name}/outputs", [out, self.listed(f"{name}/axis", 1)])

@@ -1,7 +1,7 @@
-"""OpenVINO's operations as a graph: what each does to the elements on their way from one recurrent operation to the next.
+"""OpenVINO's operations as a graph: the effect of each on the elements on their way from one recurrent operation to the next.
 
 Source: docs.openvino.ai, Operation Sets; for each operation its class in src/core/src/op. An operation of another set than OpenVINO's
-("opset1" to "opset16") is an extension, which may compute anything whatever it is called.
+("opset1" to "opset16") is an extension, which may compute anything under any name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GraphOperation:
 
 
 def calls(net: Net, operations: Mapping[str, GraphOperation]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent operation of a graph receives, by its layer's name.
+    """Return the calls of each recurrent operation of a graph, by its layer's name.
 
     operations  by the ids of their layers in the IR
     """

@@ -94,7 +94,7 @@ class PaddleFiles(ArrayFiles):
         return each(stack, lambda direction: direction.replace(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
-        """Return what can be written: with both biases, since a layer without them has some that are zero."""
+        """Return the layouts that can be written: with both biases, since a layer without them has some that are zero."""
         return [replace(layout, holds=replace(layout.holds, biases=("both",))) for layout in super().layouts(options)]
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
@@ -107,7 +107,7 @@ class PaddleFiles(ArrayFiles):
         return f"{layout.class_name}({', '.join(words)})"
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
-        """Write the arrays, and those of stacks a second time as Paddle lists them."""
+        """Write the arrays, and the arrays of stacks a second time as Paddle lists them."""
         projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
         written = dict(arrays)
         for full, array in arrays.items():
@@ -168,7 +168,7 @@ def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
-    """Return notes about second names whose arrays are not those of their cells, except in projected stacks."""
+    """Return notes about second names whose arrays are not their cells', except in projected stacks."""
     projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
     two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
     reasons = {}

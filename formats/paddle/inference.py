@@ -1,10 +1,10 @@
 """Paddle's inference models: a program, NAME.pdmodel or NAME.json, and its parameters in one file, NAME.pdiparams.
 
-paddle.jit.save and paddle.static.save_inference_model write them. The parameters have no names of their own: they stand in the order
+paddle.jit.save and paddle.static.save_inference_model write them. The parameters have no names in that file: they stand in the order
 of the names in the program.
 
 Source: python/paddle/static/io.py (2.6.2) and pir_io.py (3.3.1), save_vars; python/paddle/nn/layer/rnn.py, RNNBase.flatten_parameters
-for the order of an operator's weights: those of all layers and directions, then their biases.
+for the order of an operator's weights: the weights of all layers and directions, then their biases.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _opened(path: Path) -> tuple[StatedProgram, dict[str, Array]]:
 
 
 def _named(operators: tuple[ProgramOperator, ...]) -> Iterator[tuple[ProgramOperator, str]]:
-    """Yield the recurrent operators, each with a name of its own."""
+    """Yield the recurrent operators, each with a separate name."""
     counts: dict[str, int] = {}
     for operator in operators:
         if operator.type != "rnn" and operator.type not in _OTHERS:
@@ -195,7 +195,7 @@ def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], op
 
 
 def _given_states(name: str, operator: ProgramOperator, makes: Mapping[str, ProgramOperator]) -> list[LayerNote]:
-    """Return warnings about what the model gives a layer besides its input."""
+    """Return warnings about what the model gives a layer in addition to its input."""
     notes = []
     for state in operator.inputs.get("PreState", ()):
         maker = makes.get(state)

@@ -81,7 +81,7 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
 
 
 def _values(value: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the values that an operator's output stands for: one, or those of a list."""
+    """Return the names of the values that an operator's output stands for: one, or several for a list."""
     kind = value["TT"]
     if kind["#"].partition(".")[2] != "t_vec":
         return (f"%{value['%']}",)

@@ -27,12 +27,12 @@ HARMLESS = frozenset(f"{_OF_MEMORY} {_OF_TRAINING} {_OF_SPEED}".split())
 
 @dataclass(frozen=True)
 class AtenOperator:
-    """An operator of aten: all that is known of it.
+    """An operator of aten, with all that is known about it.
 
     parameters  in the order in which calls have them; a star follows the name of a list of tensors
-    rule        adds it to a description; None for one that has no line of its own
-    elements    what it does to elements between layers; one without it changes them
-    shares      whether what it gives may have elements in common with what it reads
+    rule        adds it to a description; None for one that has no separate line
+    elements    its effect on elements between layers; an operator without one changes them
+    shares      whether its outputs may have elements in common with its inputs
     """
 
     parameters: str
@@ -78,7 +78,7 @@ class BoundCall:
 
     @property
     def arguments(self) -> Sequence[Any]:
-        """What it is called with, but for what is named."""
+        """Its positional arguments."""
         self._read |= self._values.keys()
         return self._arguments
 

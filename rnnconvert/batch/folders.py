@@ -90,7 +90,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _endings() -> Iterator[str]:
-    """Yield the endings of formats that show a model whatever its content, so that a damaged one is reported."""
+    """Yield the endings of formats that show a model by themselves, so that a damaged one is reported."""
     for card in registry.cards().values():
         yield from (end for end in (*card.endings, *card.usual) if not end.endswith((*_SHARED, *_CODE)))
 

@@ -1,4 +1,4 @@
-"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and those of checkpoints (.meta).
+"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and graphs of checkpoints (.meta).
 
 Nothing runs, and only names, wires and attributes are understood here.
 
@@ -28,9 +28,9 @@ class GraphDefFunction:
     """A function of a graph.
 
     inputs     names of its arguments
-    outputs    what it gives: "argument", or "node:name of the output:number"
-    resources  those of its arguments that are variables
-    shapes     of its arguments, as far as they are stated; -1 for an axis of any length
+    outputs    its outputs: "argument", or "node:name of the output:number"
+    resources  the arguments that are variables
+    shapes     shapes of its arguments, as far as they are stated; -1 for an axis of any length
     """
 
     inputs: tuple[str, ...]

@@ -63,7 +63,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
 
 
 def header(array: Array | Pieced) -> bytes:
-    """Return what stands before an array's numbers; equal arrays give equal bytes."""
+    """Return the header before an array's numbers; equal arrays give equal bytes."""
     head = io.BytesIO()
     dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
     npy.write_array_header_1_0(head, {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)})

@@ -25,7 +25,7 @@ def checked(function: F) -> F:
     """Return a function that raises UsageError for an argument of another type than its annotation names.
 
     Annotations that name nothing to check (Any, object, types of other packages) allow everything. A keyword that the function
-    does not have is an error that names the one most like it, among its options too, where it takes those of files.
+    does not have is an error that names the one most like it, including options of files, if it takes them.
     """
     signature = inspect.signature(function)
     keywords = [

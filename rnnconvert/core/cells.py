@@ -1,4 +1,4 @@
-"""What a recurrent cell computes: its kind, its gates and everything that changes the function.
+"""A recurrent cell: its kind, its gates and everything that changes the function.
 
 Gates have the field's letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), plain RNN `n`. With W acting on the
 input x, R on the state h and b the biases (input bias bw, recurrent bias br), every gate's pre-activation is a = W x + bw + R h + br:

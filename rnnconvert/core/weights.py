@@ -428,7 +428,7 @@ class Recurrent:
 
     @property
     def reads(self) -> Reads:
-        """What its first call reads; Unknown if the source does not state its calls."""
+        """The sequence that its first call reads; Unknown if the source does not state its calls."""
         return self.calls[0].sequence if self.calls else Unknown("its source states weights, and no model around them")
 
     @property

@@ -44,7 +44,7 @@ class Fault:
     wrong: Run | None = None
 
     def run(self, stack: Recurrent, case: Case, dtype: Any = np.float64) -> Outputs | None:
-        """Return what a model with this fault gives for a case; None where the fault does not apply."""
+        """Return the outputs of a model with this fault for a case; None if the fault does not apply."""
         if self.wrong is not None:
             return self.wrong(stack, case, dtype)
         assert self.change is not None

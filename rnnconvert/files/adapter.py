@@ -166,8 +166,7 @@ def _identifiers(names: Iterable[str], spelled: Callable[[str], str], used: set[
 
 
 def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
-    """Return the note on reversing a layer's outputs, for a layer that reads from the end in a format that keeps them in processing
-    order.
+    """Return the note on a layer that reads from the end, for a format in which the outputs of one keep the order of processing.
 
     after      the note: what has to follow the layer
     otherwise  another way out of a stack of such layers

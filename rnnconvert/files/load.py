@@ -198,7 +198,7 @@ def without_clips(stack: Recurrent, options: Options) -> Recurrent:
 def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
     """Return what a layer computes beyond its cell, with the facts that nothing accounts for.
 
-    Where the caller states that these facts are harmless, they are left out.
+    If the caller states that these facts are harmless, they are left out.
     """
     every = dict.fromkeys((*stated, *options.ledger.unaccounted(layer)))
     left = [feature for feature in every if feature.option == UNACCOUNTED]

@@ -69,7 +69,7 @@ def _with_ones(shape: Sequence[int], axes: str) -> list[int]:
 
 
 def canonical(origins: Array, axes: str) -> Array | None:
-    """Return what a layer reads as (time, batch, features); None where the axes are not as many as its framework wants."""
+    """Return a layer's sequence as (time, batch, features); None if it does not have as many axes as the layer's framework wants."""
     if origins.ndim != len(axes):
         return None
     ones = [place for place, letter in enumerate(axes) if letter == "1"]

@@ -40,7 +40,7 @@ def _objects(entries: Sequence[Any], shape: Sequence[int]) -> Array:
 
 
 def measured(numbers: Array, others: Array, symbols: Symbols) -> Array | None:
-    """Return the formulas of numbers that are those of a shape, by what they are in another pass; None if no length decides them."""
+    """Return the formulas of numbers that come from a shape, by their values in another pass; None if no length decides them."""
     if numbers.shape == others.shape:
         if np.array_equal(numbers, others):
             return None
@@ -81,7 +81,7 @@ def agree(formulas: Array, numbers: Array) -> bool:
 
 
 def _value(formula: Dim) -> int:
-    """Return what a formula is in the first of two passes: names begin with a word and with what they are there."""
+    """Return the value of a formula in the first of two passes: each name begins with a word and its value there."""
     terms = formula.terms if isinstance(formula, Size) else (((), formula),)
     return sum(count * math.prod(int(name.split()[1]) for name in names) for names, count in terms)
 

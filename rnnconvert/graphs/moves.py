@@ -1,4 +1,4 @@
-"""What operators that move elements do to an array: frameworks differ in names and attributes, and rarely in this.
+"""Operators that move elements, on arrays: frameworks differ in names and attributes, and rarely in what they do.
 
 All raise UnfitError, ValueError or IndexError for arrays of other shapes.
 """
@@ -103,7 +103,7 @@ def take(array: Array, indices: Array, axis: int) -> Array:
 
 
 def check_range(length: int, start: int | None, end: int | None) -> None:
-    """Raise ChangesError for a range that all elements of this axis are in, and not those of a longer one."""
+    """Raise ChangesError for a range that holds all elements of this axis, but not of a longer one."""
     if end is not None and length < end < END:
         raise ChangesError(f"a range that cuts what is longer than {end}")
     for bound, last in ((start, -length), (end, -length - 1)):
@@ -126,9 +126,9 @@ def cut(
 
 
 def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]) -> Array:
-    """Return what a strided slice takes.
+    """Return the elements that a strided slice takes.
 
-    masks  for each range whether its begin and its end are left open, whether it stands for all axes that are not named, whether it
+    masks  for each range whether its begin and its end are left open, whether it stands for all unnamed axes, whether it
            is a new axis, and whether it is one element, whose axis disappears
     """
     index: list[slice | int | None] = []

@@ -1,4 +1,4 @@
-"""What a framework's operators do to elements, as data: a dialect has one entry for each operator.
+"""The effects of a framework's operators on elements, as data: a dialect has one entry for each operator.
 
 An operator that is in no dialect computes something: so does every use of one that its entry does not know.
 """
@@ -87,7 +87,7 @@ class Moves:
 
 @dataclass(frozen=True)
 class Measures:
-    """An operator whose numbers are those of its input's shape."""
+    """An operator that gives numbers of its input's shape."""
 
     function: Function
 
@@ -121,7 +121,7 @@ class Computes:
 class Chooses:
     """An operator that gives the input behind its first by the number that the first is, 0 for the next one.
 
-    Where that number is not known, it gives what all of them are, if they are the same.
+    If that number is unknown, it gives the value that all of these inputs share, if they are equal.
     """
 
 

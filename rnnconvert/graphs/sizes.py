@@ -182,7 +182,7 @@ def divided(value: Dim, by: Dim) -> Dim | None:
 
 
 def _order(names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return what products are ordered by, so that one with a factor more is the larger one."""
+    """Return a sort key for products, under which one with more factors is larger."""
     return len(names), names
 
 
@@ -197,7 +197,7 @@ def _without(names: tuple[str, ...], factors: tuple[str, ...]) -> tuple[str, ...
 
 
 def least(*lengths: Dim) -> Dim:
-    """Return the smallest of several lengths: one of them where that is so for every run."""
+    """Return the smallest of several lengths: one of them if it is the smallest in every run."""
     return _chosen("min", lengths, lambda length, other: reaches(other - length, 0))
 
 

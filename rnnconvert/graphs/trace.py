@@ -102,7 +102,7 @@ class Trace:
         return Elements(None if large else np.broadcast_to(number, tuple(shape or ())))
 
     def _call(self, call: LayerCall) -> None:
-        """Give what a layer gives, as long as what it reads."""
+        """Set the outputs of a layer, which are as long as its sequence."""
         time, batch = self._shape
         value, axes = call.sequence
         read = self._values.get(value)

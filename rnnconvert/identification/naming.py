@@ -1,4 +1,4 @@
-"""What a reading is called: the known layouts that keep exactly these arrays, or a layout file for one that nobody knows."""
+"""The name of a reading: the known layouts that keep exactly these arrays, or a layout file for one that nobody knows."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _escaped(name: str) -> str:
 
 
 def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple[str, str]]:
-    """Yield what may tell the directions' names apart."""
+    """Yield the possible pairs of words that distinguish the directions' names."""
     yield from (("", "_reverse"), ("forward", "backward"), ("fw", "bw"))
     for places in spelt:
         forward, other = places.get((0, 0)), places.get((0, 1))

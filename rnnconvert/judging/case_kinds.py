@@ -18,9 +18,9 @@ Way = Literal["whole", "halves", "steps"]
 
 @dataclass(frozen=True)
 class Case:
-    """What a layer receives.
+    """The inputs of a layer.
 
-    name        what users call it
+    name        its name for users
     what        the same in words
     x           (time, batch, in)
     hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default

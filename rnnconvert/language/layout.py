@@ -92,7 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part lies in an array, whatever the array's own strides.
+    """The place of a part in an array, for any strides of the array.
 
     start  index of its first element, one number for each axis of the array
     dims   for each axis of the part: its length, the array's axis it runs along, and the step on it

@@ -49,7 +49,7 @@ class Card:
              entry
     endings  the endings of its files, the one written by default first
     usual    endings that it shares with others, and that mean this format by default
-    named    endings of files that are examined whatever their kind is
+    named    endings of files that are examined whatever their kind
     unwritten  endings that are only read
     begins   the bytes that identify its files, and where
     """

@@ -93,7 +93,7 @@ def _value(unit: Unit, option: str) -> Any:
 
 
 def unconvertible(pair: FilledPair) -> Iterator[str]:
-    """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
+    """Yield the operations of one side that no setting of the other side's layer covers: the other side's own code has to do them."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {option for option in _ELSEWHERE if _has_no(pair.source, pair.kind, option) or _has_no(pair.target, pair.kind, option)}
     for unit, other, side, others in (
@@ -115,7 +115,7 @@ _OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
 
 
 def unsaid(pair: FilledPair) -> Iterator[str]:
-    """Yield what was not compared because one side does not say how it is set."""
+    """Yield the settings that were not compared because one side does not state them."""
     if pair.kind not in ("conv", "conv_transpose"):
         return
     for unit, other, side in ((pair.source, pair.target, "the source"), (pair.target, pair.source, "the target")):
@@ -178,7 +178,7 @@ def _plain(unit: Unit) -> dict[str, Any]:
 
 
 def _settled(value: Any) -> Any:
-    """Return numbers for each axis, those of both sides as one where they are the same."""
+    """Return numbers for each axis, with the two sides of an axis as one number if they are equal."""
     return tuple(_one_side(length) for length in value) if isinstance(value, (list, tuple)) else value
 
 

@@ -115,7 +115,7 @@ def transplant_file(
     inputs: PathLike | None = None,
     **options: object,
 ) -> Transplant:
-    """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
+    """Write a file like `into`, with the weights of `source` in it; the options are as for `load_into`.
 
     inputs  a .npy or .npz file of inputs: both whole models are run on them, and the file is kept only if they agree
 
@@ -160,7 +160,7 @@ def transplant_file(
 
 
 def propose_mapping(target: Any, source: Any, **options: Any) -> str:
-    """Return the text of a mapping file for two models; the options are those of `proposal`."""
+    """Return the text of a mapping file for two models; the options are as for `proposal`."""
     return str(proposal(target, source, **options))
 
 

@@ -31,7 +31,7 @@ _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 
 @dataclass(frozen=True)
 class StatedMapping:
-    """What a mapping says; see the module.
+    """A mapping as it is stated; see the module.
 
     remarks  the comments of a file behind the layers, by the target's
     """
@@ -103,7 +103,7 @@ def read(path: Path) -> StatedMapping:
 
 
 def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
-    """Return what YAML holds, and add the comments behind its keys and values."""
+    """Return the content of a YAML text, and add the comments behind its keys and values."""
     try:
         import yaml
     except ImportError:

@@ -49,7 +49,7 @@ def pair(
 
 
 def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
-    """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
+    """Return a predicate of a target's layer and a source's layer: whether the latter could fill the former, in kind and sizes."""
     work = _ModelPairing(target, source)
     return lambda target_unit, two: work.common(target_unit, two) is not None
 
@@ -183,7 +183,7 @@ class _ModelPairing:
         return [*sets.values()]
 
     def _traits(self, model: Model, unit: Unit) -> Iterator[Hashable]:
-        """Yield what a layer has in common with all layers of the other model that it fits: see `common`."""
+        """Yield the traits that a layer shares with all layers of the other model that it fits: see `common`."""
         for kind, size in self.sizes(model, unit).items():
             yield kind, size, components_of(unit.name)[-1:] if kind == "array" else ()
 
@@ -228,7 +228,7 @@ class _ModelPairing:
 
     @cached_property
     def _having(self) -> tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]]:
-        """The layers of the target that have a trait, and those of the source."""
+        """The layers of the target that have a trait, and the layers of the source."""
         having: tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]] = ({}, {})
         for side, model in zip(having, (self.target, self.source), strict=True):
             for unit in (unit for unit in model.units if not unit.alias):

@@ -31,7 +31,7 @@ Apply = Callable[..., Any]
 
 
 class SourceDoesNotRunError(DoesNotRunError):
-    """What is compared with does not run on inputs, so that these say nothing about the other model."""
+    """The reference model does not run on inputs, so that these say nothing about the other model."""
 
 
 YOURS = "your inputs"
@@ -44,7 +44,7 @@ class WholeModels:
 
     comparisons  each recurrent layer's output and the models' own, in order, with the tolerance that would have passed
     unseen       layers whose outputs were not compared, and why
-    notes        how a file's model was run, where that is not as it stands
+    notes        how a file's model was run, if not as it stands
     limits       what these inputs do not show
     """
 
@@ -76,7 +76,7 @@ class WholeModels:
 
     @property
     def exit_code(self) -> int:
-        """What a command returns: 0 equal, 1 not equal, 5 where nothing was compared that tells anything."""
+        """The exit code of a command: 0 equal, 1 not equal, 5 if nothing was compared that tells anything."""
         return self.conclusion.exit_code()
 
     @property
@@ -85,7 +85,7 @@ class WholeModels:
         return bool(self.conclusion)
 
     def joined(self, other: WholeModels) -> WholeModels:
-        """Return what these and the runs on other inputs show together."""
+        """Return the comparisons and limits of these runs and of runs on other inputs together."""
         unseen, notes, limits = (
             tuple(dict.fromkeys((*ours, *theirs)))
             for ours, theirs in ((self.unseen, other.unseen), (self.notes, other.notes), (self.limits, other.limits))
@@ -120,7 +120,7 @@ class ModelCalls:
     label: str = "the inputs given"
 
     def runner(self, model: Model) -> ModelRunner | _CallersFramework:
-        """Return what runs a model. Raises UsageError for one without code."""
+        """Return the runner of a model. Raises UsageError for one without code."""
         runner = runners().get(model.framework)
         if runner is not None and not (self.apply is not None and getattr(runner, "BY_APPLY", False)):
             return runner
@@ -131,9 +131,9 @@ class ModelCalls:
         return _CallersFramework(self.apply)
 
     def run(self, model: Model, shakes: int = 0) -> tuple[Ran, list[Ran]]:
-        """Return what a model gives, and what it gives with its weights moved, several times; nothing where it cannot be copied.
+        """Return the outputs of a model, and its outputs with its weights moved, several times; none of these if it cannot be copied.
 
-        Raises UsageError where its framework raises anything.
+        Raises UsageError if its framework raises anything.
         """
         units = [unit for unit in model.units if unit.stack is not None]
         inputs, before = named(self.inputs), [named(call) for call in self.before]
@@ -221,9 +221,9 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
 
 
 def opened(source: Any, calls: ModelCalls | None = None) -> tuple[Model, tuple[str, ...]]:
-    """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed.
+    """Return a model that runs, in the element type of its weights if possible, and how it was loaded and changed.
 
-    calls  how it is called, where it is a file
+    calls  how it is called, if it is a file
     """
     if isinstance(source, (str, Path)):
         model = model_of(source)
@@ -255,7 +255,7 @@ class _CallersFramework:
         return ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the function gives; its inner layers are not seen, and a tree keeps nothing from the calls before."""
+        """Return the outputs of the function; its inner layers are not seen, and a tree keeps nothing from earlier calls."""
         outputs_given = self.apply(live, *[np.array(array) for array in inputs])
         outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
         return Ran(tuple(np.array(output) for output in outputs), {})
@@ -272,10 +272,10 @@ class _CallersFramework:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """What rounding explains.
+    """The differences that rounding explains.
 
-    runs       of the model whose weights were moved, each time otherwise
-    by_source  whether that is the source, and not the target
+    runs       outputs of the model with its weights moved, each time otherwise
+    by_source  whether that model is the source, and not the target
     coarse     how many units in the last place of 1 functions of either framework are off, however small their values are
     """
 

@@ -1,4 +1,4 @@
-"""Which cell a step computes: found by trying its formula on numbers, whatever operators it is written with."""
+"""Which cell a step computes: found by trying its formula on numbers, so that it does not matter with which operators it is written."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _output(
 
 
 def sides(piece: Piece) -> Linear:
-    """Return what stands in a gate as a sum of products."""
+    """Return a gate as a sum of products."""
     if isinstance(piece, Linear):
         return piece
     if isinstance(piece, Leaf):

@@ -73,7 +73,7 @@ _SEARCHED: dict[object, list[Array]] = {}
 
 
 def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
-    """Return what formulas share that differ in their variables alone."""
+    """Return a key that is equal for formulas that differ only in their variables."""
     if isinstance(formula, Each):
         return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
     return formula.key if isinstance(formula, StoredPiece) else numbers[formula.key]

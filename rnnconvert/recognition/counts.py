@@ -25,7 +25,7 @@ Place: TypeAlias = "tuple[Scope, str, int]"
 
 
 def place(scope: Scope, shapes: Shapes, name: str, axis: int) -> Place:
-    """Return the earliest value that has an axis of the same length as a value's, for whatever the model is given."""
+    """Return the earliest value that has an axis of the same length as a value's, for any input of the model."""
     for _ in range(_FOLLOWED):
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
@@ -96,7 +96,7 @@ def _spread(scope: Scope, shapes: Shapes, node: Operation, axis: int, dims: Dims
 
 
 def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> set[int]:
-    """Return the axes along which a Slice or Split takes a part; all where that is unknown."""
+    """Return the axes along which a Slice or Split takes a part; all if that is unknown."""
     rank = 8 if dims is None else len(dims)
     if node.kind == "Split":
         axes: list[int] | None = [scope.attributes(node).get("axis", 0)]

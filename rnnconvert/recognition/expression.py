@@ -1,4 +1,4 @@
-"""What a value of one step is, as a formula: products with stored matrices, and functions of each unit.
+"""The formula of a value of one step: products with stored matrices, and functions of each unit.
 
 A value's features are pieces side by side. A piece is a run of features of a value that is not looked into (`Leaf`), a sum of
 products with stored matrices and of stored vectors (`Linear`), a function of each unit (`Each`), or stored (`Stored`).
@@ -54,7 +54,7 @@ class Leaf:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.origin, self.start, self.stop
 
 
@@ -71,7 +71,7 @@ class StoredPiece:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.array.shape, self.array.tobytes()
 
 
@@ -107,7 +107,7 @@ class Linear:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         terms = tuple((term.operand.key, _place(term.matrix)) for term in self.terms)
         return "linear", terms, tuple(_place(bias.array) for bias in self.biases)
 
@@ -131,7 +131,7 @@ class Each:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.operator, tuple(operand.key for operand in self.operands), self.constants
 
 
@@ -310,7 +310,7 @@ def _plus(linear: Linear, vector: Array) -> Linear:
 
 
 def _linear(piece: Piece) -> Linear | None:
-    """Return a piece as a sum of products: a run of features of the input is one, a state of its own is not."""
+    """Return a piece as a sum of products: a run of features of the input is one, a run of the step's own state is not."""
     if isinstance(piece, Linear):
         return piece
     if isinstance(piece, Leaf) and not piece.origin.state:
@@ -330,7 +330,7 @@ def depends(piece: Piece) -> bool:
 
 
 def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
-    """Return what formulas share that differ in the values they read alone, and these values in their order."""
+    """Return a key that is equal for formulas that differ only in the values that they read, and these values in their order."""
     origins: dict[Origin, int] = {}
 
     def structure(part: Piece) -> object:
@@ -348,7 +348,7 @@ def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
 
 
 def variables(piece: Piece) -> dict[object, Piece]:
-    """Return what a function of each unit works on: sums of products, and runs of features."""
+    """Return the variables of a function of each unit: sums of products, and runs of features."""
     if isinstance(piece, Each):
         pieces: dict[object, Piece] = {}
         for operand in piece.operands:

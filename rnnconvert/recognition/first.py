@@ -73,11 +73,11 @@ class _First(Tracer):
 def first_step(
     scope: Scope, shapes: Shapes, cell: Match, step: Piece, origins: Mapping[Origin, int], ends: Sequence[str]
 ) -> dict[Origin, int]:
-    """Return what a step reads that gives the states with which another one begins, if it is one of the same cell from zeros.
+    """Return the inputs of a step from zeros that gives the states with which another step of the same cell begins.
 
-    cell, step  the other step: what it was recognised as, and its formula
-    origins     what the other step reads, with the width of each
-    ends        the hidden state that it begins with, and the cell state where it has one
+    cell, step  the other step: the cell as it was recognised, and its formula
+    origins     the inputs of the other step, with the width of each
+    ends        the hidden state that it begins with, and the cell state if it has one
 
     Raises UnmatchedError for a step that does anything else.
     """
@@ -162,7 +162,7 @@ def _leaves(piece: Piece) -> Iterator[Leaf]:
 
 
 def _paired(pieces: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origin, int]:
-    """Return what formulas read in the order of what another step reads: elements of the same sequences."""
+    """Return the inputs of formulas in the order of another step's inputs: elements of the same sequences."""
     read = {leaf.origin: leaf.full_width for piece in pieces for leaf in _leaves(piece)}
     pairing: dict[Origin, int] = {}
     for origin, size in origins.items():

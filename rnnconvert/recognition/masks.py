@@ -121,9 +121,9 @@ def _truth(inner: Scope, name: str) -> Truth:
 
 
 def masked_states(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
-    """Return what decides whether states stay, and what each becomes where it does not; None where nothing decides.
+    """Return the condition under which states stay, and the new value of each otherwise; None if there is no condition.
 
-    states  names of states and of what they become
+    states  names of states and of their new values
     """
     updates: dict[str, str] = {}
     truths: set[Truth] = set()

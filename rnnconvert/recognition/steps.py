@@ -111,7 +111,7 @@ def _continues(graph: UsedGraph, step: WrittenStep) -> bool:
 
 
 def _states_before(graph: UsedGraph, product: Operation) -> list[str]:
-    """Return what a product may take as its state: what it is multiplied with, or a part of that."""
+    """Return the candidates for the state that a product reads: the value that it is multiplied with, or a part of it."""
     name = product.inputs[0]
     producer = graph.scope.producer(name)
     if producer is not None and producer[0].kind == "Concat":

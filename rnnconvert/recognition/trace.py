@@ -158,7 +158,7 @@ class Tracer:
         return self._leaf(scope, name, Origin(name, False, *at))
 
     def _passed(self, scope: Scope, node: Operation) -> str:
-        """Return what a node gives on as it is, by name; "" for one that does anything."""
+        """Return the name of the value that a node passes on unchanged; "" for a node that computes anything."""
         if node.kind in SAME:
             return str(node.inputs[0])
         if factor := _times_one(scope, node):
@@ -201,7 +201,7 @@ class Tracer:
         return None
 
     def _cut(self, scope: Scope, node: Operation, index: int) -> tuple[int, int, int] | None:
-        """Return what a Slice or Split takes: the first element, how many, and the axis."""
+        """Return the part that a Slice or Split takes: the first element, how many, and the axis."""
         dims = self.shapes.dims(scope, node.inputs[0])
         attributes = scope.attributes(node)
         if node.kind == "Slice":
@@ -258,14 +258,14 @@ class Tracer:
         return (StoredPiece(rows[0]),)
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
-        """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
+        """Return the factor of a matrix: the formula of a value that depends on a state, else the value itself."""
         where, resolved = scope.resolve(name)
         if where is self.scope and at is None and (resolved in self.later or resolved in self.states):
             return self._value(scope, name, at)
         return self._source(scope, name, at)
 
     def _through(self, scope: Scope, node: Operation, index: int, at: At | None, depends: bool) -> Pieces | None:
-        """Return what a node gives, or None if it is not part of a formula."""
+        """Return the formula of a node's output, or None if it is not part of a formula."""
         if node.domain:
             return None
         kind = node.kind
@@ -325,7 +325,7 @@ class Tracer:
         return total
 
     def _columns(self, scope: Scope, name: str) -> Pieces | None:
-        """Return what a value (features, batch) computes; None for what is not known to be one."""
+        """Return the formula of a value (features, batch); None for a value that is not known to be one."""
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
         if producer is None:
@@ -379,7 +379,7 @@ class Tracer:
 
 
 def _times_one(scope: Scope, node: Operation) -> str:
-    """Return what a node multiplies with 1 everywhere, as dropout's mask is where nothing is trained; "" for any other node."""
+    """Return the value that a node multiplies with 1 everywhere, as dropout's mask is outside training; "" for any other node."""
     if node.kind != "Mul":
         return ""
     others = [name for name in node.inputs if everywhere(*scope.resolve(name)) != 1.0]

@@ -69,7 +69,7 @@ def read(graph: UsedGraph, origins: Sequence[Origin], width: int) -> tuple[ReadS
 
 
 def uses(graph: UsedGraph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
-    """Return what of the steps is used behind them: the states stacked, single ones, and the last cell state.
+    """Return the uses of the steps' states behind them: all states stacked, single ones, and the last cell state.
 
     ends  the hidden and the cell state after each step
     """

@@ -1,4 +1,4 @@
-"""This side of the pipe: an executor in a process of its own, so that frameworks neither meet nor take us down."""
+"""This side of the pipe: an executor in a separate process, so that frameworks neither meet nor take us down."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Process:
 
 
 def limits(executor: Executor) -> list[str]:
-    """Return what bounds a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
+    """Return the flags that bound a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
     return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
 
 
@@ -194,7 +194,7 @@ def _patience(request: Mapping[str, Any]) -> float:
 
 
 class Keeper(Protocol):
-    """What keeps processes for those who come later: rnnconvert.running.kept."""
+    """A keeper of processes for later use: rnnconvert.running.kept."""
 
     def running(self, executor: Executor) -> contextlib.AbstractContextManager[Process]:
         """Return an executor's process, which may go on after the block."""

@@ -46,7 +46,7 @@ def collect(
     watch  receives what is being done, in words
     jobs   how many executors run at the same time; one per processor if None
 
-    Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
+    Raises the errors of reading the models, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
     """
     prepared = prepare(a, b, plan, watch)
@@ -280,7 +280,7 @@ def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
 
 
 def _unused(plan: Plan, inputs: UserInputs) -> Iterator[str]:
-    """Yield what the user's own inputs hold and a comparison of models does not use."""
+    """Yield the parts of the user's own inputs that a comparison of models does not use."""
     names = [name for name in inputs.of_layers or () if name in ("y", "h_n", "c_n")]
     if names:
         yield (

@@ -1,4 +1,4 @@
-"""`rnnconvert.convert`: from file to file, and proved where that is asked for."""
+"""`rnnconvert.convert`: from file to file, and proved if that is asked for."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def convert(
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    verify           whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that
-                     says how; the summary then has the report
-    assume_defaults  whether functions that the source does not state are those that its framework has by default
+    verify           whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that states how;
+                     the summary then has the report
+    assume_defaults  whether functions that the source does not state are its framework's defaults
 
     Raises UndecidedError where such a function is left open.
 

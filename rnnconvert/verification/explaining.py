@@ -64,7 +64,7 @@ class Scores:
 def explain_differences(
     layer: Mapping[str, Any], results: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: Scores
 ) -> dict[str, Any]:
-    """Return what these inputs would catch, and what a difference looks like."""
+    """Return the wrong conventions that these inputs would catch, and those that a difference resembles."""
     stacks = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     if "A" not in stacks:
         return {}

@@ -73,7 +73,7 @@ rnnconvert.language.layout.System.unstated."""
 
 
 def how_of(part: Fitted) -> dict[str, Any]:
-    """Return what a file of this format does not state, in the framework's own words."""
+    """Return the facts that a file of this format does not state, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
     system = systems().get(layout.framework)
     if system is not None and system.unstated:

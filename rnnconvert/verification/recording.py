@@ -1,4 +1,4 @@
-"""What executors record of a model that runs whole: asked for, checked, and what one call shows of another."""
+"""Executors' recordings of a model that runs whole: requested, checked, and what one call shows of another."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ class Recording:
             yield TriedInputs(single, "single")
 
     def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
-        """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.
+        """Return inputs of other values, and of other lengths along open axes. The filling that ends a sequence stays there.
 
-        factor   what is multiplied with floats; integers are those of the whole table
+        factor   the factor of floats; integers are drawn from the whole table
         lengths  of the first two axes; 0 for no other
         """
         chosen: dict[int, int] = {}

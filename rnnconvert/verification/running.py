@@ -76,7 +76,7 @@ class Subject:
 def run(
     process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False, ran: Callable[[], None] = lambda: None
 ) -> LayerRun:
-    """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
+    """Run all cases of a layer on an executor; the answer reports anything that goes wrong.
 
     folder  where a file may be made for the executor
     ran     is called after each case
@@ -169,9 +169,9 @@ def rounding(executor: Executor, dtype: str) -> str:
 
 
 def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> LayerRun:
-    """Compute what rnnconvert itself reads from a file, in the element type of its weights.
+    """Compute rnnconvert's own outputs for a layer that it read from a file, in the element type of its weights.
 
-    solved_outputs  what it gives for each case, where that is known: an identical layer gave it
+    solved_outputs  the outputs for each case, if known: an identical layer gave them
     """
     dtype = str(subject.stack.dtype)
     run_ = LayerRun(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)

@@ -281,7 +281,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
 
 
 def _kept_statements(results: LayerResults) -> tuple[list[difference.Difference], str]:
-    """Return what two models state differently as far as results show it, and the warning; "" if they state the same."""
+    """Return the differences between two models' statements as far as results show them, and the warning; "" if they state the same."""
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
     unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="unknown")
     if not {"A", "B"} <= set(results.stated):

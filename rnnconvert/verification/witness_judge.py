@@ -26,7 +26,7 @@ from rnnconvert.verification.running import Subject
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a run of a whole model shows of a layer, and what it leaves to the caller."""
+    """The evidence on a layer from a run of a whole model, and what that leaves to the caller."""
 
     model_run: ModelRun
     limits: tuple[Limit, ...] = ()
@@ -52,7 +52,7 @@ class CallJudge:
         self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in recording.runs]
 
     def outcome(self) -> _Outcome:
-        """Return what the calls show."""
+        """Return the result that the calls show."""
         unseen = [name for name in self.pieces if name in self.recording.reasons]
         if unseen:
             return not_run(self.recording.reasons[unseen[0]])
@@ -90,7 +90,7 @@ class CallJudge:
         return [{**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls]
 
     def _loop(self) -> str:
-        """Return what a model does round a layer that it calls step by step, or ""."""
+        """Return the sentence on what a model does around a layer that it calls step by step, or ""."""
         for name, calls in self.runs[0].items():
             steps = [call for call in calls if len(call["x"]) == 1 and call["hidden"] and call["h_n"]]
             if 1 < len(steps) == len(calls):
@@ -154,7 +154,7 @@ class CallJudge:
         return lengths.astype(np.int64), None
 
     def _strange(self, case: Case, calls: Calls) -> _Outcome | None:
-        """Return what the shapes of a call rule out."""
+        """Return the failure that the shapes of a call show, if they rule out equality."""
         if self.side_by_side:
             others = [calls[1]["x"], calls[1]["x"][::-1]]
             if not any(np.array_equal(case.x, other) for other in others):
@@ -196,7 +196,7 @@ class CallJudge:
         return self.solved[key]
 
     def _outputs(self, calls: Calls, truth: Outputs) -> Outputs:
-        """Return what the model gave; nothing stands in the place of what it keeps to itself."""
+        """Return the outputs of the model; empty arrays stand for outputs that it keeps to itself."""
         nothing = np.zeros((0, 0))
         y = _output(calls, self.side_by_side, self.stack)
         states = {}
@@ -254,7 +254,7 @@ class CallJudge:
 
 
 def _output(calls: Calls, side_by_side: bool, stack: Recurrent) -> Array | None:
-    """Return what the last layer gives at each step, or both directions together; None where the model does not keep it."""
+    """Return the output of the last layer at each step, or of both directions together; None if the model does not keep it."""
     last = calls[-1]["y"]
     if not side_by_side or last is None:
         return last  # type: ignore[no-any-return]

@@ -16,9 +16,9 @@ from rnnconvert.scaffolding.description import Value
 
 
 def _attention(kind: str, scaled: bool) -> Tell:
-    """Return what tells an attention whose scores are products, or sums bent by tanh.
+    """Return the description of an attention whose scores are products, or sums bent by tanh.
 
-    scaled  whether it has a scale where its configuration states nothing
+    scaled  whether it has a scale if its configuration states nothing
     """
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -53,7 +53,7 @@ def _attention(kind: str, scaled: bool) -> Tell:
 
 
 def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return what a MultiHeadAttention gives: its four dense layers are layers of the file, too."""
+    """Return the output of a MultiHeadAttention: its four dense layers are layers of the file, too."""
     tensors = attended(facts, values)
     query, value, key = query_value_key(facts, tensors)
     count, size = int(facts.get("num_heads")), int(facts.get("key_dim"))

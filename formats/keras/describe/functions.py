@@ -21,7 +21,7 @@ _FUNCTIONS = {
 
 
 def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") -> Value:
-    """Add an activation function; `layer` is the layer that it is, where it is one of its own."""
+    """Add an activation function; `layer` is the layer that it is, if it is a separate one."""
     function = activation(spec, Era("3"))
     name = function.name
     if name == "linear":
@@ -43,7 +43,7 @@ def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> li
 
 
 def _named(name: str, key: str) -> Tell:
-    """Return what tells a layer that is one function, with one number."""
+    """Return the description of a layer that is one function, with one number."""
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)

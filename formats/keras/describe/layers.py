@@ -1,4 +1,4 @@
-"""What each layer of Keras 3 computes, in the words of rnnconvert.scaffolding.description.
+"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.description.
 
 Sources: keras 3.15 keras/src/layers.
 """
@@ -54,7 +54,7 @@ def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
 
 
 def _training_only(*keys: str) -> Tell:
-    """Return what tells a layer that computes nothing when a model runs."""
+    """Return the description of a layer that computes nothing when a model runs."""
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, kind = one_input(facts, values), facts.old.kind

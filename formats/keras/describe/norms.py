@@ -28,7 +28,7 @@ def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ..
 
 
 def _normal(kind: str, w: Writer, facts: LayerFacts, x: Value, **settings: Any) -> list[Value]:
-    """Return what a norm gives that is scaled and shifted."""
+    """Return the output of a norm that is scaled and shifted."""
     affine: dict[str, Any] = {"scale": bool(facts.get("scale", True)), "shift": bool(facts.get("center", True))}
     return [w.add(kind, facts, [x], x.shape, **settings, epsilon=float(facts.get("epsilon")), **affine)]
 

@@ -66,9 +66,9 @@ class Writer(Walk):
         return output
 
     def noted(self, facts: LayerFacts, layer: str = "", *others: str) -> str:
-        """Note what a file may call a layer, and return its name in the model: its own, or that of a layer in it.
+        """Note the possible names of a layer in a file, and return its name in the model: its own, or that of a layer in it.
 
-        others  what the file may call it besides
+        others  further names that the file may have for it
         """
         layer = layer or facts.name
         words = [word for name in (layer, *others) for word in (name, name.replace(facts.name, facts.old.name, 1))]
@@ -103,7 +103,7 @@ class Writer(Walk):
         return value
 
     def layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
-        """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
+        """Return the outputs of a layer, a model or an operation, or stand-ins for them if it may be left out."""
         readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
         try:
             if (error := self.unread.get(facts.name)) is not None:
@@ -175,7 +175,7 @@ class Writer(Walk):
         return outputs
 
     def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
+        """Return the output of a TimeDistributed: its layer works on all steps as on one batch."""
         x: Any = one_input(facts, values)
         inner = facts.old.inside[0]
         facts.get("layer")
@@ -202,7 +202,7 @@ class Writer(Walk):
         return [out]
 
     def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        """Return what a model in the model gives; its calls on tensors of one kind share one scope."""
+        """Return the outputs of a model in the model; its calls on tensors of one kind share one scope."""
         masks = masks_on(self, facts, values)
         facts.finish_call()
         path = (*self.path, facts.name)

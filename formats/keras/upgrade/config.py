@@ -59,9 +59,9 @@ class Translator:
         }
 
     def translate(self, name: str, rule: tables.ClassRule, config: Mapping[str, Any]) -> Translated:
-        """Return what becomes of a layer's configuration.
+        """Return the new configuration of a layer.
 
-        Raises RefusedError for a key or a value that is not known.
+        Raises RefusedError for an unknown key or value.
         """
         facts = Facts(name, "its configuration", config)
         self._layer, self._softened, self._renamed = name, False, []
@@ -241,7 +241,7 @@ def _is_plain(value: object, depth: int = 0) -> bool:
 
 
 def rule_of(layer: Entry) -> tables.ClassRule:
-    """Return what becomes of the class of a layer. Raises RefusedError for one that is not known."""
+    """Return the rule for the class of a layer. Raises RefusedError for an unknown one."""
     rule = tables.LAYERS.get(layer.class_name)
     if rule is None:
         unknown = "it is not one of the layers whose meaning in both is known" if layer.built_in else "it is not one of Keras's own classes"

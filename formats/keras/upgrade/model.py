@@ -118,7 +118,7 @@ class Models:
         return model
 
     def _inner(self, old: SourceLayer, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
-        """Return what becomes of a layer: usually one, under its own name."""
+        """Return the layers that replace a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), names)
         names.add(name)
         if name != old.name:

@@ -1,4 +1,4 @@
-"""What becomes of functions, initializers, constraints, optimizers and losses of old Keras in Keras 3, as data."""
+"""The successors of functions, initializers, constraints, optimizers and losses of old Keras in Keras 3, as data."""
 
 from __future__ import annotations
 

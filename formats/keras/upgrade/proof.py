@@ -33,9 +33,9 @@ _PATIENCE = 600
 
 @dataclass(frozen=True)
 class Proof:
-    """What two runs gave.
+    """The comparison of two runs.
 
-    comparisons  of each output
+    comparisons  one of each output
     """
 
     comparisons: tuple[OutputComparison, ...]
@@ -78,7 +78,7 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
 
 
 def compared(source: Path, written: Path, folder: Path) -> Proof:
-    """Return what both runs gave."""
+    """Return the comparison of both runs."""
     _python("tf_keras")
     _run("keras", written, folder)
     _run("tf_keras", source, folder)
@@ -112,7 +112,7 @@ def _python(framework: str) -> str:
 
 
 def _run(framework: str, model: Path, folder: Path) -> None:
-    """Run a model in a process of its own."""
+    """Run a model in a separate process."""
     command = script(_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder))
     environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}
     try:

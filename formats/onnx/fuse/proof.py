@@ -70,9 +70,9 @@ class ModelPair:
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """What the runs of a pair showed.
+    """The comparison of the runs of a pair.
 
-    comparisons  of each output in each trial
+    comparisons  one of each output in each trial
     problem      why it could not be run; "" if it could
     """
 

@@ -64,7 +64,7 @@ class ArchivedTensor:
 
 
 def storage_of(reference: Any) -> Any:
-    """Return what a persistent id stands for: a Storage, or the class of a module saved with its source."""
+    """Return the meaning of a persistent id: a Storage, or the class of a module saved with its source."""
     if reference[0] == "module":
         return reference[1]
     if reference[0] != "storage" or not isinstance(reference[1], Global):

@@ -1,4 +1,4 @@
-"""What the common operations do to elements, by domain and name. Source: onnx/docs/Operators.md."""
+"""The effects of the common operations on elements, by domain and name. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Budget:
 
 
 def budget_of(program: Program) -> Budget:
-    """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
+    """Return the work allowed for all proofs of a file's layers together: as much as its numbers need, and no more."""
     return Budget(min(64 * PROOF_WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.companion_bytes)))
 
 

@@ -1,4 +1,4 @@
-"""What the common operations do to the numbers and shapes that they read: the one table for all that follows values through them.
+"""The effects of the common operations on the numbers and shapes that they read: the one table for all code that follows values.
 
 Source: onnx/docs/Operators.md.
 """

@@ -23,9 +23,9 @@ INTEGER, WIDE, TRUTH = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_
 
 
 class Block:
-    """A graph in the making.
+    """A graph that is being written.
 
-    prefix    what the names of its own values begin with
+    prefix    the beginning of its own values' names
     arrays    numbers by the names of values, for all graphs of the program together
     operator  the framework's operator that is being written: see Operation
     """
@@ -81,12 +81,12 @@ def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]
 
 @dataclass(frozen=True)
 class Variable:
-    """What a loop hands from step to step.
+    """A variable of a loop, which each step hands to the next.
 
     first   its first value
     dtype   its element type
-    inside  what the steps call it
-    after   what a step gives for it
+    inside  its name inside the steps
+    after   the value that a step gives for it
     final   the value that the loop leaves; "" if nothing reads it
     """
 
@@ -99,14 +99,14 @@ class Variable:
 
 @dataclass(frozen=True)
 class LoopLowering:
-    """A loop on its way.
+    """A loop that is being written.
 
-    name       what the file calls it
+    name       its name in the file
     begins     the value that decides whether it runs at all
     goes_on    the value of a step that decides whether another one follows
     states     its variables
     single     lists of one element, which each step replaces: `after` is the element
-    collected  what each step puts into a list at a place of its own, and the value that the whole list is
+    collected  the element that each step puts at its own place in a list, and the value of the whole list
     """
 
     name: str
@@ -186,7 +186,7 @@ class Rule:
         return self.add("MatMul", factors)
 
     def reduced(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
-        """Write what the numbers along some axes come to, such as their sum."""
+        """Write a reduction of the numbers along some axes, such as their sum."""
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
     def place(self, kind: str, to: np.dtype[Any]) -> bool:

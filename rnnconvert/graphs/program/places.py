@@ -26,7 +26,7 @@ class ConstantPlace:
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
-        """Return what two places share that are the same: the tensors, and the order of their numbers."""
+        """Return a key that is equal for places that are the same: the tensors, and the order of their numbers."""
         index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
         return self.tensors, index.astype(np.int64).tobytes()
 

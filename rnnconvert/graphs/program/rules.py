@@ -19,7 +19,7 @@ Dims = Sequence["int | None"]
 
 
 def part(scope: Scope, node: Operation, dims: Dims) -> Dims:
-    """Return what a Shape gives of the axes of what it reads, which may be a part of them."""
+    """Return the axes that a Shape gives, out of the axes of its input: all, or a part of them."""
     attributes = scope.attributes(node)
     start, end = (attributes.get(key, None) for key in ("start", "end"))
     return dims[slice(start, end)]
@@ -216,7 +216,7 @@ class ShapeRule:
         return [*inner[:axis], None, *inner[axis:]]
 
     def convolved(self) -> Dims | None:
-        """Return batch, channels, and how often a window fits into each other axis; None where that rounds up."""
+        """Return batch, channels, and how often a window fits into each other axis; None if that rounds up."""
         dims, window = self.input_dims(0), self.input_dims(1)
         if dims is None:
             return None

@@ -18,7 +18,7 @@ from rnnconvert.graphs.program.operations import AttributeReference, Body, Opera
 
 
 class ModelScopes:
-    """What all scopes of a program share: its functions, and how much may still be computed."""
+    """The state that all scopes of a program share: its functions, and how much may still be computed."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -155,7 +155,7 @@ class Scope:
         self._arguments[name] = (outer, value)
 
     def stored(self, name: str) -> StoredNumbers | None:
-        """Return the stored numbers that a value of this graph is: its own, or those of a Constant; None for others."""
+        """Return the stored numbers of a value of this graph: its own, or a Constant's; None for others."""
         if name in self.body.stored:
             return self.body.stored[name]
         node, _ = self._producers.get(name, (None, 0))
@@ -165,7 +165,7 @@ class Scope:
         return value if isinstance(value, StoredNumbers) else None
 
     def weights(self) -> Iterator[tuple[str, StoredNumbers]]:
-        """Yield what may be weights, by name: the graph's stored numbers, and the Constants with more than one floating-point number."""
+        """Yield the candidates for weights, by name: the graph's stored numbers, and Constants of more than one floating-point number."""
         for name, tensor in self.body.stored.items():
             if tensor.dtype is not None:
                 yield name, tensor
@@ -176,11 +176,11 @@ class Scope:
                 yield node.outputs[0], constant
 
     def key(self, name: str) -> tuple[Body, str]:
-        """Return what tells a value of this graph from those of the same name in other graphs of the program."""
+        """Return a key that distinguishes a value of this graph from values of the same name in other graphs of the program."""
         return self.body, name
 
     def label(self, name: str) -> str:
-        """Return what a value of this graph is called in the whole model."""
+        """Return the name of a value of this graph in the whole model."""
         return name if self.path == "main" else f"{self.path}/{name}"
 
     def calls(self, node: Operation) -> bool:
@@ -245,7 +245,7 @@ class Scope:
     def _outputs(
         self, node: Operation, operands: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
     ) -> Sequence[Array | None] | None:
-        """Return what a node gives, if all it works on is constant, or on inputs that are given."""
+        """Return the outputs of a node, if it works only on constants, or on inputs that are given."""
         if self.calls(node):
             called = self.call(node)
             return [called.constant(name) for name in called.body.outputs]
@@ -300,6 +300,6 @@ class Scope:
 
 
 def label_of(scope: Scope, node: Operation) -> str:
-    """Return what a node is known by, with the graph that it is in."""
+    """Return the name of a node in words, with the graph that it is in."""
     name = node.name or next((output for output in node.outputs if output), node.kind)
     return str(name) if scope.path == "main" else f"{scope.path}/{name}"

@@ -1,6 +1,6 @@
-"""What is known of the shapes of a graph's values without running it, and of the whole numbers computed from shapes.
+"""The shapes of a graph's values, as far as they are known without running it, and the whole numbers computed from shapes.
 
-The model's own statements come first, then one rule for each operator; what neither gives is unknown.
+The model's own statements come first, then one rule for each operator; anything else is unknown.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Shapes:
             self._cache[scope, name] = self._ruled[scope, name] = list(dims)
 
     def stated(self, name: str) -> Dims | None:
-        """Return what the model states of the axes of a value."""
+        """Return the axes that the model states for a value."""
         return self._learned[name] if name in self._learned and name not in self._twice else None
 
     def learn(self, name: str, dims: Dims) -> None:
@@ -240,7 +240,7 @@ class Shapes:
         return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
     def measured(self, scope: Scope, node: Operation, deep: int) -> Dims | None:
-        """Return what a Shape gives, None for a length that is not known; None alone where not even their number is known."""
+        """Return the lengths that a Shape gives, None for an unknown length; None alone if not even their count is known."""
         dims = self.dims(scope, node.inputs[0], deep)
         return None if dims is None else part(scope, node, dims)
 

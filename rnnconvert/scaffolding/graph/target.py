@@ -69,7 +69,7 @@ class TargetWriter(ABC, Generic[Held]):
 
     @contextlib.contextmanager
     def inside(self, node: Operation) -> Iterator[Body]:
-        """Write the graph in an operation: it has constants of its own, and other values that are handed to it."""
+        """Write the graph in an operation: it has separate constants, and other values that are handed to it."""
         around = self._scope, self._held
         (self._scope,), self._held = self._scope.inner(node, 0), {}
         try:
@@ -78,7 +78,7 @@ class TargetWriter(ABC, Generic[Held]):
             self._scope, self._held = around
 
     def captured(self, body: Body) -> list[str]:
-        """Return what the graph in an operation reads from around it, but for stored numbers."""
+        """Return the values that the graph in an operation reads from around it, except for stored numbers."""
         return [name for name in sorted(body.free) if name not in self._graph.arrays]
 
     def __getitem__(self, name: str) -> Held:

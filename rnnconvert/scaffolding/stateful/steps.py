@@ -89,7 +89,7 @@ class StreamSteps:
         return not any(self.reads_time(node, length) for length in stated)
 
     def _ends(self, node: Node) -> None:
-        """Note what a recurrent layer gives besides its outputs: its last states."""
+        """Note the outputs of a recurrent layer that are not sequences: its last states."""
         for value in node.outputs if not node["sequences"] else node.outputs[1:]:
             self._places[id(value)] = SO_FAR
 
