@@ -267,14 +267,14 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
     for name, sources in reads.items():  # a configuration has a layer after those that it reads
         above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
     names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
-    return all(place in above.get(two, ()) for place, two in itertools.pairwise(names))
+    return all(place in above.get(below, ()) for place, below in itertools.pairwise(names))
 
 
 def _reads_of(model: Entry) -> dict[str, list[str]]:
     """Return which layers each layer of a model reads."""
     layers = children(model)
     if model.class_name == "Sequential":
-        return {two.name: [layer.name] for layer, two in itertools.pairwise(layers)}
+        return {reader.name: [layer.name] for layer, reader in itertools.pairwise(layers)}
     calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
     return {name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources())) for name, several in calls.items()}
 

@@ -155,11 +155,11 @@ def _named(operators: tuple[ProgramOperator, ...]) -> Iterator[tuple[ProgramOper
 def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays. Raises NotALayerError."""
     settings = operator.attributes
-    kind, number, two = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
+    kind, number, bidirectional = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
     if kind is None or not isinstance(number, int) or number < 1:
         raise NotALayerError(f"the mode {settings.get('mode')!r} with num_layers={number!r} is unknown")
     weights = operator.inputs.get("WeightList", ())
-    ways = 1 + two
+    ways = 1 + bidirectional
     if len(weights) != 4 * number * ways:
         raise NotALayerError(f"it reads {len(weights)} weights, expected {4 * number * ways}")
     computed = [full for full in weights if full not in arrays]
@@ -171,7 +171,7 @@ def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], op
     homes = {}
     for place in range(number * ways):
         layer, way = divmod(place, ways)
-        above = f"{layer}.{('cell_fw', 'cell_bw')[way] if two else 'cell'}"
+        above = f"{layer}.{('cell_fw', 'cell_bw')[way] if bidirectional else 'cell'}"
         for part, words in enumerate(("weight", "bias")):
             for end, side in enumerate(("ih", "hh")):
                 homes[f"{above}.{words}_{side}"] = weights[2 * (number * ways * part + place) + end]

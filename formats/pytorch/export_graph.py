@@ -55,9 +55,9 @@ _ON_NUMBERS = {
 
 
 def follow(module: Any) -> OperatorProgram:
-    """Return what the graph module of an exported program computes.
+    """Return the operators of the graph module of an exported program.
 
-    Raises KeyError, TypeError and others where the description has another form; TooLongError.
+    Raises KeyError, TypeError and others if the description has another form; TooLongError.
     """
     graph = module["graph"]
     program = OperatorProgram()

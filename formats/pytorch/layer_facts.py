@@ -1,4 +1,4 @@
-"""What a PyTorch file states of a recurrent layer."""
+"""The statements of a PyTorch file about a recurrent layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in files before the names of a module's own parameters, and where layers were found."""
+"""The prefixes of a module's own parameters in files, and where layers were found."""
 
 from __future__ import annotations
 

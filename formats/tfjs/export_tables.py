@@ -1,4 +1,4 @@
-"""What TensorFlow.js has of the layers of Keras: its classes, what it reads of their configurations, and its functions.
+"""TensorFlow.js's share of the layers of Keras: its classes, the entries that it reads of their configurations, and its functions.
 
 Source: tfjs-layers 4.22 src/layers/*.ts, the constructors and `call`; src/activations.ts; src/layers/preprocessing/image_preprocessing.ts.
 """

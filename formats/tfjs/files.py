@@ -50,7 +50,7 @@ _COMPUTED = ("units", "activation", "recurrent_activation", "use_bias", "reset_a
 
 
 class TfjsMetadata(TypedDict, total=False):
-    """What a model's JSON says."""
+    """The metadata in a model's JSON."""
 
     document: dict[str, Any]
 
@@ -75,7 +75,7 @@ layouts = written_layouts(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return what the model states about itself."""
+    """Return the model's statements about itself."""
     document = checkpoint.metadata_as(TfjsMetadata)["document"]
     return {key: document.get(key, "") for key in ("format", "generatedBy", "convertedBy")}
 
@@ -143,7 +143,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the class and the configuration of every layer, those of models in models too."""
+    """Yield the class and the configuration of every layer, including layers of models in models."""
     if depth > DOCUMENT_NESTING:
         raise UnreadableError(path, f"its models are nested more than {DOCUMENT_NESTING} deep")
     config = model.get("config") if isinstance(model, dict) else None

@@ -80,7 +80,7 @@ class StoringTables(ModelTables):
         self.lost = (0.0, 0.0)
 
     def notes(self) -> list[str]:
-        """Return what a user should know of how the weights are held."""
+        """Return the notes for the user on how the weights are held."""
         notes = []
         if self.wide:
             notes.append(f"in float32, since float16 ends at 65504: {listing(self.wide)}")

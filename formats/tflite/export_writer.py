@@ -21,7 +21,7 @@ Rule = Callable[["TfliteWriter", Operation], None]
 
 
 class TfliteWriter(TargetWriter[int]):
-    """A model in the operators of TFLite under construction; TensorFlow has most of them, too, under names of its own.
+    """A model in the operators of TFLite under construction; TensorFlow has most of them, too, under other names.
 
     values  its main graph
     """
@@ -61,7 +61,7 @@ class TfliteWriter(TargetWriter[int]):
             self.values = around
 
     def symbols(self, name: str) -> Sequence[str]:
-        """Return what tells open axes of one length from those of another, for each axis; none where the source does not tell."""
+        """Return labels for the axes, equal for open axes of the same length; none if the source does not distinguish them."""
         value = self._graph.values.get(name)
         return value.axes if value is not None else ()
 

@@ -174,12 +174,12 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
         choices = " or ".join(candidate.name for candidate in tried)
         raise UsageError(f"{format} has no layout {wanted!r}{'' if cell is None else ' of this cell'}. Choose {choices}")
     tried = asked
-    two = options.get("bidirectional", name)
+    bidirectional = options.get("bidirectional", name)
     fitting = [
         FoundLayer(name, candidate, sizes, names, cell)
         for candidate in tried
         for sizes in fits(candidate, shapes)
-        if len(shapes) > 1 and two in (None, "true" if sizes.num_directions == 2 else "false")
+        if len(shapes) > 1 and bidirectional in (None, "true" if sizes.num_directions == 2 else "false")
     ]
     if not fitting:
         reasons = misfit(tried, shapes) if tried else "it does not have this cell"

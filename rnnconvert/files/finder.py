@@ -167,9 +167,9 @@ class ArrayFiles:
                 asked = [layout for layout in possible if layout.name == wanted]
                 if asked:
                     options.get("layout", name)
-                said_there = self.description(stored, name)
+                description = self.description(stored, name)
                 try:
-                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, said_there, options)
+                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, description, options)
                 except NotALayerError as error:
                     doubts.append(LayerNote(full, str(error), UNREAD))
                     continue
@@ -248,9 +248,9 @@ class ArrayFiles:
             fitting += [FoundLayer(name, by_name[full], sizes, names) for sizes in fits(by_name[full], shapes)]
         most = max((len(group.names) for group in fitting), default=0)
         fitting = [group for group in fitting if len(group.names) == most]
-        two = options.get("bidirectional", name)
-        if two is not None:
-            fitting = [group for group in fitting if group.sizes.num_directions == 1 + (two == "true")]
+        bidirectional = options.get("bidirectional", name)
+        if bidirectional is not None:
+            fitting = [group for group in fitting if group.sizes.num_directions == 1 + (bidirectional == "true")]
         if not fitting:
             return why_none(candidates, arrays)
         fitting = unlike(fitting)

@@ -193,7 +193,7 @@ def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
     """Return an array with constants around it; negative numbers cut it."""
     if not len(before) == len(after) == array.ndim:
         raise UnfitError(f"{len(before)} paddings of {array.ndim} axes")
-    widths = [(max(low, 0), max(two, 0)) for low, two in zip(before, after, strict=True)]
-    bounded([length + low + two for length, (low, two) in zip(array.shape, widths, strict=True)])
-    cutting = tuple(slice(max(-low, 0), length - max(-two, 0)) for length, low, two in zip(array.shape, before, after, strict=True))
+    widths = [(max(left, 0), max(right, 0)) for left, right in zip(before, after, strict=True)]
+    bounded([length + left + right for length, (left, right) in zip(array.shape, widths, strict=True)])
+    cutting = tuple(slice(max(-left, 0), length - max(-right, 0)) for length, left, right in zip(array.shape, before, after, strict=True))
     return np.pad(array[cutting], widths)

@@ -166,8 +166,8 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
     ]
     for joined in ("input recurrent", "recurrent input"):
         matrices += [[Tensor("", joined, "(part in) (gate hidden)")], *([[Tensor(g, joined, "(part in) hidden")] for g in apart])]
-    input_bias, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
-    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, two]]
+    input_bias, recurrent_bias = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
+    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, recurrent_bias]]
     biases += [[Tensor("", " ".join(order), "(part gate hidden)")] for order in (BIAS_PARTS, BIAS_PARTS[::-1])]
     for g in apart:
         biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]

@@ -231,36 +231,36 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
     Raises ValueError unless they read the same input, are single layers of one direction, and the first of them reads
     forward, the second from the end.
     """
-    first, two = forward.stack, backward.stack
-    if first is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (first, two)):
+    ahead, back = forward.stack, backward.stack
+    if ahead is None or back is None or any(stack.num_layers * stack.num_directions != 1 for stack in (ahead, back)):
         raise ValueError(f"{forward.name!r} and {backward.name!r} are not two layers of one direction each")
-    if first.input_size != two.input_size:
-        raise ValueError(f"{forward.name!r} reads {first.input_size} values per step, but {backward.name!r} reads {two.input_size}")
-    if first.first.reverse and not two.first.reverse:
+    if ahead.input_size != back.input_size:
+        raise ValueError(f"{forward.name!r} reads {ahead.input_size} values per step, but {backward.name!r} reads {back.input_size}")
+    if ahead.first.reverse and not back.first.reverse:
         raise ValueError(
             f"{forward.name!r} reads from the end and {backward.name!r} from the beginning. Put the forward direction "
             f"first: {backward.name} + {forward.name}"
         )
-    layer = Layer((first.first.replace(reverse=False), two.first.replace(reverse=True)))
+    layer = Layer((ahead.first.replace(reverse=False), back.first.replace(reverse=True)))
     groups = [replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups]
-    stack = first.replace(name=name, layers=(layer,), output_order="time")
+    stack = ahead.replace(name=name, layers=(layer,), output_order="time")
     return forward.replace(name=name, stack=stack, groups=tuple(groups))
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
     """Return the arrays of one layer of a stack, under the names that a stack of one has for them."""
-    names_of_number = {}
+    local_names = {}
     for local, full in names.items():
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(local)
             if match is None:
                 continue
             if "layer" not in match.re.groupindex:
-                names_of_number[local] = full
+                local_names[local] = full
             elif int(match["layer"]) == number:
-                names_of_number[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
+                local_names[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
             break
-    return names_of_number
+    return local_names
 
 
 @contextlib.contextmanager

@@ -84,10 +84,10 @@ def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            forward, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
+            forward, backward = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
             return (
-                f"; if {forward!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
-                f"mapping {unit.name}: {forward} + {two}"
+                f"; if {forward!r} and {backward!r} of the source are its forward and its backward direction, confirm with the "
+                f"mapping {unit.name}: {forward} + {backward}"
             )
     alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",) or len(alike) != 1:

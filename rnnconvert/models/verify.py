@@ -184,12 +184,12 @@ def compared(
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
     for target_name, name in pairs:
-        target_unit, two = ours.unit(target_name), theirs.unit(name)
-        if target_name not in ran_ours.taps or name not in truth.taps or target_unit is None or two is None:
+        target_unit, source_unit = ours.unit(target_name), theirs.unit(name)
+        if target_name not in ran_ours.taps or name not in truth.taps or target_unit is None or source_unit is None:
             unseen.append(f"{target_name or 'the layer'}: its output cannot be seen from outside")
             continue
         shakes = [ran.taps.get(name if by_source else target_name) for ran in rounding.runs]
-        aligned = align([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
+        aligned = align([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], source_unit)
         if aligned is None:
             unseen.append(f"{target_name}: one model gives all its outputs joined, the other only the last ones")
             continue
@@ -308,8 +308,8 @@ def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[
         raise UsageError(
             f"the target gives {len(result.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give equally many"
         )
-    for number, (output_array, two) in enumerate(zip(result.outputs, truth.outputs, strict=True)):
+    for number, (result_output, expected) in enumerate(zip(result.outputs, truth.outputs, strict=True)):
         name = "output" if len(result.outputs) == 1 else f"output {number}"
         shaken = [ran.outputs[number] for ran in rounding.runs]
-        axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        yield rounding.compare(Output(label, name, axes), output_array, two, shaken)
+        axes = tuple(f"axis {axis}" for axis in range(expected.ndim))
+        yield rounding.compare(Output(label, name, axes), result_output, expected, shaken)

@@ -348,7 +348,7 @@ class Tracer:
     def _function(self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool) -> Pieces | None:
         kind = node.kind
         if kind == "Sum":
-            return reduce(lambda total, two: together("Add", total, two), [self._value(scope, name, at) for name in node.inputs])
+            return reduce(lambda total, term: together("Add", total, term), [self._value(scope, name, at) for name in node.inputs])
         if factor := _times_one(scope, node):
             return self._value(scope, factor, at)
         if kind in PAIRS and len(node.inputs) == 2:

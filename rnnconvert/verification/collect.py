@@ -227,15 +227,15 @@ def _as_turned(subject: Subject, other: Subject) -> Subject:
     return replace(subject, stack=subject.stack.replace(output_order=theirs), turned=True)
 
 
-def _side_by_side(name: LayerPair) -> None:
+def _side_by_side(pair: LayerPair) -> None:
     """Raise UsageError for layers whose inputs or outputs cannot be compared."""
-    sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (name.stack, name.counterpart)]
+    sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (pair.stack, pair.counterpart)]
     if sizes[0] != sizes[1]:
         (reads, gives), (other_reads, other_gives) = sizes
         what = f"read {reads} values and {other_reads}" if reads != other_reads else f"give {gives} values and {other_gives}"
         raise UsageError(
-            f"{quoted(name.name)} cannot be equal in both files: they {what} at each step. A is {name.stack.describe()}; "
-            f"B is {name.counterpart.describe()} ({', '.join(name.names)}; {name.evidence})"
+            f"{quoted(pair.name)} cannot be equal in both files: they {what} at each step. A is {pair.stack.describe()}; "
+            f"B is {pair.counterpart.describe()} ({', '.join(pair.names)}; {pair.evidence})"
         )
 
 

@@ -72,12 +72,12 @@ def explain_differences(
     name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, results)
     explanation: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, run_ in enumerate(layer["runs"]) if run_["verdict"] == NOT_EQUAL]
+    failed = [number for number, run in enumerate(layer["runs"]) if run["verdict"] == NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
         counterpart_facts = None
         if counterpart is not None:
-            reference_run = next((run_ for run_ in results.runs if run_.model == "B" and run_.executor == REFERENCE), None)
+            reference_run = next((run for run in results.runs if run.model == "B" and run.executor == REFERENCE), None)
             counterpart_facts = diagnosis.Comparand(stack, counterpart, reference_run.outputs if reference_run else None)
         explanation["diagnoses"] = [
             _diagnosed(results, results.runs[number], stack, counterpart_facts, _rounded(layer["name"], subjects)) for number in failed
@@ -123,9 +123,9 @@ def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
 def _judged(layer: Mapping[str, Any], results: LayerResults) -> tuple[list[Case], Any]:
     """Return the cases that a framework really proved for the last model, and the element type of the judgement."""
     label = "B" if layer["counterpart"] else "A"
-    runs = [run_ for run_ in layer["runs"] if run_["executor"] != REFERENCE and run_["comparisons"]]
-    runs = [run_ for run_ in runs if run_["model"] == label]
-    names = {comparison["case"] for run_ in runs for comparison in run_["comparisons"]}
+    runs = [run for run in layer["runs"] if run["executor"] != REFERENCE and run["comparisons"]]
+    runs = [run for run in runs if run["model"] == label]
+    names = {comparison["case"] for run in runs for comparison in run["comparisons"]}
     return [case for case in results.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
 
 
@@ -142,23 +142,23 @@ def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
 
 
 def _diagnosed(
-    results: LayerResults, run_: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
+    results: LayerResults, run: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
 ) -> dict[str, Any]:
-    if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
-        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": OF_INTEGERS, "cause": "", "kind": ""}
-    answers = [(case, run_.outputs[case.name]) for case in results.cases if case.name in run_.outputs]
-    basis = results.basis(run_.model)
-    dtype, floors = FLOATS[run_.dtype], basis.floors.get(run_.rounding, {})
+    if run.own_file and run.model in rounded:  # no convention gives what is rounded to a few steps
+        return {"model": run.model, "executor": run.executor, "sentences": [_OF_INTEGERS], "fault": OF_INTEGERS, "cause": "", "kind": ""}
+    answers = [(case, run.outputs[case.name]) for case in results.cases if case.name in run.outputs]
+    basis = results.basis(run.model)
+    dtype, floors = FLOATS[run.dtype], basis.floors.get(run.rounding, {})
 
     def solved(case: Case) -> Callable[[Any], Outputs]:
         return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
 
     # What the reference gave is known, and how far rounding leads.
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
-    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run_.model == "B" else None, measures=measures)
+    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run.model == "B" else None, measures=measures)
     return {
-        "model": run_.model,
-        "executor": run_.executor,
+        "model": run.model,
+        "executor": run.executor,
         "sentences": list(finding.sentences),
         "fault": finding.fault,
         "cause": finding.cause,

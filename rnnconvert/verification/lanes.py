@@ -297,7 +297,7 @@ def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results
 
     loaded  results whose cases are run: they can be merged with runs in theirs
     """
-    others = {run_.rounding for layer in loaded.layers.values() for run_ in layer.runs} if loaded is not None else set()
+    others = {layer_run.rounding for layer in loaded.layers.values() for layer_run in layer.runs} if loaded is not None else set()
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)

@@ -247,8 +247,8 @@ def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, f
 def _seconds(results: Results) -> dict[str, float]:
     seconds_by_step = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "wait", "start", "convert", "run")}
     for layer in results.layers.values():
-        for run_ in layer.runs:
-            for name, seconds in run_.seconds.items():
+        for layer_run in layer.runs:
+            for name, seconds in layer_run.seconds.items():
                 seconds_by_step[name] = seconds_by_step.get(name, 0.0) + seconds
     return seconds_by_step
 

@@ -217,12 +217,12 @@ class Translator:
             class_name = str(value.get("class_name") or value.get("name") or "")
             config = value.get("config")
             if not isinstance(config, Mapping):
-                config = {key_: two for key_, two in value.items() if key_ not in ("name", "class_name")}
+                config = {key_: entry for key_, entry in value.items() if key_ not in ("name", "class_name")}
         class_name = names.get(class_name, class_name)
         if class_name in table:
             spelled = dict(word.partition(">")[::2] for word in table[class_name].split())
-            renamed = {spelled[setting] or setting: _plain(two) for setting, two in config.items() if setting in spelled}
-            aside = {setting: two for setting, two in config.items() if setting not in spelled and setting not in ("dtype", "name")}
+            renamed = {spelled[setting] or setting: _plain(entry) for setting, entry in config.items() if setting in spelled}
+            aside = {setting: entry for setting, entry in config.items() if setting not in spelled and setting not in ("dtype", "name")}
             if not aside and all(_is_plain(setting) for setting in renamed.values()):
                 return serialised(class_name, renamed, f"keras.{module}")
         self.notes.leave(f"{self._layer}: {key} = {quoted(value)}, for training only")

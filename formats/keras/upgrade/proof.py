@@ -87,14 +87,14 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
     if len(results) != len(truth):
         raise NotEqualError(written, Proof((unlike("random inputs", "outputs", (len(results),), (len(truth),)),)))
     comparisons = []
-    for number, (result, two) in enumerate(zip(results, truth, strict=True)):
+    for number, (result, expected) in enumerate(zip(results, truth, strict=True)):
         name = "output" if len(results) == 1 else f"output {number}"
-        if result.shape != two.shape:
-            comparisons.append(unlike("random inputs", name, result.shape, two.shape))
+        if result.shape != expected.shape:
+            comparisons.append(unlike("random inputs", name, result.shape, expected.shape))
             continue
-        allowance = Allowance([two + (moved[number] - result) for moved in shaken], np.dtype(np.float32))
-        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(two.ndim)))
-        comparisons.append(compare(output, result, two, allowance))
+        allowance = Allowance([expected + (moved[number] - result) for moved in shaken], np.dtype(np.float32))
+        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(expected.ndim)))
+        comparisons.append(compare(output, result, expected, allowance))
     return Proof(tuple(comparisons))
 
 

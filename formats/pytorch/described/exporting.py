@@ -140,7 +140,7 @@ class LiveProgram:
         return inputs
 
     def _runs(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """Return what the module gives; None for inputs that it does not take."""
+        """Return the outputs of the module; None for inputs that it does not take."""
         return _outputs_of(self.module, inputs)
 
     def _refuse_states(self) -> None:
@@ -220,7 +220,7 @@ def _resized(inputs: Sequence[Any], places: Collection[Place], length: int) -> t
 
 
 def _drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return inputs with other numbers where they are fractions: those of an example may all be zero."""
+    """Return inputs with other numbers in place of fractions: in an example these may all be zero."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

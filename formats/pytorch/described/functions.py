@@ -32,7 +32,7 @@ def number(value: Any, dtype: str = "float32") -> SourceTensor:
 
 
 def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
-    """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it.
+    """Return the operand of an operator beside a tensor: a number in the tensor's element type.
 
     A trace holds Python's numbers as tensors without axes. Beside a tensor with axes these do not decide the element type.
     Source: torch.result_type.
@@ -201,7 +201,7 @@ _ANY_VALUES = ("equal", "not_equal", "not")
 
 
 def _number(operation: str, *values: Any) -> Any:
-    """Return what an operator gives for numbers.
+    """Return the result of an operator on numbers.
 
     Raises ValueError for one that is not computed, or not from a length, and for a whole number of more than 64 bits.
     """

@@ -30,7 +30,7 @@ def _axes(call: BoundCall, x: SourceTensor) -> list[int]:
 
 
 def _in_its_type(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    """Return what is read in the element type in which the operator is to compute."""
+    """Return the input, in the element type in which the operator is to compute."""
     dtype = call("dtype")
     if dtype is not None and str(dtype) not in (*FLOATS, "int32", "int64"):
         raise ValueError(f"a computation in {dtype}")

@@ -38,7 +38,7 @@ class CellStep:
     next_c: Ref | None = None
 
     def outputs(self) -> list[Ref]:
-        """Return what it gives."""
+        """Return its outputs."""
         return [ref for ref in (self.next_h, self.next_c) if ref is not None]
 
 

@@ -254,10 +254,10 @@ class ShapeRule:
 
     def recurrent(self) -> Dims | None:
         data, size = self.input_dims(0), self.number("hidden_size", 0) or None
-        two = self.attributes.get("direction") == "bidirectional"
+        both_ways = self.attributes.get("direction") == "bidirectional"
         if data is None or self.number("layout", 0):
             return None
-        return [*([data[0]] if self.index == 0 else []), 2 if two else 1, data[1], size]
+        return [*([data[0]] if self.index == 0 else []), 2 if both_ways else 1, data[1], size]
 
 
 def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:
