@@ -61,7 +61,7 @@ LAYER_IDENTIFIERS = (
     *("INPUT", "HIDDEN", "OUTPUT", "state", "step"),
     *(f"{local}{end}" for local in ("W", "R", "b", "P", "projection") for end in ("", "_scale")),
 )
-"""What identifiers of a recurrent layer have behind its name."""
+"""The ends of a recurrent layer's identifiers, behind its name."""
 
 
 class WrittenLayer:

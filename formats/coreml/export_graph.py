@@ -25,7 +25,7 @@ LACKING = (
     "Celu", "Selu", "PRelu", "HardSwish", "Softplus", "Reciprocal", "ReduceL2", "InstanceNormalization", "ScatterElements", "Trilu", "Clip",
     "Einsum", "LogSoftmax",
 )  # fmt: skip
-"""The operations that are composed of others: Core ML has none, or one that adds a number of its own, or one that is known less well."""
+"""The operations that are composed of others: Core ML has none, or one that adds a number itself, or one that is known less well."""
 
 
 def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: Storage = "float32") -> WrittenGraph:

@@ -50,7 +50,7 @@ class MilValue:
 
 
 Operand = MilValue | Sequence[MilValue] | str | bool
-"""What an operation is given: values, or a text or a truth, which becomes a constant."""
+"""An operand of an operation: values, or a text or a truth, which becomes a constant."""
 
 
 def dtype_of(dtype: np.dtype) -> str:

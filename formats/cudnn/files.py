@@ -50,7 +50,7 @@ _CHECKSUMS: dict[str, Callable[[Array], str]] = {
     "crc32": lambda data: f"{Crc32().part(data.data):08x}",
     "sha256": lambda data: hashlib.sha256(data.data).hexdigest(),
 }
-"""What a description may state of its buffer; the first is written."""
+"""The possible statements of a description about its buffer; the first is written."""
 
 
 def recognise(file: Opened) -> Seen | None:

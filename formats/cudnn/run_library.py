@@ -64,7 +64,7 @@ SIGNATURES = {
 }
 """The arguments of each call."""
 _PARTS = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9")
-"""What the RNN calls need, in the order in which they are loaded."""
+"""The libraries that the RNN calls need, in the order in which they are loaded."""
 
 
 def libraries(name: str) -> list[str]:

@@ -97,12 +97,12 @@ _TRAINED: Mapping[str, Any] = {
     "regularization": [], "regularizationBias": [], "weightInitFn": {"@class": "org.deeplearning4j.nn.weights.WeightInitXavier"},
     "weightNoise": None,
 }  # fmt: skip
-"""What a layer states for training."""
+"""The entries of a layer for training."""
 _RUN: Mapping[str, Any] = {
     "cacheMode": "NONE", "dataType": "FLOAT", "epochCount": 0, "iterationCount": 0, "layer": None, "maxNumLineSearchIterations": 5,
     "miniBatch": True, "minimize": True, "optimizationAlgo": "STOCHASTIC_GRADIENT_DESCENT", "seed": 12345, "stepFunction": None,
 }  # fmt: skip
-"""What a network states for each layer, and once for all."""
+"""The entries of a network, for each layer and once for all."""
 
 
 def function(layer: str, activation: Activation) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def last_step(vertex: GraphVertex) -> GraphVertex:
 _PLAIN: Mapping[str, Any] = {
     "constraints": None, "gradientNormalization": "None", "gradientNormalizationThreshold": 0.0, "idropout": None,
 }  # fmt: skip
-"""What a layer without parameters states for training."""
+"""The entries for training of a layer without parameters."""
 
 
 def by_itself(name: str, reads: str, activation: Activation) -> GraphVertex:

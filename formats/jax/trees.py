@@ -28,9 +28,9 @@ from rnnconvert.language.places import shapes
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
 
 CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
-"""Cells whose arrays are named like those of any linear layer: only Haiku's name for the module identifies them."""
+"""Cells whose arrays have the names of any linear layer's: only Haiku's name for the module identifies them."""
 _NO_WEIGHTS = ("rngs",)
-"""What a cell may keep next to its weights: the random numbers of nnx's `keep_rngs`."""
+"""Entries that a cell may keep next to its weights: the random numbers of nnx's `keep_rngs`."""
 _MOMENTS = "opt_state"
 """The names of an optimizer's numbers in a training state: they have the paths of the weights, but are not weights."""
 

@@ -114,7 +114,7 @@ class KerasFlow:
             return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
             return _joined([self._given_values(below) for below in self.reads[name]], layer.config.get("axis", -1))
-        return _passed(name, layer, self._below(name), time)
+        return _through_layer(name, layer, self._below(name), time)
 
     def masks(self, name: str) -> str:
         """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
@@ -146,14 +146,14 @@ class KerasFlow:
         for name, layer in self.layers.items():
             if not _CONV.fullmatch(layer.class_name):
                 continue
-            passed = self._up(
+            passed = self._single_path_to(
                 name, lambda passed_layer: bool(_OVER_SPACE.fullmatch(passed_layer.class_name)) or passed_layer.class_name == "Permute"
             )
             shape = self.layers[passed[-1]] if passed else layer
             if shape.class_name != "Reshape" or len(sizes := shape.config.get("target_shape") or ()) < 2:
                 continue
             turned = any(self.layers[passed_name].class_name == "Permute" for passed_name in passed)
-            rows = self._up(passed[-1], lambda any_layer: False)
+            rows = self._single_path_to(passed[-1], lambda any_layer: False)
             dense = self.layers[rows[-1]] if rows else shape
             units = dense.config.get("units", dense.config.get("output_dim"))
             if dense.class_name != "Dense" or not isinstance(units, int):
@@ -171,7 +171,7 @@ class KerasFlow:
             flats |= dict.fromkeys(rows, Flat(order, channels))
         return flats
 
-    def _up(self, name: str, passes: Any) -> list[str]:
+    def _single_path_to(self, name: str, passes: Any) -> list[str]:
         """Return the layers before one, each the only one that the next reads, to the first that changes the values."""
         path: list[str] = []
         while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in path:
@@ -186,7 +186,7 @@ def _first(layer: Entry) -> bool:
     return layer.config.get("data_format") == "channels_first" or layer.config.get("dim_ordering") == "th"
 
 
-def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
+def _through_layer(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
     """Return the output of a layer that reads one value."""
     kind = layer.class_name
     if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):

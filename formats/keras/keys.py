@@ -63,7 +63,7 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "use_cudnn": (lambda value: _is_flag(value) or value == "auto", "true, false or auto"),
     "config": (lambda value: isinstance(value, (Mapping, list)), "an object"),
 }
-"""What each type of values is: a check, and its name in words."""
+"""The types of values: a check for each, and its name in words."""
 
 
 def problem(kind: str, value: object) -> str:

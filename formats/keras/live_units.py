@@ -24,7 +24,7 @@ from rnnconvert.models.model import Group, Unit, all_or_none
 from rnnconvert.models.units import Owner, plain_units, units_of_ours
 
 _RECURRENT_FACTS = {key: key for key in ("return_sequences", "stateful", "recurrent_dropout")} | {"dropout": "input_dropout"}
-"""What is compared of a recurrent layer, and its name: in other frameworks, dropout is that between the layers of a stack."""
+"""The settings of a recurrent layer that are compared, and their names: in other frameworks, dropout is between the layers of a stack."""
 
 
 def variables_of(model: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _WEIGHTS, _CONFIG = "model_weights", "model_config"
 _MARK = "_{}_pickled"
-"""The key that says of another one that its array is a pickle of its own."""
+"""The key that states of another one that its array is a separate pickle."""
 
 
 def recognise(file: Opened) -> str:

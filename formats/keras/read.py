@@ -58,7 +58,7 @@ _MOST_NAMED = 8
 
 
 ALONE = Outside()
-"""What is read of weights without a file of their architecture."""
+"""The architecture of weights without a file of it: none."""
 
 
 def inner_config(stored: Stored) -> Any:

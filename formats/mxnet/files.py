@@ -45,7 +45,7 @@ _UNFUSED = re.compile(
     r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
     re.S,
 )
-"""The names that save_parameters gives the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+"""The names that save_parameters gives the arrays of a layer, and of the two cells of a BidirectionalCell."""
 
 
 class MxnetMetadata(FileMetadata, total=False):

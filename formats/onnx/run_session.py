@@ -19,7 +19,7 @@ Array = np.ndarray
 
 RECURRENT = ("RNN", "GRU", "LSTM")
 _ENDING = re.compile("_kernel_time$")
-"""What a profile puts behind the name of a node."""
+"""The end that a profile puts behind the name of a node."""
 
 
 class Session:

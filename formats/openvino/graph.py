@@ -23,7 +23,7 @@ from rnnconvert.graphs.lengths import NUMBERS, QUOTIENT, counted, multiplied
 
 _OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}
-"""Element types that recurrent operations compute in besides float32, by the IR's names of precisions."""
+"""Element types other than float32 in which recurrent operations compute, by the IR's names of precisions."""
 
 
 @dataclass(frozen=True)

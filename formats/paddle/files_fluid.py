@@ -56,7 +56,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 _ALL = ("__params__", "params")
-"""What the file is called that has all parameters of a program (save_inference_model with params_filename)."""
+"""The names of the file that has all parameters of a program (save_inference_model with params_filename)."""
 
 
 def _combined(folder: Path) -> Path | None:

@@ -22,9 +22,9 @@ from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram, Va
 
 BEGINS = b'{"base_code":{"magic":"pir"'
 _BUILT_IN_DIALECTS = ("0", "1", "2")
-"""The numbers of Paddle's dialects: builtin, operators, control flow. Others are those of extensions."""
+"""The numbers of Paddle's dialects: builtin, operators, control flow. Others belong to extensions."""
 _READS = {"rnn": ("Input", "PreState", "WeightList", "SequenceLength", "DropoutState")}
-"""What the values that an operator reads are for, in their order."""
+"""The roles of the values that an operator reads, in their order."""
 
 
 def looks_like(head: bytes) -> bool:

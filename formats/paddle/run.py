@@ -40,7 +40,7 @@ _NAMED = {
     ("collections", "OrderedDict"),
     ("_codecs", "encode"),
 }
-"""What the pickles of paddle.save name; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
+"""The names in the pickles of paddle.save; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:

@@ -42,7 +42,7 @@ _KINDS: Mapping[str, Callable[..., Array]] = {
     "tile": lambda x, by: moves.tile(x, by),
     "pad axes": _padded,
 }
-"""What nodes of a description do to arrays."""
+"""The nodes of a description, as functions of arrays."""
 
 
 class ElementBuilder(ProgramBuilder):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[ProgramReading, BoundCall], Any]"
 """Adds what an operator computes, and returns what it gives: a SourceTensor, a number, or a list of them."""
 Move: TypeAlias = "Callable[[ProgramBuilder, BoundCall], Any]"
-"""What an operator that moves numbers gives, of tensors that are described or of the elements of arrays."""
+"""A function that moves numbers as an operator does: of tensors that are described, or of the elements of arrays."""
 _OF_MEMORY = "device layout pin_memory memory_format non_blocking copy requires_grad implicit"
 _OF_TRAINING = "padding_idx scale_grad_by_freq sparse sparse_grad momentum"
 _OF_SPEED = "cudnn_enable cudnn_enabled benchmark deterministic allow_tf32 sorted path"

@@ -23,7 +23,7 @@ _GATES: Mapping[int, type[Any]] = {4: nn.LSTM, 3: nn.GRU, 1: nn.RNN}
 _FIRST = ("weight_ih_l0", "weight")
 """The first array of a layer."""
 _ALONE = ("lstm", "gru", "rnn")
-"""What a layer is called whose arrays have no prefix."""
+"""The names of a layer whose arrays have no prefix."""
 
 
 class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types here
@@ -134,7 +134,7 @@ _WORKING: Mapping[str, Callable[[], nn.Module]] = {
     "max": MaximumPart,
     "skip": PlusInputPart,
 }
-"""What stands between layers: each reads what stands before it, and what the chain reads."""
+"""Parts between layers: each reads the part before it, and the input of the chain."""
 
 
 class TorchChain(nn.Module):  # type: ignore[misc]  # torch states no types here

@@ -33,7 +33,7 @@ _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
 
 
 _PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
-"""What a recurrent module of torch.nn calls its own parameters; a cell's have no number."""
+"""The names of the own parameters of a recurrent module of torch.nn; a cell's have no number."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

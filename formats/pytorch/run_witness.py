@@ -26,7 +26,7 @@ Array = np.ndarray
 _SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _WRAPPERS = ("module", "_orig_mod")
-"""What DataParallel and torch.compile put before the names of a module's own parameters."""
+"""Prefixes that DataParallel and torch.compile put before the names of a module's own parameters."""
 
 _TRIES = 256
 """How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""

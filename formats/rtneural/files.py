@@ -43,7 +43,7 @@ _CHANGES = {
     "in_gain": "its input is scaled by so many decibels",
     "out_gain": "its output is scaled by so many decibels",
 }
-"""What AIDA-X's keys do where they are not 0."""
+"""The effects of AIDA-X's keys if they are not 0."""
 _UNITS = ("hidden_size", "output_size", "units")
 """Keys of a layer that state how many units it has."""
 

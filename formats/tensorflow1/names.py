@@ -70,7 +70,7 @@ _WRAPPED = re.compile(
 )
 _TWO = re.compile(r"(^|/)bidirectional_rnn(_\d+)?/fw/")
 _LOCAL = re.compile(r"kernel|bias|(gates|candidate|projection)/(kernel|bias)|w_[fio]_diag")
-"""The variables of a cell that has a layout, whatever its scope is called."""
+"""The variables of a cell that has a layout, in a scope of any name."""
 _IN_LOOP = re.compile(r"(?P<scope>(?:.*/)?rnn(?:_\d+)?/[^/]+)/(?P<local>kernel|(?:gates|candidate)/kernel)")
 """A matrix of what dynamic_rnn and static_rnn call in their own scope."""
 

@@ -412,4 +412,4 @@ _SETTINGS: Mapping[str, str] = {
     "axis": "axis", "batch_dims": "batch_dims", "begin_mask": "begin_mask", "count": "num_split", "end_mask": "end_mask",
     "keep_dims": "keep_dims", "out_type": "out_type", "output_type": "output_type", "shrink_axis_mask": "shrink_axis_mask",
 }  # fmt: skip
-"""What options of TFLite are called as attributes of nodes."""
+"""The names of TFLite's options as attributes of nodes."""

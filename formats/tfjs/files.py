@@ -46,7 +46,7 @@ _HARMLESS = frozenset((
     "zero_output_for_mask", "seed",  # of Keras 3, which TensorFlow.js does not look at
 ))  # fmt: skip
 _COMPUTED = ("units", "activation", "recurrent_activation", "use_bias", "reset_after", "return_sequences", "unit_forget_bias")
-"""What the configuration of a layer says of its numbers."""
+"""The settings in the configuration of a layer that decide its numbers."""
 
 
 class TfjsMetadata(TypedDict, total=False):

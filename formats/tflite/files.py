@@ -196,7 +196,7 @@ class _Reader:
 
 
 _SERVED = re.compile(r"^serving_default_|:0$")
-"""What converters put around the names of inputs."""
+"""Prefixes and suffixes that converters put around the names of inputs."""
 _LISTED = 1 << 26
 """The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
 

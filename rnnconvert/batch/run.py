@@ -153,7 +153,7 @@ def _are_as_they_were(names: Sequence[str], before: str, states: Mapping[str, st
 
 
 Outcome = tuple[Item, JournalEntry | None]
-"""What became of an item; None where a worker died while it was under way, so that nobody knows."""
+"""The outcome of an item; None if a worker died while it was under way, so that nobody knows."""
 _Running = dict["concurrent.futures.Future[list[JournalEntry]]", list[Item]]
 """The items of each task that is under way."""
 

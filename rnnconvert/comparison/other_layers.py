@@ -68,7 +68,7 @@ class OtherLayers:
 
 
 NOT_LOOKED_AT = OtherLayers(0, (), ())
-"""What is known where a user chose some of the layers."""
+"""The result if a user chose some of the layers."""
 
 
 def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:

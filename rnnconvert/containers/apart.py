@@ -33,7 +33,7 @@ from rnnconvert.core.malformed import malformed
 SECONDS = 20
 """The processor time that any file may take; each MiB of a larger one adds a tenth of a second."""
 PATIENCE = 10
-"""How many times that long the child may take, with all that the machine does besides."""
+"""How many times that long the child may take, as the machine has other work, too."""
 MEMORY = 1 << 30
 """The bytes that any file may take while it is read; a larger one may take 64 times its own."""
 ANSWER = 512 << 20

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-"""What an HDF5 file begins with."""
+"""The first bytes of an HDF5 file."""
 C_SOURCES = (".h", ".hpp", ".c", ".cc", ".cpp")
 
 

@@ -29,11 +29,11 @@ _FINAL = (
     RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
     NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError, zipfile.BadZipFile,
 )  # fmt: skip
-"""What a store says that it will say again."""
+"""Errors of a store that it will repeat."""
 _NO = re.compile("Authentication|Credentials|Permission|HostKey")
-"""What is in the names of errors with which packages say that a key is wrong: asked often, a server may lock it."""
+"""Parts of the names of errors with which packages report a wrong key: asked often, a server may lock it."""
 _FORBIDDEN = re.compile("Forbidden|Access denied", re.IGNORECASE)
-"""What the text of such an error begins with, where a package has none of its own."""
+"""The beginning of the text of such an error, for packages without an error class for it."""
 _MISSING = (404, 410)
 """The answers of a server that has no such file."""
 _PASSING = (408, 425, 429)

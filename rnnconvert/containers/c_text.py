@@ -43,7 +43,7 @@ _AS_JSON = (
     (re.compile(r"(?<![0-9])\."), "0."),
     (re.compile(r"\.(?![0-9])"), ".0"),
 )
-"""What makes JSON of the numbers in braces of C, with one blank between words."""
+"""Replacements that make JSON of the numbers in braces of C, with one blank between words."""
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 

@@ -24,7 +24,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NPY_HEADER_BYTES
 
 MAGIC = b"\x93NUMPY"
-"""What a record begins with."""
+"""The first bytes of a record."""
 
 PICKLED = "its elements are pickled Python objects, which are never unpickled here"
 """Why an array of objects is not read."""

@@ -18,9 +18,9 @@ from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import add, checked_name
 
 _STEPS = 100
-"""What a value costs of the budget: about as many steps as reading a small array takes."""
+"""The cost of a value in the budget: about as many steps as reading a small array takes."""
 _FIRST = (b"}", b"]", b")", b"(", b"c", b"\x8c", b"X")
-"""What the pickle of a container or an object begins with: it is empty, or marked, or begins with a class's name."""
+"""The beginnings of the pickle of a container or an object: it is empty, or marked, or begins with a class's name."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), Global)
 _HOLDERS = (dict, list, tuple, Foreign)
 

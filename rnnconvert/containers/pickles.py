@@ -27,7 +27,7 @@ from rnnconvert.core.malformed import MALFORMED
 from rnnconvert.core.names import add
 
 _PROTOCOL = 0x80
-"""What a pickle of the protocols 2 to 5 begins with."""
+"""The first bytes of a pickle of the protocols 2 to 5."""
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
@@ -35,7 +35,7 @@ Followers: TypeAlias = "Mapping[str, Callable[[Foreign, memoryview, int], int]]"
 """By the dotted name of a class, what reads the bytes that follow the state of its object, and returns the byte after them."""
 
 RECOVERABLE = (*MALFORMED, EOFError, struct.error)
-"""What damaged bytes raise in code that decodes them."""
+"""Errors that damaged bytes raise in code that decodes them."""
 
 
 class Meanings(NamedTuple):

@@ -71,7 +71,7 @@ _mapped: weakref.WeakSet[Mapped] = weakref.WeakSet()
 
 
 _IN_FULL = "If you trust it, save it without compression, and with all of its numbers written out where it states them as formulas."
-"""What to do with a file that holds more than its size suggests."""
+"""The remedy for a file that holds more than its size suggests."""
 
 
 class Reading:

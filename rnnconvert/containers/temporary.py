@@ -129,7 +129,7 @@ def remedy(target: Path, error: OSError) -> str:
 
 
 _held: dict[Path, int] = {}
-"""What this process has locked, by its name."""
+"""The files that this process has locked, by name."""
 
 
 def second_name(path: Path) -> Path:

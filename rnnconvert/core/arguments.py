@@ -67,7 +67,7 @@ _LISTED = {
     "executor": "`rnnconvert executors`",
     "ending": "`rnnconvert formats`",
 }
-"""What lists the choices where an error would drown in them."""
+"""The command that lists the choices if an error would drown in them."""
 
 
 def unknown(what: str, word: object, valid: Iterable[str], called: Mapping[str, Collection[str]] | None = None) -> UsageError:

@@ -20,10 +20,10 @@ from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import RnnConvertError
 
 MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError)
-"""What Python raises where a value of a file is missing, of another type, or too deep."""
+"""Errors of Python for a value of a file that is missing, of another type, or too deep."""
 
 _STUMBLES = (KeyError, IndexError, TypeError, AttributeError)
-"""What Python raises where code takes for granted what a value is."""
+"""Errors of Python in code that takes for granted what a value is."""
 
 _WRONG_CALL = re.compile(r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*")
 """How Python says that a function was called with other arguments than it has: whoever wrote the call is wrong."""

@@ -330,7 +330,7 @@ class _Order:
 
 
 _AT_ONCE = 1 << 23
-"""The most numbers of the inputs' products in memory at a time: those of a long sequence would fill it."""
+"""The most numbers of the inputs' products in memory at a time: a long sequence's would fill it."""
 
 
 def products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:

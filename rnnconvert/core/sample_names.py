@@ -16,7 +16,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "c_n": ("cn", "y_c", "state_c", "final_cell"),
     "lengths": ("sequence_lens", "sequence_length", "sequence_lengths", "seq_lens", "seq_lengths"),
 }
-"""Our words, which are those of ONNX and PyTorch, and what others call the same."""
+"""Our words, which are ONNX's and PyTorch's, and other names for the same."""
 
 _OURS = {other: ours for ours, others in NAMES.items() for other in (ours, *others)}
 

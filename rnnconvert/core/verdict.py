@@ -50,7 +50,7 @@ the layer, what an element type costs that holds each weight as nearly as it can
 without recurrence whose numbers were not compared where the whole models were."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, LAYERS: 8, NOT_EQUAL: 1, NOT_COMPARED: 5}
-"""What the command line returns for each under --strict. Without it, BUT_FOR, BY_LAYER and LAYERS are 0."""
+"""The exit code of the command line for each under --strict. Without it, BUT_FOR, BY_LAYER and LAYERS are 0."""
 
 Scope = Literal["whole", "weights", "layers", ""]
 SCOPES: Mapping[Scope, str] = {

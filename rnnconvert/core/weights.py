@@ -338,7 +338,7 @@ class Call:
 
 
 INPUT = "an input of the model"
-"""What `Call.states` is for states that a caller of the model passes."""
+"""The value of `Call.states` for states that a caller of the model passes."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -105,8 +105,8 @@ ACROSS = frozenset({"batch and time exchanged"})
 ARRAYS: dict[str, Fault] = {
     name: Fault(name, sentence, needs, fault_stacks.everywhere(change), change) for name, sentence, needs, change in ARRAY_ROWS
 }
-"""Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show
-whatever these do."""
+"""Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show the same
+about inputs."""
 
 
 def of_stack(stack: Recurrent) -> Iterator[Fault]:

@@ -227,18 +227,18 @@ def _differences(compared: Compared) -> Iterator[str]:
             where, part = _place(unequal), f"{unequal.part}{f' of gate {unequal.gate}' if unequal.gate else ''}"
             text = unequal.words if unequal.kind == "feature" else f"{part}: {unequal.words}"
             yield f"differs: {f'{where}: ' if where else ''}{text}"
-    numbers = [difference for difference in differences_ if difference.kind == "weights"]
-    yield from (f"differs: {_line(number)}" for number in numbers if not number.equal)
-    yield from (f"note: {words}" for words in dict.fromkeys(number.words for number in numbers if number.words))
-    same, rounded = sum(number.error == 0 for number in numbers), [number for number in numbers if number.rounded]
+    weights = [difference for difference in differences_ if difference.kind == "weights"]
+    yield from (f"differs: {_line(difference)}" for difference in weights if not difference.equal)
+    yield from (f"note: {words}" for words in dict.fromkeys(difference.words for difference in weights if difference.words))
+    same, rounded = sum(difference.error == 0 for difference in weights), [difference for difference in weights if difference.rounded]
     if compared.exact:
         yield f"equal: all {same} arrays, to the last bit"
         return
     if same:
-        yield f"equal: {same} of {len(numbers)} arrays, to the last bit"
+        yield f"equal: {same} of {len(weights)} arrays, to the last bit"
     if rounded:
-        worst = max(rounded, key=lambda number: number.relative)
-        yield f"equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}"
+        worst = max(rounded, key=lambda difference: difference.relative)
+        yield f"equal but for rounding: {len(rounded)} of {len(weights)} arrays, at most {worst.error:.2g}"
 
 
 def _line(difference: Difference) -> str:

@@ -234,7 +234,7 @@ _WEIGHTS: tuple[tuple[str, str, bool, Callable[[Array], Array]], ...] = (
         for fill in (True, False)
     ),
 )  # fmt: skip
-"""What happens to a weight: the name, what completes "the weight ...", whether it is one of tables (embeddings), and how."""
+"""Faults of a weight: the name, the completion of "the weight ...", whether it is one of tables (embeddings), and the change."""
 
 
 def weight_faults(model: Model, other: Model | None) -> Iterator[ModelFault]:
@@ -269,7 +269,7 @@ def _among(array: Array, others: Sequence[Array], alike: bool) -> bool:
 
 _CONSTANTS = (255.0, 256.0, 127.5, 127.0, 128.0, 100.0, 1000.0, 32767.0, 32768.0, 65535.0)
 SCALES = (1.0, *(power for constant in _CONSTANTS for power in (1 / constant, constant)))
-"""What inputs are most often multiplied by: where a search for another factor begins."""
+"""The most common factors of inputs: where a search for another factor begins."""
 
 
 def linear(what: str, change: str, factor: Array, offset: Array, fault: ModelFault) -> ModelFault:

@@ -60,6 +60,10 @@ def diff(
     settings            answers to what both files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of them
 
     Raises the errors of `load`, and UsageError if the pairs of layers are not certain.
+
+        >>> import rnnconvert as rc
+        >>> rc.diff("examples/encoder.keras", "examples/encoder.keras")
+        <Comparison: every weight of examples/encoder.keras and examples/encoder.keras is equal>
     """
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))), _others(first, other, layers))
@@ -108,6 +112,11 @@ def diagnose(
 
     The other arguments are those of `diff`. Raises what it raises, RefusedError for a cell that the reference cannot compute,
     and UsageError for a sample that no layer can have given.
+
+        >>> import rnnconvert as rc
+        >>> findings = rc.diagnose("examples/unknown/misread.safetensors", io="examples/unknown/sample.npz")
+        >>> findings.layers[0].sentences[:2]
+        ('the file does not compute the sample', 'it does if gates i and f are swapped')
     """
     if (b is None) == (io is None):
         raise UsageError("diagnose takes two files, or one and a sample as io=. Give one of the two")

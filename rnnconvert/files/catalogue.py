@@ -79,7 +79,7 @@ _BUILT_IN = {
         Option("prefix", (), "the prefix of the names; the layer's name if there are several, else nothing", "write"),
     )
 }
-"""The options that belong to no framework. What each asks of them, and those that it alone has, its System says."""
+"""The options that belong to no framework. A System states what its framework asks of them, and the options that it alone has."""
 
 
 class _Catalogue(Mapping[str, Option]):

@@ -67,6 +67,11 @@ def save(
     settings, options  as `load` takes them
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> rc.save(checkpoint, "encoder.onnx", layers="encoder", dry_run=True)
+        <Summary: would write encoder.onnx (onnx) from examples/encoder.keras (keras), 1 layer, bit-exact>
     """
     chosen = Options(options, settings)
     for layer, key in chosen.ledger.unused("read"):
@@ -273,6 +278,11 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
     formats  only these, by name
 
     Raises UsageError for a format that is only read.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/decoder.keras")
+        >>> [(each.target, each.verdict) for each in rc.targets(checkpoint, formats=["keras", "ncnn", "onnx"])]
+        [('keras', 'exact'), ('ncnn', 'refused'), ('onnx', 'exact')]
     """
     chosen = options or Options()
     writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]

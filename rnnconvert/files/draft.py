@@ -245,7 +245,7 @@ def _without_factors(layers: Iterable[DraftLayer], names: Iterable[str]) -> Iter
 
 
 _ONE_MATRIX = re.compile(r"lstm|gru|rnn|cell|i2h", re.IGNORECASE)
-"""What the name of a matrix has that multiplies the state and the input, one on top of the other."""
+"""Words in the name of a matrix that multiplies the state and the input, one on top of the other."""
 
 
 def _joined(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:

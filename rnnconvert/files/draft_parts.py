@@ -12,7 +12,7 @@ STACKED = {"lstm": "i f g o", "gru": "r z n", "rnn": "n"}
 
 
 RECURRENT = re.compile(r"(?:^|[_./ ])U|hh|h2h|rec|hid|state|(?:^|[_./])(?:W?h|R)(?:[_./]|$)|(?<=[Ww])h", re.IGNORECASE)
-"""What the name of a matrix has that multiplies the state."""
+"""Words in the name of a matrix that multiplies the state."""
 _INPUT_FIRST = re.compile(r"i2h", re.IGNORECASE)
 """What the name of a matrix has in a tutorial that many follow, and whose cell joins the input and the state in this order."""
 

@@ -20,7 +20,7 @@ _PARTS = (".pkl", ".pickle", ".joblib", ".pb", ".index", ".meta", ".json", ".pbt
 _FOLDER = "saved_model.pb"
 _STATE = "data.pkl"
 _STEPS = 10_000
-"""What looking into a file costs of the budget."""
+"""The cost of looking into a file, in the budget."""
 
 
 class EnclosedModel(NamedTuple):

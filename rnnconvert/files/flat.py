@@ -27,8 +27,8 @@ _KEYS = {
 """The options that describe a vector, and what files call these facts."""
 
 Description = Mapping[str, str]
-"""What a file states about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
-input_mode (linear or skip) and input_size, which MXNet does not state."""
+"""A file's statements about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and input_mode
+(linear or skip) and input_size, which MXNet does not state."""
 
 
 def sizes(

@@ -17,7 +17,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 
 PathLike = str | os.PathLike[str]
 Source = PathLike | bytes | bytearray | memoryview | BinaryIO | Mapping[str, Any]
-"""What `rnnconvert.load` reads: a path, the bytes of a file, an open binary file, or arrays by name."""
+"""The sources of `rnnconvert.load`: a path, the bytes of a file, an open binary file, or arrays by name."""
 
 _PIECE = 1 << 22
 

@@ -53,6 +53,13 @@ def load(source: Source, source_format: str | None = None, settings: Iterable[st
 
     Raises UnreadableError if it cannot be read (MissingFileError if it does not exist), RefusedError if its weights have no
     canonical form, MissingPackageError if a package is needed for it.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> list(checkpoint)
+        ['encoder', 'summary']
+        >>> checkpoint["summary"].describe()
+        'LSTM, 1 layer, forward, 16 -> 5, one bias, float32'
     """
     chosen = Options(options, settings)
     checkpoint = load_with(source, source_format, chosen)

@@ -19,7 +19,7 @@ from rnnconvert.files.questions import Question
 from rnnconvert.files.settings import Place, Settings, is_finite
 
 _BACKWARDS = re.compile(r"(?<![a-z])(?:backwards?|bwd?|reversed?)(?![a-z])", re.I)
-"""What names a layer, or a scope of it, that reads from the end."""
+"""Names of a layer, or of a scope around it, that reads from the end."""
 
 
 class Options:

@@ -26,7 +26,7 @@ _MEANT = {
     "overwrite": ("force",),
     "float_type": ("dtype",),
 }
-"""What people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
+"""Words that people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
 
 
 class Settings:

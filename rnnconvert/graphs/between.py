@@ -33,7 +33,7 @@ _VISITED = 1 << 16
 """The most operators that are visited to name what lies before a layer."""
 
 Place: TypeAlias = "tuple[Reads, bool]"
-"""What a call reads, and whether all operators took the lengths that were tried."""
+"""The sequence that a call reads, and whether all operators took the lengths that were tried."""
 
 
 def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
@@ -124,6 +124,7 @@ def _tried(names: Sequence[str], integers: set[int]) -> Iterator[tuple[int, ...]
     lengths = [dict.fromkeys([prime, *(number * prime for number in numbers), *numbers, 1]) for prime in _PRIMES[:2]]
     count = len(names) or 2
     if count <= 2:
+        # The two passes have tried the first primes already.
         every = itertools.product(*(lengths[place % 2] for place in range(count)))
         yield from (sizes for sizes in every if sizes not in (_PRIMES[:count], _PRIMES[1 : count + 1]))
 
@@ -192,6 +193,7 @@ def _side_by_side(sources: Mapping[int, ElementSource]) -> Array | None:
         if not isinstance(source.maker, LayerCall) or shape is None or source.shape != shape:
             return None
         width = source.maker.sizes.hidden * source.maker.sizes.directions
+        # The numbers that Trace gives to the elements of a layer's whole output, in their own order.
         parts.append((number << BITS) + np.arange(math.prod(shape) * width).reshape(*shape, width))
     return np.concatenate(parts, axis=2)
 
@@ -203,6 +205,7 @@ def _moved(origins: Array | None, expected: Array, axes: str) -> str:
     for words, change in _CHANGES.items():
         if origins.shape == (changed := change(expected)).shape and np.array_equal(origins, changed):
             return words
+    # No two elements that layers give are alike, so that their sets show what is lost and what is repeated.
     missing, twice = np.setdiff1d(expected, origins).size, origins.size - np.unique(origins).size
     if missing or twice:
         return " and ".join(

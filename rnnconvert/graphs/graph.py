@@ -50,10 +50,10 @@ class GraphNode:
 
 
 UNFOLLOWED = Unknown("its graph was not followed yet")
-"""What a call reads, until the whole graph is known."""
+"""The sequence of a call until the whole graph is known."""
 
 PLAIN = Call(UNFOLLOWED)
-"""A call that receives nothing besides its sequence."""
+"""A call that receives only its sequence."""
 
 
 @dataclass(frozen=True)

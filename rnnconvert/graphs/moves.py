@@ -195,5 +195,6 @@ def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
         raise UnfitError(f"{len(before)} paddings of {array.ndim} axes")
     widths = [(max(left, 0), max(right, 0)) for left, right in zip(before, after, strict=True)]
     bounded([length + left + right for length, (left, right) in zip(array.shape, widths, strict=True)])
+    # numpy pads by no negative number: these elements are cut off first.
     cutting = tuple(slice(max(-left, 0), length - max(-right, 0)) for length, left, right in zip(array.shape, before, after, strict=True))
     return np.pad(array[cutting], widths)

@@ -63,7 +63,7 @@ class Applied:
 
 Function: TypeAlias = Callable[[Applied], "Array | Sequence[Array]"]
 Formula: TypeAlias = Callable[[Applied, Array], Array]
-"""What an operator does to formulas of lengths (see graphs/lengths.py), beside the numbers that it gives."""
+"""The effect of an operator on formulas of lengths (see graphs/lengths.py), beside the numbers that it gives."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Chooses:
 Operator: TypeAlias = "Moves | Measures | Casts | Computes | Chooses"
 
 Dialect: TypeAlias = Mapping[Hashable, Operator]
-"""What each operator of a framework does, by its kind."""
+"""The operators of a framework, by kind."""
 
 SAME = Moves(lambda applied: applied.input(0))
 """An operator that gives what it reads."""

@@ -205,6 +205,13 @@ def identify(
     sizes    what is known of the layer without a sample: input_size, hidden_size, num_layers, bidirectional
 
     Raises UnreadableError for a file that holds no arrays, UsageError for a sample whose shapes do not fit together.
+
+        >>> import rnnconvert as rc
+        >>> identification = rc.identify("examples/unknown/weights.npz", io="examples/unknown/sample.npz")
+        >>> identification
+        <Identification of examples/unknown/weights.npz: identified>
+        >>> identification.functions[0].gates
+        'i f g o'
     """
     if (inputs is None) != (outputs is None) or (io is not None and inputs is not None):
         raise UsageError("identify takes inputs and outputs together, or a sample as io=. Give one of the two")

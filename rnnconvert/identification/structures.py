@@ -23,7 +23,7 @@ from rnnconvert.language.places import shapes, slots
 
 _WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
 _OPTIONAL = (frozenset({"initial_hidden", "initial_cell"}), frozenset({"peephole"}), frozenset({"projection"}), frozenset(BIAS_PARTS))
-"""What a layer may lack."""
+"""The parts that a layer may lack."""
 
 
 class Tier(NamedTuple):
@@ -114,7 +114,7 @@ def templates() -> tuple[Layout, ...]:
 
 
 _CACHE: list[tuple[Mapping[str, Layout], tuple[Layout, ...], tuple[Layout, ...]]] = []
-"""What was made last, and of which registry: users add layouts, and remove them."""
+"""The templates that were made last, and of which registry: users add layouts, and remove them."""
 
 
 def _layouts() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:

@@ -152,7 +152,7 @@ OVERFLOWING = frozenset({"softplus", "elu", "selu", "silu", "gelu"})
 """Functions that are finite for every number, and that a kernel may compute from an exponential that is not: beyond 88 in float32."""
 
 BEYOND = 128.0
-"""What each gate of such a function reads at the least in the case "saturating"."""
+"""The least that each gate of such a function reads in the case "saturating"."""
 
 _MOST_LARGER = 1e4
 

@@ -14,11 +14,11 @@ from rnnconvert.core.weights import Direction, Key
 from rnnconvert.judging.judging import ULPS
 
 MARGIN = 30
-"""How many units in the last place of float32 a unit must move to be seen, whatever rounds in it."""
+"""How many units in the last place of float32 a unit must move to be seen, under any rounding in it."""
 
 
 _FACTORS = (-1.0, 2.0)
-"""What each row is multiplied by: a wrong sign, and a size that does not show where a gate is saturated."""
+"""The factors of each row: a wrong sign, and a size that does not show if a gate is saturated."""
 
 
 _NEW = 0.1

@@ -20,7 +20,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtypes": tuple(FLOATS),
     "output_activation": ("same", "any"),
 }
-"""What the words of `holds` may be."""
+"""The values that the words of `holds` may have."""
 
 
 _CLIPS = ("gates", "cell", "state", "projection")

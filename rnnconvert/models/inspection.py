@@ -169,6 +169,13 @@ def inspect(
     targets  formats, or True for every one: whether each layer goes there exactly, by which rewrite, or why it is refused
 
     The other arguments, and the errors, are as for `load`.
+
+        >>> import rnnconvert as rc
+        >>> inspection = rc.inspect("examples/decoder.keras", targets="pytorch")
+        >>> inspection
+        <Inspection of Checkpoint examples/decoder.keras (keras): 1 layer>
+        >>> inspection.targets[0].verdict
+        'refused'
     """
     return inspect_with(source, source_format, Options(options, settings), targets)
 

@@ -51,7 +51,7 @@ class StatedMapping:
 
 _PERSON = "chosen by a person"
 _EVIDENCE = re.compile(rf"[a-z_ ]+: (?!{_PERSON})")
-"""What `propose` writes behind the pairs that it found itself."""
+"""The remark that `propose` writes behind the pairs that it found itself."""
 
 
 def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> StatedMapping:

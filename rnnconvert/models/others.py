@@ -13,7 +13,7 @@ from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import filled_reader_of, kept_beside, reader_of
 
 _LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
-"""What the name of a stack's layer ends in."""
+"""The end of the name of a stack's layer."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 PathLike = str | os.PathLike[str]
 
 ALL = "all"
-"""What stands for every difference of settings among those that the caller takes over."""
+"""The word for every difference of settings among those that the caller takes over."""
 
 
 _INLINE = 16

@@ -53,9 +53,11 @@ def _before(scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: t
         return (first, order[axis]) if axis < len(order) else None
     if kind in SPREAD:
         return _spread(scope, shapes, node, axis, shapes.dims(scope, name))
+    # All axes of the first factor but the last are as long as the product's.
     if kind == "MatMul":
         matrix, dims = shapes.dims(scope, node.inputs[1]), shapes.dims(scope, name)
         return (first, axis) if matrix is not None and len(matrix) == 2 and dims and axis < len(dims) - 1 else None
+    # A lookup in a stored table, as an embedding has it, gives as many rows as there are indices.
     if kind == "Gather":
         table, dims = scope.constant(first), shapes.dims(scope, node.inputs[1])
         usable = table is not None and dims is not None and axis < len(dims)
@@ -91,6 +93,7 @@ def _spread(scope: Scope, shapes: Shapes, node: Operation, axis: int, dims: Dims
         at = axis - len(dims) + len(operand_dims)
         if at >= 0 and operand_dims[at] != 1:
             candidates.append((name, at))
+    # Several inputs may be as long because all of them come from one value.
     places = {place(scope, shapes, *candidate) for candidate in candidates} if len(candidates) > 1 else set()
     return candidates[0] if len(candidates) == 1 or len(places) == 1 else None
 

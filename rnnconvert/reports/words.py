@@ -17,7 +17,7 @@ Document = dict[str, Any]
 EQUAL, BUT_FOR, BY_LAYER, LAYERS = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER, verdicts.LAYERS
 DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
 Outcome = Literal["passed", "failure", "error", "skipped"]
-"""What became of something, as JUnit has it."""
+"""An outcome, in JUnit's terms."""
 
 SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}",
@@ -32,7 +32,7 @@ SYMBOLS: dict[str, str] = {
 }
 """One sign for each verdict and state of a run, always shown with its word or a legend."""
 TONES: dict[str, str] = {EQUAL: "good", DIFFERENT: "bad"}
-"""The colour of a page's heading. What is neither is neutral: the colour of success is that of "equal" alone."""
+"""The colour of a page's heading. Anything else is neutral: the colour of success belongs to "equal" alone."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,11 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
 
     Raises ValueError if the widths of neighbours differ, or if the stacks cannot be joined because of a folded projection or
     outputs in processing order; UsageError for none.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> rc.join_stack([checkpoint["encoder"], checkpoint["summary"]], "both").num_layers
+        2
     """
     if not stacks:
         raise UsageError("no stack was given. Give one or more to join")

@@ -55,5 +55,10 @@ def split_directions(stack: Recurrent) -> list[Recurrent]:
     """Return a forward and a backward stack, from one layer or from directions that meet only at the end.
 
     Raises ValueError for a deep stack whose directions meet at every layer.
+
+        >>> import rnnconvert as rc
+        >>> encoder = rc.load("examples/encoder.keras")["encoder"]
+        >>> [(half.name, half.first.reverse) for half in rc.split_directions(encoder)]
+        [('encoder_forward', False), ('encoder_backward', True)]
     """
     return SPLIT_DIRECTIONS.apply(stack)

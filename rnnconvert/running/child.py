@@ -269,7 +269,7 @@ def bound() -> None:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What colours a terminal's text: frameworks write it into their messages, too."""
+"""Sequences that colour a terminal's text: frameworks write them into their messages, too."""
 
 
 def in_words(error: BaseException) -> str:

@@ -34,7 +34,7 @@ FAREWELL = 30.0
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
-"""What is raised where an answer cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
+"""Errors for an answer that cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
 
 
 TIMEOUT = "RNNCONVERT_TIMEOUT"
@@ -202,7 +202,7 @@ class Keeper(Protocol):
 
 
 keeper: Keeper | None = None
-"""What keeps processes now; None where each ends with its block."""
+"""The keeper of processes at present; None if each ends with its block."""
 
 
 def running(executor: Executor) -> contextlib.AbstractContextManager[Process]:

@@ -19,7 +19,8 @@ from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import ends
 
 Label = int | str
-"""What an axis of a tensor is: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for what a layer gives."""
+"""The meaning of an axis of a tensor: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for a layer's
+outputs."""
 UNIT_LENGTH, CHANNEL = "1", "channel"
 
 

@@ -46,7 +46,7 @@ _NAMED: dict[str, Function] = {
     "softplus": _softplus,
     "relu6": lambda x: np.clip(x, 0, 6),
 }
-"""What chains of operators may be, by the names that activations have."""
+"""The functions that chains of operators may be, by the names that activations have."""
 _OPERATIONS: dict[str, Function] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power, "maximum": np.maximum,
     "minimum": np.minimum, "abs": np.abs, "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "square": np.square,

@@ -153,7 +153,7 @@ def parsed(text: str, count: int) -> ast.expr:
 
 
 LENGTH = "length_"
-"""What the names of lengths begin with, before their numbers."""
+"""The beginning of the names of lengths, before their numbers."""
 
 
 def _computed(node: ast.expr, lengths: Sequence[int]) -> int:

@@ -204,6 +204,11 @@ def export_model(
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model, NotEqualError where the proof fails. Nothing is written then.
+
+        >>> import rnnconvert as rc
+        >>> exported = rc.export_model("examples/encoder.keras", "encoder.onnx", dry_run=True)
+        >>> exported.layers
+        ('encoder (GRU 6 -> 8)', 'summary (LSTM 16 -> 5)')
     """
     out = Path(target)
     writer = _target(out, format)

@@ -125,7 +125,7 @@ _NAMES = {
     "abs": "absolute", "neg": "negative", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "not": "logical_not", "and": "logical_and",
     "or": "logical_or", "xor": "logical_xor", "greater_equal": "greater_equal", "remainder": "mod", "cumulative": "cumsum",
 }  # fmt: skip
-"""What numpy calls some functions."""
+"""numpy's names for some functions."""
 
 
 def rules(library: Library) -> dict[str, Rule]:

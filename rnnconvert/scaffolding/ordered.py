@@ -31,7 +31,7 @@ _MOST = 8
 _ORDERS = 100
 """The most orders that are tried."""
 _FIRST = ("recurrent", "embedding")
-"""What models begin with, where sizes allow another order, too."""
+"""The layers that models begin with, if sizes allow another order, too."""
 _RNN = ("tanh", "relu")
 
 

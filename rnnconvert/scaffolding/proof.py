@@ -47,7 +47,7 @@ def _unrun() -> Iterator[None]:
 def _proofs(
     description: Description, target: Any, source: Any, pairs: Sequence[tuple[str, str]], user_inputs: Mapping[str, Array] | None
 ) -> Iterator[WholeModels]:
-    seen = _seen(description)
+    seen = _comparable_layers(description)
     pairs = [(ours, theirs) for ours, theirs in pairs if theirs in seen]
     shapes = source.shapes if isinstance(source, FileModel) else ()
 
@@ -119,7 +119,7 @@ def _pools(description: Description) -> bool:
     return any(node.kind.startswith("pool") for node in description.scope.every_node())
 
 
-def _seen(description: Description) -> set[str]:
+def _comparable_layers(description: Description) -> set[str]:
     """Return the recurrent layers whose outputs both frameworks show alike: others are turned, masked or joined around the layer."""
     calls: dict[str, list[bool]] = {}
     for scope in (*description.scope.inner(), description.scope):

@@ -137,6 +137,13 @@ def scaffold(
 
     Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model, or for a proof
     of one that is written in part; NotEqualError where the proof fails. Nothing is written then.
+
+        >>> import rnnconvert as rc
+        >>> scaffolded = rc.scaffold("examples/encoder.keras", "pytorch")
+        >>> scaffolded.lines()
+        ['3 layers, 40 lines of pytorch']
+        >>> "self.encoder = nn.GRU(" in scaffolded.text
+        True
     """
     written = targets().get(to)
     if written is None:

@@ -117,7 +117,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
 
 
 OPEN_DIGEST = "0" * 64
-"""What stands in the text for the digest of the file of weights until that is written."""
+"""The stand-in in the text for the digest of the file of weights until that is written."""
 
 IS_WRITTEN = '''WEIGHTS = ({name}, "{digest}")
 """The file of weights that was written with this code, and its SHA-256."""

@@ -18,7 +18,7 @@ Rule = Callable[[Any, Node], str]
 Loop = Callable[[str, Any, set[str]], str]
 """Returns the class of a cell, by its name and what it is asked for."""
 _PLAIN_INPUT = re.compile(r"input.*|.*_tensor")
-"""What an input is called that nobody named."""
+"""The names of inputs that nobody named."""
 _MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
 _TAKING = ("dense", *_MOVING)
 """What is written behind an expression as behind a variable."""

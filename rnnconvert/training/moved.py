@@ -24,7 +24,7 @@ ACCEPTS = {
     "ema": "the average of the weights is not moved",
     "accumulation": "you add up gradients yourself, or stop doing so",
 }
-"""What a caller may take over, in addition to hyperparameters by name, and what it means."""
+"""The differences that a caller may take over, in addition to hyperparameters by name, and their meaning."""
 
 
 @dataclass(frozen=True)

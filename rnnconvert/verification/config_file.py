@@ -50,7 +50,7 @@ _KINDS: Mapping[str, Any] = {
     "gradients": bool,
     "inputs": str,
 }
-"""What a claim may set in its plan, and the kind of value."""
+"""The settings that a claim may have for its plan, and the kind of value."""
 
 
 @dataclass(frozen=True)

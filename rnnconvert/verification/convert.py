@@ -48,6 +48,13 @@ def convert(
 
     The other arguments are those of `load` and `save`. Raises what they raise, NotEqualError for a result that is not equal or
     could not be proved; on any error every existing file is left unchanged.
+
+        >>> import rnnconvert as rc
+        >>> summary = rc.convert("examples/encoder.keras", "encoder.pt", dry_run=True)
+        >>> summary
+        <Summary: would write encoder.pt (pytorch) from examples/encoder.keras (keras), 2 layers, rewritten, bit-exact>
+        >>> summary.steps[0].rewrite
+        'add zero biases'
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")

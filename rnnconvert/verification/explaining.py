@@ -133,7 +133,7 @@ _OF_INTEGERS = (
     "its weights stand for integers, and the kernel that ran them rounds more than the weights: no float weights give the same, and "
     "how much of the difference this explains is not known. Compare with the model as it was before it was quantized"
 )
-"""What is true of a difference that rounding inside the source's own kernel makes, or hides."""
+"""The statement on a difference that rounding inside the source's own kernel makes, or hides."""
 
 
 def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:

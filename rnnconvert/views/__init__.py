@@ -119,6 +119,10 @@ def view(
     settings, options  as `load` takes them; for two, settings for both
 
     Raises the errors of `load` and `diff`.
+
+        >>> import rnnconvert as rc
+        >>> rc.view("examples/encoder.keras").page()[:15]
+        '<!doctype html>'
     """
     words = [*settings, *as_settings(options)]
     if isinstance(source, Recurrent):

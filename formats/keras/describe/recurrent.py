@@ -10,7 +10,7 @@ from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
 from rnnconvert.formats.keras.describe.merging import where
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.scaffolding.description import Value
 
@@ -174,5 +174,5 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [*outs, *finals]
 
 
-RECURRENT: Mapping[str, Tell] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
+RECURRENT: Mapping[str, Describe] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
 """The recurrent layers, by their classes."""

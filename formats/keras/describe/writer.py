@@ -18,8 +18,8 @@ from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
-Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
-"""Adds what a layer computes, and returns what it gives."""
+Describe = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
+"""Describes a layer: adds its nodes, and returns its outputs."""
 
 
 class Writer(Walk):
@@ -47,7 +47,7 @@ class Writer(Walk):
         self.names: dict[str, tuple[str, ...]] = {}
         self._names = Names()
         self.unread: dict[str, RefusedError] = {}
-        self._models: dict[tuple[Any, ...], _Inner] = {}
+        self._models: dict[tuple[Any, ...], _SubmodelCall] = {}
 
     def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
         """Return a new tensor."""
@@ -162,14 +162,14 @@ class Writer(Walk):
         if old.kind == "TimeDistributed":
             outputs = self._each_step(facts, values)
         else:
-            tell = LAYERS.get(old.kind)
-            if tell is None:
+            describe = LAYERS.get(old.kind)
+            if describe is None:
                 why = "it is code, and no code of a file is run" if old.kind == "Lambda" else "no rule for it is known here"
                 raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", why)
             typed = [value for value in values if value.dtype != "float32"]
             if typed and old.kind not in MOVING:
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
-            outputs = tell(self, facts, values)
+            outputs = describe(self, facts, values)
         facts.finish()
         hand_on(self, facts, values, outputs)
         return outputs
@@ -218,7 +218,7 @@ class Writer(Walk):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any]) -> _Inner:
+    def _described(self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any]) -> _SubmodelCall:
         outer, before = self.scope, self.path
         self.scope, self.path = DescribedModel(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -234,10 +234,10 @@ class Writer(Walk):
         end_masks = [self.masks.get(end.name) for end in ends]
         self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in end_masks if mask is not None))
         scope, self.scope, self.path = self.scope, outer, before
-        return _Inner(scope, len(ends), tuple(end_masks))
+        return _SubmodelCall(scope, len(ends), tuple(end_masks))
 
 
-class _Inner:
+class _SubmodelCall:
     """A model in the model, and the masks that its outputs have."""
 
     def __init__(self, scope: DescribedModel, count: int, masks: tuple[Value | None, ...]) -> None:

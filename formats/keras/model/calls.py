@@ -23,7 +23,7 @@ from rnnconvert.formats.keras.model.entries import Entry
 CALLS = 100_000
 """The most calls of one layer."""
 _CONSTANT = "_CONSTANT_VALUE"
-"""What tf_keras writes for a layer in place of a tensor that is a constant."""
+"""The mark of tf_keras for a layer in place of a tensor that is a constant."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow", "keras_core")
 _FROM = ">"
-"""What parts the package or module of a class that is not built in from its name."""
+"""The separator between the package or module of a class that is not built in and its name."""
 OWN_RECURRENT = f"rnnconvert{_FROM}OwnRecurrent"
 """The class of rnnconvert's own layers."""
 RECURRENT = (

@@ -36,7 +36,7 @@ READING = (
 )  # fmt: skip
 """Layers that Keras 3 calls with the mask of what they read."""
 MAY_MASK = ", of a class that is not built in,"
-"""What the words for a mask have behind the name of a layer whose class is not known: it may make a mask, pass one on or drop it."""
+"""The words behind the name of a layer whose class is unknown: it may make a mask, pass one on or drop it."""
 
 
 def hands_masks_on(layer: Entry) -> bool:

@@ -196,4 +196,4 @@ DIALECT: Dialect = {
     "ExpandDims": Moves(_expand),
     "Swapaxes": Moves(_swap),
 }
-"""What layers and operations do, by their class; one of a user has no entry, whatever its name."""
+"""The effects of layers and operations, by their class; a user's class has no entry, under any name."""

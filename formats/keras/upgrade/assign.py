@@ -88,7 +88,7 @@ def _matched(owner: SourceLayer, names: Sequence[str], per_gate: bool) -> dict[s
 
 
 Places = Callable[[SourceLayer], "Mapping[str, str] | None"]
-"""What tells of a layer at which path below its own each of its weights is, None where the table tells."""
+"""A function from a layer to the path below its own of each of its weights, None if the table states it."""
 
 
 def _nowhere(old: SourceLayer) -> None:

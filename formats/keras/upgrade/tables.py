@@ -42,7 +42,7 @@ COMMON = (
     "name! trainable:flag dtype:dtype activity_regularizer:regularizer dynamic=false autocast! "
     "batch_input_shape! batch_shape! input_shape! input_dtype! input_dim! input_length! weights=null shared_object_id!"
 )
-"""What every layer may have. Shapes of inputs move to the InputLayer."""
+"""The keys that every layer may have. Shapes of inputs move to the InputLayer."""
 
 _BIAS = (
     "use_bias:flag bias>use_bias:flag bias_initializer:initializer bias_regularizer:regularizer b_regularizer>bias_regularizer:regularizer "

@@ -146,4 +146,4 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch.jit._pickle.build_boollist": _first,
     "torch.jit._pickle.restore_type_tag": _first,
 }
-"""What is called in place of PyTorch's own functions."""
+"""Functions that are called in place of PyTorch's own."""

@@ -20,7 +20,7 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError
 from rnnconvert.scaffolding.description import Check
 
 LENGTHS = (*range(1, 13), 16, 33, 64)
-"""The lengths at which a program is held against its module, besides those next to the example's."""
+"""The lengths at which a program is compared with its module, in addition to lengths next to the example's."""
 _PATIENCE = 10.0
 """The most seconds in which the lengths are tried that one condition keeps out."""
 Place = tuple[int, int]

@@ -102,7 +102,7 @@ _ROUNDING: dict[str, Callable[[Dim, Dim], Dim]] = {
     "round": rounded,
     "trunc": lambda value, by: value // by,
 }
-"""What rounds the quotient of two lengths. Source: Python's math, and built-in functions."""
+"""Functions that round the quotient of two lengths. Source: Python's math, and built-in functions."""
 
 
 def _rounded(operation: str, x: Any) -> Dim:
@@ -195,7 +195,7 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "neg": numbers.neg,
     "abs": abs,
 }
-"""What operators give for Python's numbers and for lengths."""
+"""The results of operators on Python's numbers and on lengths."""
 _ANY_VALUES = ("equal", "not_equal", "not")
 """Those of them that take lists and texts as well: Python's others would repeat these, or fill in what a text asks for."""
 

@@ -185,7 +185,7 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
 
 
 _EVERY_CHOICE = 256
-"""The most choices of numbers of axes that are all tried: those of four inputs, since inputs such as two states change together."""
+"""The most choices of numbers of axes that are all tried: as many as four inputs have, since inputs such as two states change together."""
 _ROUNDS = 3
 """How often each input's number of axes is chosen anew, given the others'."""
 _MOST_CHOICES = 16

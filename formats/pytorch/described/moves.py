@@ -578,4 +578,4 @@ MOVES: dict[str, AtenOperator] = {
     "arange": AtenOperator("x stop step dtype", _arange),
     "size": AtenOperator("x dim", _size, Measures(elements.measured)),
 }
-"""What moves numbers, and what makes tensors of numbers."""
+"""Operators that move numbers, and operators that make tensors of numbers."""

@@ -247,4 +247,4 @@ OPERATORS: dict[str, AtenOperator] = {
     ITEM: AtenOperator("x index", _item, Moves(elements.item)),
     LIST: AtenOperator("a b c d e f g h", lambda r, call: [*call.arguments], elements.on_numbers(_as_list, lengths.listed)),
 }
-"""What computes over axes, products, and what works on numbers and lists."""
+"""Operators that compute over axes, products, and operators on numbers and lists."""

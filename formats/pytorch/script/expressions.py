@@ -30,7 +30,7 @@ from rnnconvert.formats.pytorch.script.values import (
 
 UNKNOWN = "what is not followed"
 _OF_DEVICE: Mapping[str, object] = {"device": "cpu", "is_cuda": False}
-"""What is true of every value where a program is followed: it runs on a processor."""
+"""Facts about every value of a program that is followed: it runs on a processor."""
 _NUMBERS = frozenset({"size", LIST, "slice_list", "list", "list_add", "list_mul"})
 """Operators that give lists of numbers."""
 

@@ -161,4 +161,4 @@ _OPERATORS: Dialect = {
 }
 
 DIALECT: Dialect = {**{("", name): operator for name, operator in _OPERATORS.items()}, READ: Moves(_read, None), GIVE: Moves(_give)}
-"""The common operations by ("", name); those of other domains, and a program's own functions, are not here."""
+"""The common operations by ("", name); operations of other domains, and a program's own functions, are not here."""

@@ -19,7 +19,7 @@ MOVING = ("Identity", *CUTTING, *RESHAPING)
 """Operations that move numbers and change none."""
 REPEATING = ("Expand", "Tile")
 MEASURING = ("Shape", "Size")
-"""Operations whose numbers are those of a shape."""
+"""Operations that give numbers of a shape."""
 EACH = (
     "Abs", "Affine", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
     "Mish", "Neg", "Not", "PRelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Swish",

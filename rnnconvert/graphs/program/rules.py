@@ -85,6 +85,7 @@ class ShapeRule:
             target = self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
         if target is None:
             return None
+        # A 0 means the length of the input's axis at this place.
         keep = not self.number("allowzero", 0)
         result = [
             (dims[n] if dims is not None and n < len(dims) else None) if size == 0 and keep else size for n, size in enumerate(target)
@@ -208,6 +209,7 @@ class ShapeRule:
         count = len(self.node.inputs) - first - scanned
         if self.index < count:
             return self.input_dims(first + self.index)
+        # A Loop's body gives its condition first, and collects each output along a new axis.
         inner = self.shapes.stated(body.outputs[self.index + (first > 0)])
         if inner is None:
             return None

@@ -98,6 +98,7 @@ class Scope:
             if not isinstance(value, AttributeReference):
                 result[name] = value
             elif value.name in outer:
+                # A reference is to a plain number, which for a Cast means an element type.
                 typed = node.kind == "Cast" and name == "to"
                 result[name] = self._model.program.dtype(outer[value.name]) if typed else outer[value.name]
         return result
@@ -109,6 +110,7 @@ class Scope:
         """
         if name in self._constants:
             return self._constants[name]
+        # A value that is open already depends on itself: the file is damaged.
         if not name or name in self._open or self._model.depth >= FOLD_NESTING:
             return None
         self._open.add(name)
@@ -145,6 +147,7 @@ class Scope:
         """Return the scope that makes a value visible here, and the value's name there."""
         if name in self._arguments:
             caller, actual = self._arguments[name]
+            # A function's input is the value that its caller passes, under the caller's name.
             return caller.resolve(actual)
         if name in self.body.stored or name in self._producers or name in self._inputs or self.outer is None:
             return self, name
@@ -268,6 +271,7 @@ class Scope:
         values = Fields()
         for name, value in attributes.items():
             values[name] = value.numbers if isinstance(value, StoredNumbers) else value
+            # Lists of texts are no part of any constant.
             if values[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):
                 return None
         return values

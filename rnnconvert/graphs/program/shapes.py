@@ -36,7 +36,7 @@ class Shapes:
         self._widths: dict[Scope, dict[str, int]] = {}
         self._passed: set[Scope] = set()
         self.sources: dict[str, tuple[tuple[str, int], ...]] = {}
-        """What a layer's sequence is as long as, axis by axis: a value that the layer reads, and the axis of it."""
+        """The origin of the lengths of a layer's sequence, axis by axis: a value that the layer reads, and the axis of it."""
         self._collect(program.main)
 
     def _collect(self, graph: Body) -> None:
@@ -65,6 +65,7 @@ class Shapes:
         """Note the axes of a value of the main graph, as a layer gives it; what was found without them is found anew."""
         if self.stated(name) is None and name not in self._twice:
             self._learned[name] = list(dims)
+            # Shapes that followed from a lack of this one may be known now.
             self._ruled, self._widths, self._passed = dict(self._cache), {}, set()
 
     def dims(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
@@ -83,6 +84,7 @@ class Shapes:
             return stated
         key = scope, name
         if key not in self._ruled:
+            # Noted before it is known, so that a value that depends on itself ends here.
             self._ruled[key] = None
             self._ruled[key] = self._by_rule(scope, name, deep) if deep < SHAPE_NESTING else None
         ruled = self._ruled[key]
@@ -138,6 +140,7 @@ class Shapes:
         if dims and dims[-1] is not None:
             return dims[-1]
         scope, name = scope.resolve(name)
+        # The shape does not show it, but a matrix that multiplies the value does.
         if scope not in self._widths:
             self._widths[scope] = self._product_widths(scope)
         return self._widths[scope].get(name)
@@ -165,6 +168,7 @@ class Shapes:
 
     def _met_before(self, scope: Scope) -> dict[str, int]:
         result: dict[str, int] = {}
+        # From the end: a product shows the width of what it reads, and of all that this comes from.
         for node in reversed(scope.nodes):
             product = product_of(scope, node)
             if product is not None and not product.reads_columns:

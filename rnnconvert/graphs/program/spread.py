@@ -13,7 +13,7 @@ from rnnconvert.graphs.program.scopes import Scope
 
 _CUTTING = (*CUTTING, "Identity", "Cast")
 _RESHAPING = ("Reshape", "Split")
-"""What matters to one number everywhere as little as the others."""
+"""Operations that change one number everywhere as little as the others."""
 _SPREAD = 100
 """The most operators between a stored state and its layer."""
 

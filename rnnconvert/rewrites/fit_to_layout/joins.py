@@ -160,7 +160,7 @@ _WORDS = {
     "constants": "what is added at run time",
     "clips": "the clips",
 }
-"""What cells may differ in, by the names of their fields."""
+"""The possible differences between cells, by the names of their fields."""
 
 
 def _unlike(cells: Sequence[Cell]) -> list[str]:

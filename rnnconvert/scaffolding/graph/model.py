@@ -27,7 +27,7 @@ from rnnconvert.scaffolding.weights import LayerWeights
 OPSET = 17
 """The operator set of ONNX that the operations are of: with LayerNormalization; a runtime from 2022 on takes it."""
 _CONSTANTS = 1 << 24
-"""How many bytes of constants may be computed besides those that are stored."""
+"""How many bytes of constants may be computed in addition to the stored ones."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ _FUNCTIONS: Mapping[str, Callable[[Any, Any, Any], StepValue]] = {
     "exponential": lambda x, a, b: x.apply("Exp"),
     "silu": lambda x, a, b: x * x.apply("Sigmoid"),
 }
-"""The functions of gates; the equations are those of rnnconvert.core.reference."""
+"""The functions of gates; the equations are as in rnnconvert.core.reference."""
 
 
 def _function(name: str, title: str, activation: Activation) -> Callable[[StepValue], StepValue]:

@@ -16,7 +16,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 
 Held = TypeVar("Held")
-"""What the framework's form calls a value by."""
+"""The reference to a value in the framework's form."""
 
 
 class TargetWriter(ABC, Generic[Held]):

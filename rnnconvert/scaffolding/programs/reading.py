@@ -35,7 +35,7 @@ FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 _INLINE = 16
 """The most numbers of a constant that are written out."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
-"""What a file may call an axis that it leaves open."""
+"""The names that a file may have for an axis that it leaves open."""
 
 
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}

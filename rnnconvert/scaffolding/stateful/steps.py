@@ -14,7 +14,7 @@ from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, L
 from rnnconvert.scaffolding.stateful.rules import OTHERS, RULES, SO_FAR, Place
 
 STREAM = "a stream"
-"""What a refusal names where no format is known."""
+"""The name in a refusal if no format is known."""
 _OF_SIZES_ALONE = ("full", "sizes", "range")
 _SIZED = (*_OF_SIZES_ALONE, "view", "expand", "split axis", "slice between", "select between")
 """The kinds that may read tensors for their sizes."""
