@@ -124,7 +124,6 @@ def _tried(names: Sequence[str], integers: set[int]) -> Iterator[tuple[int, ...]
     lengths = [dict.fromkeys([prime, *(number * prime for number in numbers), *numbers, 1]) for prime in _PRIMES[:2]]
     count = len(names) or 2
     if count <= 2:
-        # The two passes have tried the first primes already.
         every = itertools.product(*(lengths[place % 2] for place in range(count)))
         yield from (sizes for sizes in every if sizes not in (_PRIMES[:count], _PRIMES[1 : count + 1]))
 

@@ -148,6 +148,7 @@ class ShapeRule:
         if parts is not None:
             result[axis] = Entries(parts)[self.index]
         elif length is not None:
+            # ONNX splits evenly, and the last part is the smaller one.
             share = -(-length // len(self.node.outputs))
             result[axis] = min(share, length - share * self.index)
         return result
