@@ -41,7 +41,7 @@ line, 4 refused, 7 not run whole, 5 missing.
 
 
 class BatchOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     sources: tuple[str, ...]
     target_format: str | None

@@ -46,7 +46,7 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 8, 0)
 
 
 class CheckOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     files: tuple[Path, ...]
     config: Path
@@ -163,7 +163,7 @@ def _write_first(config: Path) -> None:
 
 
 def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, total: int = 0) -> None:
-    """Tell what is being done, and of which pair."""
+    """Report the current work, and on which pair."""
     watch(which + text, done, total)
 
 

@@ -1,6 +1,6 @@
-"""What the shell offers for the values of options; the commands' files are read, no framework is imported.
+"""The shell's completions for the values of options; the commands' files are read, no framework is imported.
 
-Whatever goes wrong offers nothing: somebody is typing.
+Any error offers nothing: somebody is typing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES = 4 << 30
 
 
 def _offered(offer: Callable[[click.Context, str], Iterable[str | tuple[str, str]]]) -> Offer:
-    """Return a function for click that offers those of some values that begin as what is typed."""
+    """Return a function for click that offers the values that begin with the typed text."""
 
     @functools.wraps(offer)
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

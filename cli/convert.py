@@ -37,7 +37,7 @@ Examples:
 
 
 class ConvertOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     paths: tuple[str, ...]
     out_dir: str | None
@@ -235,7 +235,7 @@ def _offering_code(source: str, wish: Wish, target: str) -> Iterator[None]:
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:
-    """Return what makes a block wait for the disk, if asked."""
+    """Return a context manager that makes a block wait for the disk, if asked."""
     if not sync:
         return nullcontext()
     from rnnconvert.containers.files import reaching_the_disk
@@ -260,7 +260,7 @@ def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _document(summary: Summary) -> dict[str, Any]:
-    """Return what was done, as JSON has it."""
+    """Return the report, as JSON has it."""
     from dataclasses import asdict
 
     from rnnconvert.models.others import others

@@ -1,4 +1,4 @@
-"""What a conversion did, in lines."""
+"""The report of a conversion, in lines."""
 
 from __future__ import annotations
 

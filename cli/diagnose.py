@@ -22,7 +22,7 @@ Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 
 
 
 class DiagnoseOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     a: str
     b: str | None

@@ -20,7 +20,7 @@ Exit codes: 0 equal, or equal but for what is named (rounding); 1 not equal; 2 t
 
 
 class DiffOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     a: str
     b: str
@@ -32,7 +32,7 @@ class DiffOptions(NamedTuple):
 @two_files()
 @in_one(DiffOptions)
 def diff(asked: DiffOptions) -> None:
-    """Compare the weights and the cells of A and B, whatever their formats.
+    """Compare the weights and the cells of A and B, in any formats.
 
     Weights are compared gate by gate, after exact rewrites, so that equal functions are equal. If they differ, the convention
     that explains it is named. For the effect on outputs, see rnnconvert diagnose.

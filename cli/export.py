@@ -40,7 +40,7 @@ mean or max (over the time); skip adds the input.
 
 
 class ExportOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     source: str
     target: str

@@ -32,7 +32,7 @@ Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, ne
 
 
 class IdentifyOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     weights: str
     sample: str | None

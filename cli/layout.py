@@ -19,7 +19,7 @@ Examples:
 
 
 class LayoutOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     format: str
     cell: str

@@ -94,10 +94,10 @@ def _offered() -> dict[str, RoomCommand]:
 
 
 class _CommandGroup(click.Group):
-    """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
+    """A group whose commands end with one paragraph and one of rnnconvert's exit codes when they fail; with --json, with one
     object on stdout.
 
-    Click and Python end with 1 for whatever they do not expect. Here 1 means "not equal" alone, so all of it is caught.
+    Click and Python end with 1 for anything that they do not expect. Here 1 means "not equal" alone, so all of it is caught.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -105,7 +105,7 @@ class _CommandGroup(click.Group):
         return sorted([*_COMMANDS, *_offered()])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the commands do, by what they are for, on one screen of 24 lines; none is imported."""
+        """Write the commands, by their purposes, on one screen of 24 lines; none is imported."""
         sections = {title: {name: place.what for name, place in places.items()} for title, places in _SECTIONS.items()}
         sections[_OFFERED_IN] |= {name: offer.what for name, offer in _offered().items()}
         title_width, width = max(map(len, _SECTIONS)), max(map(len, self.list_commands(ctx)))
@@ -141,7 +141,7 @@ class _CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; whatever it prints speaks of flags."""
+        """Run a command; anything that it prints speaks of flags."""
         starting.imported()
         if not any(name in os.environ for name in _THREADS):
             # OpenBLAS's threads wait busily for one another: with other work on the machine they take several times as
@@ -243,7 +243,7 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool, written: Chang
 
 
 def _changed(written: Changes | None) -> str:
-    """Return what an interrupted command has done to files."""
+    """Return the sentence on files that an interrupted command has changed."""
     paths = written.paths() if written is not None else []
     if not paths:
         return "no file was changed"

@@ -22,7 +22,7 @@ Examples:
 
 
 class MapOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     source: str
     target: str

@@ -1,4 +1,4 @@
-"""What shows that work is going on: a line at the bottom of a terminal, which is gone when the work is done."""
+"""The display of work that is going on: a line at the bottom of a terminal, which is gone when the work is done."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rnnconvert.core.printable import printable
 
 
 class Watch:
-    """What is being done: the phase, how much of it is done, how long it has taken and will take.
+    """The display of work in progress: the phase, how much of it is done, how long it has taken and will take.
 
-    Called with a phase, and where they are known with the parts that are done and all parts of this phase. Work that ends within
+    Called with a phase, and if they are known with the parts that are done and all parts of this phase. Work that ends within
     PATIENCE seconds shows nothing, and needs no library that draws.
     """
 

@@ -1,4 +1,4 @@
-"""What the commands that prove something share: their options, and annotations for GitHub Actions."""
+"""The common part of the commands that prove something: their options, and annotations for GitHub Actions."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as_json: bool, quiet: bool) -> None:
-    """Write the JSON report DOCUMENT, or that of a batch, in other forms; without -o, print it as text.
+    """Write the JSON report DOCUMENT, or a batch's, in other forms; without -o, print it as text.
 
-    The exit code is 0 whatever the verdict.
+    The exit code is 0 for every verdict.
     """
     from collections import Counter
 

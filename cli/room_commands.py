@@ -18,7 +18,7 @@ from rnnconvert.language.rooms import rooms
 
 @functools.cache
 def offered() -> dict[str, RoomCommand]:
-    """Return what the rooms offer, by name. Of a room nothing but its module `commands` is imported: the help begins at once."""
+    """Return the rooms' commands, by name. Of a room, only its module `commands` is imported: the help begins at once."""
     modules = map(importlib.import_module, rooms("commands"))
     return {command.name: command for module in modules for command in module.COMMANDS}
 

@@ -27,7 +27,7 @@ or with --partial everything else.
 
 
 class ScaffoldOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     source: str
     to: str

@@ -1,7 +1,7 @@
 """The terminal: the one place where text goes out.
 
-Names of layers, paths and warnings come from files. `put` escapes what is not printable in them, whatever the text was made
-of, so no command prints in another way (tests/cli/test_cli_terminal.py). Colours and line breaks are added after that.
+Names of layers, paths and warnings come from files. `put` escapes unprintable characters in any text, so no command prints in another way
+(tests/cli/test_cli_terminal.py). Colours and line breaks are added after that.
 """
 
 from __future__ import annotations
@@ -178,10 +178,10 @@ def emit(document: Any) -> None:
 
 
 def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) -> None:
-    """Print an error on stderr, each of its details on a line of its own.
+    """Print an error on stderr, each of its details on a separate line.
 
     error  the error, or its text as `str` has it
-    path   the file that it is about, where several were given
+    path   the file that it is about, if several were given
     """
     if quiet:
         return
@@ -294,7 +294,7 @@ USED_MOST = ("pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", 
 
 
 def usual_first(names: Iterable[T], name: Callable[[T], str] = str) -> list[T]:
-    """Return what belongs to formats, that of those which most people use first."""
+    """Return things of formats, with the formats that most people use first."""
     rank = {format_name: number for number, format_name in enumerate(USED_MOST)}
     return sorted(names, key=lambda entry: rank.get(name(entry), len(rank)))
 

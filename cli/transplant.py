@@ -28,7 +28,7 @@ that fit in several ways, an epsilon. To decide what fills what, see rnnconvert 
 
 
 class TransplantOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     source: str
     target: str

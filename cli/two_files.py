@@ -1,4 +1,4 @@
-"""What the commands that compare two files share: their options, and how what they find is printed."""
+"""The common part of the commands that compare two files: their options, and the output of their findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is given, in one value, and options that more than one command has."""
+"""The options and arguments of a command, in one value, and options that more than one command has."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _QUIET, _VERBOSE = "rnnconvert.quiet", "rnnconvert.verbose"
 
 
 def with_switches(command: click.Command) -> click.Command:
-    """Return a command, and each below it, with `-q` and `-v`: its own, or those of all."""
+    """Return a command, and each below it, with `-q` and `-v`: its own options, or common ones."""
     for key, words, meaning in ((_QUIET, ["-q", "--quiet"], QUIET), (_VERBOSE, ["-v", "--verbose"], VERBOSE)):
         switches = [param for param in command.params if isinstance(param, click.Option) and set(words) & set(param.opts)]
         if not switches:

@@ -189,7 +189,7 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
 
 
 class VerifyOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     a: str
     b: str | None

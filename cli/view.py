@@ -24,7 +24,7 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 
 
 class ViewOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
+    """The command's options and arguments."""
 
     path: str
     other: str | None

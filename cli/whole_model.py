@@ -1,4 +1,4 @@
-"""What `scaffold` and `export` offer where `convert` refuses or leaves out a layer: the whole model, as code or as one file."""
+"""Offers of `scaffold` and `export` for a layer that `convert` refuses or leaves out: the whole model, as code or as one file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _AS_CODE = {"pytorch": "pytorch", "keras": "keras", "jax": "flax"}
 
 
 def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, ...]:
-    """Return what `scaffold` does with a file of which `convert` refused a layer; nothing where it refuses it, too.
+    """Return the offer of `scaffold` for a file of which `convert` refused a layer; nothing if it refuses it, too.
 
-    target_format  what was wanted of the layers: code for another framework helps only where no format holds a layer
+    target_format  the format wanted for the layers: code for another framework helps only if no format holds a layer
     """
     framework = _AS_CODE.get(target_format, "pytorch" if isinstance(error, UnreadLayersError) else "")
     if not framework or isinstance(error, UndecidedError) or not Path(source).exists():

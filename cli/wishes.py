@@ -1,4 +1,4 @@
-"""What the command line asks for: each input with its output."""
+"""The wishes on the command line: each input with its output."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rnnconvert.core.errors import UsageError
 
 
 class Wish(NamedTuple):
-    """What --to asks for: a format, and an ending where its usual one is not meant."""
+    """The value of --to: a format, and an ending if its usual one is not meant."""
 
     format: str | None
     ending: str
 
     @classmethod
     def of(cls, word: str | None) -> Wish:
-        """Return what FORMAT or FORMAT.ENDING means; a word that is neither stays, for whoever knows the formats."""
+        """Return the meaning of FORMAT or FORMAT.ENDING; any other word is kept, to be judged by code that knows the formats."""
         if word is None:
             return cls(None, "")
         from rnnconvert.files.adapter import adapter, names

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Equivalence:
-    """What the fixture `rnnconvert` gives."""
+    """The value of the fixture `rnnconvert`."""
 
     def verify(self, a: Any, b: Any = None, **choices: Any) -> Report:
         """Return a report on two models, or on one on several executors: see rnnconvert.verify."""

@@ -34,7 +34,7 @@ _NO_LSTM = (
 
 
 class BrainMetadata(TypedDict):
-    """What a file says: the class of its network, and how many layers it has."""
+    """The metadata of a file: the class of its network, and how many layers it has."""
 
     network: str
     layers: int
@@ -48,7 +48,7 @@ class BrainJs(ArrayFiles):
         return Seen(STATED, "JSON of one of brain.js's recurrent networks") if self.kind(file) else None
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it does not belong to brain.js."""
+        """Return the kind of this file, in words; "" if it does not belong to brain.js."""
         document = file.json
         if document is None or document.get("type") not in _CLASSES or not isinstance(document.get(_HIDDEN), list):
             return ""
@@ -66,7 +66,7 @@ class BrainJs(ArrayFiles):
         return Stored(arrays, BrainMetadata(network=str(document.get("type")), layers=len(hidden)))
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
-        """Return the layers of an RNN or a GRU; those of an LSTM are named, with its equation."""
+        """Return the layers of an RNN or a GRU; an LSTM's are named, with its equation."""
         if str(stored.metadata_as(BrainMetadata)["network"]).startswith("LSTM"):
             count = stored.metadata_as(BrainMetadata)["layers"]
             return [], [LayerNote(f"{_HIDDEN}/{number}", _NO_LSTM, UNREAD) for number in range(count)]

@@ -48,7 +48,7 @@ class Burn(ArrayFiles):
         return f"a file of Burn, by its ending {lowered(file.path).suffix}" if lowered(file.path).suffix in (".mpk", ".bpk") else ""
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it does not belong to Burn."""
+        """Return the kind of this file, in words; "" if it does not belong to Burn."""
         return self._kind_in_words(file) or ("" if file.kinds & {"msgpack", "json"} else file.archive)
 
     def stored(self, file: Opened) -> Stored:
@@ -64,7 +64,7 @@ class Burn(ArrayFiles):
         return super().stored(file)
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
-        """Return what a record states: Burn's version and its types."""
+        """Return a record's statements about itself: Burn's version and its types."""
         metadata = checkpoint.metadata_as(BurnMetadata).get("burn", {})
         return {str(key): value for key, value in metadata.items() if key in ("version", "float", "format", "producer")}
 
@@ -85,7 +85,7 @@ class Burn(ArrayFiles):
         return group if answer == "true" else group._replace(layout=registry.layouts()[_BEFORE])
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Return what a module computes, with the settings asked that its file does not hold."""
+        """Return a module's cell; the caller is asked for the settings that its file does not hold."""
         cell = super().cell(group, stored, options)
         if group.layout.kind == "lstm":
             why = "a file of Burn does not hold its Lstm's clip"

@@ -35,7 +35,7 @@ _TYPES: dict[str, Any] = {
 
 
 class BurnMetadata(TypedDict, total=False):
-    """What a record says of how it was written."""
+    """A record's statements on how it was written."""
 
     burn: dict[str, Any]
 

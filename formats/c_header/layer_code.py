@@ -61,7 +61,7 @@ LAYER_IDENTIFIERS = (
     *("INPUT", "HIDDEN", "OUTPUT", "state", "step"),
     *(f"{local}{end}" for local in ("W", "R", "b", "P", "projection") for end in ("", "_scale")),
 )
-"""What identifiers of a recurrent layer have behind its name."""
+"""The ends of a recurrent layer's identifiers, behind its name."""
 
 
 class WrittenLayer:
@@ -77,7 +77,7 @@ class WrittenLayer:
         self.real = "double" if dtype == np.float64 else "float"
 
     def described(self) -> dict[str, Any]:
-        """Return what a reader has to know."""
+        """Return the facts that a reader has to know."""
         cell = self.stack.cell
         functions = {"activation": cell.activation}
         functions |= {"gate_activation": cell.gate_activation} if cell.kind != "rnn" else {}
@@ -113,7 +113,7 @@ class WrittenLayer:
         return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{note}"
 
     def _add_products(self, local: str, sums: str, first: int, count: int, rows: int, columns: int, vector: str) -> Iterator[str]:
-        """Yield what adds the products of rows of a matrix and a vector to sums, several of which a compiler computes at a time.
+        """Yield the code that adds the products of rows of a matrix and a vector to sums, several of which a compiler computes at a time.
 
         first, count  the rows
         rows          how many the matrix has, by whose columns it is stored

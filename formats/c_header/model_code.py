@@ -61,13 +61,13 @@ class _ValuePlaces:
 class WrittenModel:
     """A whole model as C.
 
-    name      what its functions are called
-    program   what it computes
+    name      the stem of its functions' names
+    program   the operations that it computes
     inputs    its inputs: the first values of the program
     outputs   its outputs
     storage   how the arrays of its layers are stored
     stateful  whether states last from one run to the next
-    arrays    those of the operations, by their names in C
+    arrays    the arrays of the operations, by their names in C
 
     Raises ValueError for a loop whose step is not one.
     """
@@ -100,7 +100,7 @@ class WrittenModel:
     # What it says of itself
 
     def described(self) -> dict[str, Any]:
-        """Return what a reader has to know."""
+        """Return the facts that a reader has to know."""
         return {
             "name": self.name,
             "storage": self.storage,
@@ -119,9 +119,9 @@ class WrittenModel:
         """Return how its functions are called.
 
         by_steps  whether there is a function for one step
-        lengths   what the lengths are called that its function for a sequence is given
-        inputs    for each the number of its length, or how many steps it has where that is stated
-        outputs   in the order of the arguments, each with the macro that says how many steps it has
+        lengths   the names of the lengths that its function for a sequence is given
+        inputs    for each the number of its length, or how many steps it has if that is stated
+        outputs   in the order of the arguments, each with the macro for its number of steps
         order     which outputs these are
         """
         lengths = self._lengths()
@@ -186,7 +186,7 @@ class WrittenModel:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know."""
+        """The notes for the user."""
         if self.why_no_step:
             return [f"{self.name}_run alone, and no {self.name}_step: {self.why_no_step}"]
         return [f"{self.name}_step computes one time step, {self.name}_run a sequence"]
@@ -390,7 +390,7 @@ class WrittenModel:
     # A whole sequence
 
     def _lengths(self) -> dict[int, str]:
-        """Return what the lengths of the inputs are called that a run decides, by their time axes."""
+        """Return the names of the lengths of the inputs that a run decides, by their time axes."""
         roots = dict.fromkeys(self.program.root(value.time) for value in self.program.values[: len(self.inputs)])
         opened = [root for root in roots if root is not None and (not self.why_no_step or self.program.length(root) is None)]
         return {root: "steps" if len(opened) == 1 else f"steps_{number}" for number, root in enumerate(opened)}

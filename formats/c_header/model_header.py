@@ -32,12 +32,12 @@ class HeaderExport:
 
     @property
     def inputs(self) -> list[str]:
-        """What it reads, with its axes."""
+        """Its inputs, with their axes."""
         return [f"{port.name} ({', '.join(map(str, port.axes))})" for port in self.model.inputs]
 
     @property
     def outputs(self) -> list[str]:
-        """What it gives, with its axes."""
+        """Its outputs, with their axes."""
         return [f"{port.name} ({', '.join(map(str, port.axes))})" for port in self.model.outputs]
 
     @property
@@ -53,7 +53,7 @@ class HeaderExport:
 
     @property
     def rounded(self) -> str:
-        """What makes its numbers others than those of its source."""
+        """Why its numbers differ from its source's, in words."""
         words = {"int8": "its matrices are rounded to int8", "float16": "its weights are rounded to float16"}
         return words.get(self.model.storage, "")
 

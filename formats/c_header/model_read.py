@@ -34,7 +34,7 @@ class HeaderModel:
     """A whole model of a header.
 
     model   as the writer takes it
-    arrays  those of its layers without recurrence, as the numbers that they stand for
+    arrays  the arrays of its layers without recurrence, as the numbers that they stand for
     used    the names of the arrays that hold them
     """
 
@@ -44,7 +44,7 @@ class HeaderModel:
 
     @property
     def words(self) -> str:
-        """What the header holds beside its recurrent layers."""
+        """The contents of the header in addition to its recurrent layers."""
         kinds = collections.Counter(each.kind for each in self.model.program.operations if each.kind != "recurrent")
         listed = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items())
         return f"the header is a whole model, {self.model.name}_run; beside its recurrent layers it computes: {listed or 'nothing'}"
@@ -139,7 +139,7 @@ def _fields(entry: Any, more: set[str] | None = None, **kinds: type) -> list[Any
 
 
 def _axes(stated: list[Any], size: int, timed: bool) -> tuple[str | int, ...]:
-    """Return axes. Raises ValueError where they are not those of a value."""
+    """Return axes. Raises ValueError if they are not the axes of a value."""
     lengths = [axis for axis in stated if type(axis) is int]
     words = [axis for axis in stated if type(axis) is not int]
     product = int(np.prod(lengths, dtype=object)) if lengths else 1

@@ -24,11 +24,11 @@ _GUARD = re.compile(r"#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)")
 
 @dataclass(frozen=True)
 class Original:
-    """What a header of our own holds.
+    """The content of a header that rnnconvert wrote.
 
     layers  as the writer takes them
     model   the whole model that they belong to; None for layers alone
-    line    the first line that is not what the writer makes of them; 0 where none is
+    line    the first line that differs from what the writer makes of them; 0 if none does
     """
 
     layers: Sequence[WrittenLayer]
@@ -37,7 +37,7 @@ class Original:
 
 
 def compared(path: Path, layers: Sequence[WrittenLayer], model: WrittenModel | None = None) -> Original:
-    """Return what a header holds, compared with what is written for it."""
+    """Return the content of a header, compared with what is written for it."""
     return Original(layers, model, _first_change(path, Original(layers, model)))
 
 
@@ -67,7 +67,7 @@ def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
 
 
 def written_again(path: Path, original: Original, folder: Path) -> Path:
-    """Write what a header holds into a folder. Raises NotImplementedError for a header whose code is not what rnnconvert writes."""
+    """Write the content of a header into a folder. Raises NotImplementedError for a header whose code is not what rnnconvert writes."""
     line = _first_change(path, original)
     if line:
         raise NotImplementedError(edited(line))

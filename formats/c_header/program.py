@@ -1,7 +1,7 @@
-"""What a whole model computes, as operations on numbers that C code has for each step or once.
+"""The operations of a whole model, on numbers that C code has for each step or once.
 
 A value is so many numbers, at each step of a time axis or once. An operation's code reads x0, x1, .. and gives y0, y1, ..: at one step
-("each"), at one step with what it keeps from those before ("kept" in s), or over whole sequences ("whole", with their lengths n0 and m).
+("each"), at one step with what it keeps from earlier ones ("kept" in s), or over whole sequences ("whole", with their lengths n0 and m).
 A loop is a run of operations that compute one step together: it begins with what gives its states ("state", in s), and ends with what
 leaves them there for the step after it.
 """
@@ -22,10 +22,10 @@ _LARGEST = 1 << 28
 
 @dataclass(frozen=True)
 class StepValues:
-    """What an operation reads or gives.
+    """The numbers that an operation reads or gives.
 
     size      how many numbers
-    time      the number of the time axis along which it has so many at each step; None where it has them once
+    time      the number of the time axis along which it has so many at each step; None if it has them once
     integral  whether they are whole numbers, which only inputs of the model are
     """
 
@@ -38,8 +38,8 @@ class StepValues:
 class TimeAxis:
     """A time axis of a model.
 
-    length  its length, where that is stated
-    of      the axis of which it has the windows; None for that of an input or of a stated length
+    length  its length, if stated
+    of      the axis of which it has the windows; None for the axis of an input or of a stated length
     reach   how many steps a window reaches over, and `stride` by how many it moves
     pads    steps that are added before and after; None for as many as windows of the number of steps by the stride need
     """
@@ -64,9 +64,9 @@ class StepOperation:
 
     kind      what it computes
     reads     the numbers of the values that it reads
-    gives     those of the values that it gives
+    gives     the numbers of the values that it gives
     settings  by the words of its kind
-    name      what its arrays, or its recurrent layer, are called in C; "" for none
+    name      the name of its arrays, or its recurrent layer, in C; "" for none
     """
 
     kind: str
@@ -239,11 +239,11 @@ class Spelling:
         return f"rnnconvert_half({value})" if half else value
 
     def times_scale(self, local: str, row: str) -> str:
-        """Return what a sum over a row is multiplied by."""
+        """Return the factor of a sum over a row."""
         return f" * {self.name}_{local}_scale[{row}]" if self.scaled(local) else ""
 
     def summed(self, local: str, row: str, width: str, vector: str, indent: str) -> Iterator[str]:
-        """Yield what adds the product of a row of a matrix and a vector to `sum`, its scale outside of the loop."""
+        """Yield the code that adds the product of a row of a matrix and a vector to `sum`, its scale outside of the loop."""
         if not self.scaled(local):
             yield f"{indent}for (i = 0; i < {width}; i++) sum += {self.get(local, f'{row} * {width} + i')} * {vector}[i];"
             return

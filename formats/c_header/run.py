@@ -183,7 +183,7 @@ int main(void) {{
 
 @functools.lru_cache(maxsize=2)
 def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> str:
-    """Return a program, compiled beside the header in a folder of its own: rnnconvert removes both.
+    """Return a program, compiled beside the header in a separate folder: rnnconvert removes both.
 
     Raises RuntimeError with the compiler's first error.
     """
@@ -204,7 +204,7 @@ def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> 
 
 
 def _run(program: str, content: bytes) -> bytes:
-    """Return what a program gives. Raises NotImplementedError where it cannot be started, RuntimeError where it fails."""
+    """Return the output of a program. Raises NotImplementedError if it cannot be started, RuntimeError if it fails."""
     try:
         done = subprocess.run([program], input=content, capture_output=True, timeout=_RUNNING)
     except subprocess.TimeoutExpired:
@@ -217,7 +217,7 @@ def _run(program: str, content: bytes) -> bytes:
 
 
 def _fed(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]], lengths: Array, dtype: np.dtype[Any]) -> bytes:
-    """Return what the program reads."""
+    """Return the bytes that the program reads."""
     x = np.asarray(request["x"], dtype)
     states = _by_layer(request, chain)
     parts = [np.int64(len(lengths)).tobytes()]
@@ -246,7 +246,7 @@ def _row(states: Any, number: int, width: int, dtype: np.dtype[Any]) -> bytes:
 
 
 def _outputs(values: Array, chain: Sequence[Mapping[str, Any]], lengths: Array, steps: int) -> dict[str, Any]:
-    """Return what a program gave: outputs, zero past a sequence's length, and final states."""
+    """Return the outputs of a program, zero past a sequence's length, and the final states."""
     width, batch, place = chain[-1]["out"], len(lengths), 0
     y = np.zeros((steps, batch, width), values.dtype)
     finals: dict[str, list[Array]] = {"hidden": [], "cell": []}

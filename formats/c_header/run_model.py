@@ -18,7 +18,7 @@ _TAG = "rnnconvert-model:"
 
 
 def described(text: str) -> dict[str, Any] | None:
-    """Return what a header says of its whole model; None where it holds layers alone."""
+    """Return a header's description of its whole model; None if it holds layers alone."""
     if _TAG not in text:
         return None
     stated, _ = json.JSONDecoder().raw_decode(text[text.index(_TAG) + len(_TAG) :].lstrip())
@@ -26,7 +26,7 @@ def described(text: str) -> dict[str, Any] | None:
 
 
 def row_count(model: Mapping[str, Any], number: int) -> int | None:
-    """Return what the whole numbers of an input stay below: the rows of a table."""
+    """Return the bound below which the whole numbers of an input stay: the rows of a table."""
     read = [settings["rows"] for kind, reads, _, settings in model["operations"] if kind == "embedding" and reads == [number]]
     return min(read, default=None)
 
@@ -109,7 +109,7 @@ def _by_steps(name: str, calls: Mapping[str, Any], inputs: Sequence[tuple[str, s
 
 
 def fed(model: Mapping[str, Any], calls: Sequence[tuple[Sequence[Array], bool]]) -> bytes:
-    """Return what the program reads: the inputs of one call after another, with whether it begins anew."""
+    """Return the bytes that the program reads: the inputs of one call after another, with whether it begins anew."""
     batch = max((_batch(model, arrays) for arrays, _ in calls), default=1)
     parts = [np.int64(batch).tobytes()]
     for arrays, begins in calls:
@@ -149,7 +149,7 @@ def _moved(axes: Sequence[Any], array: Array) -> Array:
 
 
 def outputs_of(model: Mapping[str, Any], arrays: Sequence[Array], before: Sequence[Sequence[Array]], values: bytes) -> dict[str, Array]:
-    """Return what the program gave for the last of several calls, by the outputs' names."""
+    """Return the program's outputs in the last of several calls, by the outputs' names."""
     dtype, place = np.dtype(_type(model, False)), 0
     every: list[list[list[Array]]] = []
     for call in (*before, arrays):

@@ -108,7 +108,7 @@ class ModelBuilder:
     def c_name(self, wanted: str, ends: Sequence[str]) -> str:
         """Return the name in C of a layer of the source. Each of its identifiers is new: neither in use nor like those of the model itself.
 
-        ends  what its identifiers have behind that name
+        ends  the suffixes of its identifiers behind that name
         """
         if wanted not in self._names:
             full = f"{self.name}_{wanted if _LETTER.search(wanted) else 'layer'}"
@@ -123,7 +123,7 @@ class ModelBuilder:
         return self._names[wanted]
 
     def label(self, node: Node) -> str:
-        """Return what a node's layer is called: its path, or what it gives."""
+        """Return the name of a node's layer: its path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
     def path(self, node: Node) -> str:
@@ -138,7 +138,7 @@ class ModelBuilder:
     # Tensors
 
     def __call__(self, value: Value) -> ProgramTensor:
-        """Return what a tensor of the description is. Raises ValueError for one that a step of a loop cannot read."""
+        """Return the program's counterpart of a tensor of the description. Raises ValueError for one that a step of a loop cannot read."""
         tensor = self._tensors.get(id(value))
         if tensor is None:
             raise ValueError("a step of a loop reads all steps of a sequence")
@@ -243,7 +243,7 @@ def _indices(scope: DescribedModel) -> set[int]:
 
 
 def _candidates(value: Value) -> list[Axes]:
-    """Return what the axes of an input may be, the most likely first: batch and time in front, where they are open or there are three."""
+    """Return the possible axes of an input, the most likely first: batch and time in front, if they are open or there are three."""
     rank = len(value.shape)
     order: list[Axes] = []
     pairs = [(0, 1), (1, 0), (0, None), (1, None), (0, 2), *((0, axis) for axis in range(3, rank)), (None, 0), (None, None)]

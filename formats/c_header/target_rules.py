@@ -35,7 +35,7 @@ def _place(tensor: ProgramTensor, axis: int) -> tuple[int, int]:
 
 
 def _last(tensor: ProgramTensor) -> int:
-    """Return the length of the last axis. Raises ValueError where that is the batch or the time."""
+    """Return the length of the last axis. Raises ValueError if that is the batch or the time."""
     return _place(tensor, -1)[0]
 
 
@@ -528,7 +528,7 @@ def _pads(node: Node, reach: int) -> list[int] | None:
 
 
 def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
-    """Return what windows move over, a sequence of channels: numbers become steps."""
+    """Return the sequence of channels that windows move over: numbers become steps."""
     x, place = m(node.x), 2 if node.kind.endswith("first") else 1
     if node["rank"] != 1:
         raise m.refused(node, "windows over several axes", "the header computes sequences, along one axis")

@@ -53,7 +53,7 @@ def guard_of(path: Path) -> str:
 
 
 def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
-    """Return what the layers of a stack are called in C: where it has no name, as the header is."""
+    """Return the names of a stack's layers in C: from the header's, if the stack has no name."""
     if name:
         return [piece.name for piece in pieces]
     return [path.stem] if len(pieces) == 1 else [f"{path.stem}_l{index}" for index in range(len(pieces))]

@@ -35,7 +35,7 @@ _PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
 
 
 class ChainerMetadata(FileMetadata, total=False):
-    """What a file says: the matrices that hold those of all gates in full."""
+    """The metadata of a file: the matrices that hold all gates' in full."""
 
     full_matrices: set[str]
 
@@ -44,7 +44,7 @@ class ChainerFiles(ArrayFiles):
     """The adapter of Chainer's files: see rnnconvert.files.adapter."""
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Recognize arrays named and shaped as those of a link, or a pickle that names Chainer."""
+        """Recognize arrays with the names and shapes of a link, or a pickle that names Chainer."""
         if _is_pickle(file.path, file.head):
             return Seen(STATED, "a pickle of a link of Chainer")
         return super().recognise(file)

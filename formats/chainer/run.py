@@ -66,7 +66,7 @@ def _loaded(path: str) -> dict[str, Array]:
 
 
 def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> list[dict[str, Array]]:
-    """Return the arrays of each link under its own names; if no layer is named, those of all links in the file's order."""
+    """Return the arrays of each link under its own names; if no layer is named, of all links in the file's order."""
     by_link: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
@@ -101,12 +101,12 @@ def _n_step(arrays: Mapping[str, Array], dtype: str, sequences: Sequences, how: 
     stated = how.get("bidirectional")
     # The second child reads the input if it is the first layer's backward direction; the third then reads both.
     second, third = (arrays.get(f"{child}/w0", np.empty((0, 0))).shape[1] for child in (1, 2))
-    two = stated == "true" if stated else third == 2 * hidden or (second == width and width != hidden)
+    bidirectional = stated == "true" if stated else third == 2 * hidden or (second == width and width != hidden)
     function = how.get("nonlinearity", "tanh")
     kind = {"tanh": "Tanh", "relu": "ReLU"}[function] if name == "RNN" else ""
     chainer.global_config.dtype = np.dtype(dtype)
-    make = getattr(links, f"NStep{'Bi' if two else ''}{name}{kind}")
-    layers = children // (2 if two else 1)
+    make = getattr(links, f"NStep{'Bi' if bidirectional else ''}{name}{kind}")
+    layers = children // (2 if bidirectional else 1)
     link = make(layers, width, hidden, 0.0)
     _fill(link, arrays, dtype)
     sequences.refuse_empty("NStep links do not take it")

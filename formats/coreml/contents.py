@@ -24,12 +24,12 @@ NO_CLIPS = (500.0, 50000.0)
 
 @dataclass
 class Network:
-    """What was found in a model.
+    """The contents of a model.
 
     layers    the recurrent layers by name
     arrays    their arrays, as the file has them, by full names
     others    other arrays
-    labels    what stands before the last slash of their names
+    labels    the beginnings of their names, up to the last slash
     evidence, warnings, unread  as in a checkpoint
     """
 
@@ -44,7 +44,7 @@ class Network:
 
 @dataclass(frozen=True)
 class StatedSettings:
-    """What a layer states besides its arrays.
+    """A layer's statements in addition to its arrays.
 
     kind     rnn, gru or lstm
     cells    its cell for each direction

@@ -40,6 +40,6 @@ def feature(name: str, shape: Sequence[int], dtype: int, ranges: Iterable[tuple[
 
 
 def described(inputs: Iterable[bytes], outputs: Iterable[bytes], metadata: Mapping[str, str]) -> bytes:
-    """Return the description of a model, with entries of its own metadata."""
+    """Return the description of a model, with the given entries of metadata."""
     description = b"".join(field(1, each) for each in inputs) + b"".join(field(10, output) for output in outputs)
     return description + field(100, b"".join(field(100, text(1, key) + text(2, value)) for key, value in metadata.items()))

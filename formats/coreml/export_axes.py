@@ -1,4 +1,4 @@
-"""What moves, cuts and spreads values, as operations of Core ML.
+"""Operations that move, cut and spread values, as operations of Core ML.
 
 Source: coremltools 9.0, converters/mil/mil/ops/defs/iOS15, tensor_transformation.py and tensor_operation.py; iOS16/scatter_gather.py.
 """
@@ -32,7 +32,7 @@ def _gather(w: MilWriter, node: Operation) -> None:
 
 
 def _gather_by_row(w: MilWriter, node: Operation) -> None:
-    """Add steps of each sequence at places of its own."""
+    """Add steps of each sequence at separate places."""
     places = w[node.inputs[1]]
     if node.attributes.get("batch_dims", 0) != 1 or places.shape[-1] != 1:
         raise refused(node, "places in several axes", "no operation of Core ML is known for it")

@@ -26,13 +26,13 @@ LACKING = (
     "Celu", "Selu", "PRelu", "HardSwish", "Softplus", "Reciprocal", "ReduceL2", "InstanceNormalization", "ScatterElements", "Trilu", "Clip",
     "Einsum", "LogSoftmax",
 )  # fmt: skip
-"""The operations that are composed of others: Core ML has none, or one that adds a number of its own, or one that is known less well."""
+"""The operations that are composed of others: Core ML has none, or one that adds a number itself, or one that is known less well."""
 
 
 def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: Storage = "float32") -> WrittenGraph:
     """Return a graph as a program of Core ML.
 
-    lengths  of each input those of its axes where nobody states others
+    lengths  the lengths of each input's axes, unless a user states others
 
     Raises RefusedError for an operation or a recurrent layer without an equivalent.
     """

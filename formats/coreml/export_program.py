@@ -50,7 +50,7 @@ class MilValue:
 
 
 Operand = MilValue | Sequence[MilValue] | str | bool
-"""What an operation is given: values, or a text or a truth, which becomes a constant."""
+"""An operand of an operation: values, or a text or a truth, which becomes a constant."""
 
 
 def dtype_of(dtype: np.dtype) -> str:
@@ -71,7 +71,7 @@ def _length(column: Sequence[int | None]) -> int | None:
 
 
 class MilProgram:
-    """What the blocks of a program share.
+    """The state that the blocks of a program share.
 
     storage    how weights are held
     weights    the file of weights
@@ -136,7 +136,7 @@ class MilProgram:
         return result
 
     def notes(self) -> list[str]:
-        """Return what a user should know of how the weights are held."""
+        """Return the notes for the user on how the weights are held."""
         return [f"in float32, since float16 ends at 65504: {listing(self.wide)}"] if self.wide else []
 
 

@@ -85,7 +85,7 @@ def _direction(
 
 
 def _as_operation(name: str, direction: Direction) -> tuple[Layout, Recurrent] | None:
-    """Return a direction in the form of Core ML's own operation; None where that is not exactly it."""
+    """Return a direction in the form of Core ML's own operation; None unless the operation computes exactly the same."""
     cell = direction.cell
     functions = (cell.activation, cell.gate_activation, cell.output_activation)
     peephole = any(part == "peephole" for part, _ in direction.arrays)
@@ -144,7 +144,7 @@ class _LoopValue(StepValue):
         return _LoopValue(self.block, product(self.block, self.value, matrix.held, f"{self.block.label}/product"))
 
     def __getitem__(self, part: Any) -> _LoopValue:
-        """Return a part of the last axis: those of states have two, peepholes one."""
+        """Return a part of the last axis: states have two axes, peepholes one."""
         last = part[-1] if isinstance(part, tuple) else part
         axis = self.value.rank - 1
         return _LoopValue(self.block, self.block.part(self.value, axis, last.start or 0, last.stop, f"{self.block.label}/part"))

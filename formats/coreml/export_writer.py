@@ -130,7 +130,7 @@ class MilWriter(TargetWriter[MilValue]):
     def message(self, lengths: Sequence[Sequence[int]]) -> bytes:
         """Return the model.
 
-        lengths  of each input those of its axes where nobody states others
+        lengths  the lengths of each input's axes, unless a user states others
         """
         main = mil.block([*self.program.constants, *self.main.operations], [value.name for value in self.outputs])
         program = mil.program(OPSET, [(value.name, value.type) for value in self.inputs], main)

@@ -82,7 +82,7 @@ class CoreMl:
         return registry.layouts_of(self.NAME)
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
-        """Return what the file states about itself."""
+        """Return the file's statements about itself."""
         return {key: value for key, value in checkpoint.metadata.items() if isinstance(value, (str, int))}
 
     def read(self, path: Path, options: Options) -> Checkpoint:
@@ -130,7 +130,7 @@ def _model(place: Path, message: Message, result: Network, options: Options, dep
 
 
 def _about(message: Message) -> dict[str, object]:
-    """Return what the model's description says of it."""
+    """Return the statements of the model's description about it."""
     metadata = message.within(2, 100)
     if metadata is None:
         return {"version": message.number(1)}

@@ -31,7 +31,7 @@ _TYPES = {"fp16": "f2", "fp32": "f4", "fp64": "f8", "int32": "i4", "int16": "i2"
 class RecurrentOperation:
     """A recurrent operation of a program.
 
-    turned  the values behind operations that turn its outputs around, where that belongs to the layer
+    turned  the values behind operations that turn its outputs around, if that belongs to the layer
     inside  whether it stands in a block of another operation
     """
 
@@ -58,10 +58,10 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
 def calls(
     values: Values, inputs: Sequence[Message], operations: Sequence[ProgramOperation], layers: dict[str, RecurrentOperation]
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent operation of a function receives, by its layer's name.
+    """Return the calls of each recurrent operation of a function, by its layer's name.
 
-    inputs      those of the function
-    operations  all of it, those of blocks too
+    inputs      the inputs of the function
+    operations  all of its operations, including those of blocks
     """
     graph = Graph(_DIALECT)
     for message in inputs:

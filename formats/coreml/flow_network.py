@@ -33,7 +33,7 @@ _NAMES = {
     1120: "squeeze", 1125: "expandDims", 1130: "flattenTo2D", 1135: "reshapeLike", 1140: "reshapeStatic", 1145: "reshapeDynamic",
     1150: "rankPreservingReshape", 1350: "layerNormalization",
 }  # fmt: skip
-"""What layers are called, by the numbers of their fields."""
+"""The names of layers, by the numbers of their fields."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class NetworkLayer:
 def calls(
     rows: Sequence[NetworkLayer], layers: Mapping[str, tuple[NetworkLayer, Recurrent, bool]], inside: bool
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a network receives, by its name.
+    """Return the calls of each recurrent layer of a network, by its name.
 
     rows    its layers
     layers  the recurrent ones that are read, and whether each gives its outputs at all steps

@@ -1,9 +1,9 @@
 """Core ML's ML programs: the inputs of the operations lstm, gru and rnn, by their names.
 
-Source: coremltools 9.0, converters/mil/mil/ops/defs/iOS15/recurrent.py for names, order and shapes. The equations are those of
-Apple's own numerical tests, mil/ops/tests/iOS14/test_recurrent.py, which compare with predictions on macOS: a GRU's reset gate
-multiplies the state (the text of the operation shows it behind the product), a clip is of the cell, before the output's peephole,
-and an operation in the direction "reverse" gives its outputs in processing order.
+Source: coremltools 9.0, converters/mil/mil/ops/defs/iOS15/recurrent.py for names, order and shapes. The equations are taken from Apple's
+own numerical tests, mil/ops/tests/iOS14/test_recurrent.py, which compare with predictions on macOS: a GRU's reset gate multiplies the state
+(the text of the operation shows it behind the product), a clip is of the cell, before the output's peephole, and an operation in the
+direction "reverse" gives its outputs in processing order.
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2

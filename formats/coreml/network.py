@@ -186,7 +186,7 @@ def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tup
 
 
 def _layer(path: object, name: str, number: int, content: Message, warnings: list[str]) -> tuple[StatedSettings, dict[str, Array], str]:
-    """Return what a layer states, its arrays, and how they are stored where that is not float32."""
+    """Return a layer's statements, its arrays, and how they are stored if that is not float32."""
     width, units = content.number(1), content.number(2)
     if not (0 < width < 1 << 31 and 0 < units < 1 << 31):
         raise UnreadableError(path, f"{name!r} has {width} inputs and {units} units")

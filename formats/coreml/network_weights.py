@@ -14,7 +14,7 @@ from rnnconvert.formats.coreml.message import Message
 
 
 class NetworkWeights:
-    """The weights of one layer; `stored` says how they are stored where that is not float32."""
+    """The weights of one layer; `stored` says how they are stored if that is not float32."""
 
     def __init__(self, path: object, name: str, shape: Callable[[str], tuple[int, ...]]) -> None:
         self.path, self.name, self.shape, self.stored = path, name, shape, ""
@@ -56,7 +56,7 @@ class NetworkWeights:
         return self._dequantised(content, quantization, local, self.shape(local))
 
     def _dequantised(self, content: memoryview, quantisation: Message, local: str, shape: tuple[int, ...]) -> Array:
-        """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""
+        """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or the entries of a table."""
         bits, count = quantisation.number(1), int(np.prod(shape, dtype=object))
         if not 1 <= bits <= 8 or len(content) != -(-count * bits // 8):
             raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits")

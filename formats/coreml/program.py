@@ -211,7 +211,7 @@ class _FunctionLayers(Values):
     def _states(
         self, operation: ProgramOperation, name: str, ways: int, recurrent: Array
     ) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
-        """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""
+        """Return learned initial states, and the states without a canonical form; a warning names the ones that the caller passes."""
         states: dict[str, Array] = {}
         odd = []
         width = ways * recurrent.shape[-1] if recurrent.ndim == 2 else 0

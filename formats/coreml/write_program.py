@@ -105,7 +105,7 @@ class _ProgramWriter:
         return name
 
     def result(self, name: str, value: str, width: int) -> None:
-        """Add an output of the model: a value under a name of its own."""
+        """Add an output of the model: a value under a new name."""
         name = self.names.unique(name)
         self._add("identity", name, {"x": value}, [(name, self._type((None, 1, width)))])
         self.outputs.append((name, (None, 1, width)))

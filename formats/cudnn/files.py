@@ -50,7 +50,7 @@ _CHECKSUMS: dict[str, Callable[[Array], str]] = {
     "crc32": lambda data: f"{Crc32().part(data.data):08x}",
     "sha256": lambda data: hashlib.sha256(data.data).hexdigest(),
 }
-"""What a description may state of its buffer; the first is written."""
+"""The possible statements of a description about its buffer; the first is written."""
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -148,9 +148,9 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
 
 
 def _from_options(path: Path, length: float, options: Options) -> dict[str, Any]:
-    """Return what the options say of a buffer of so many numbers. The width of the input is what is left of its length.
+    """Return the options' statements about a buffer of so many numbers. The width of the input follows from the rest of its length.
 
-    Raises UsageError where they do not say enough.
+    Raises UsageError if they do not state enough.
     """
     described = {key: _value(text) for key in ("cell", "hidden_size", "input_size") if (text := options.get(key)) is not None}
     missing = [key for key in ("cell", "hidden_size") if key not in described]

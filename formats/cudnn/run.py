@@ -75,7 +75,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Device(NamedTuple):
-    """What a run calls: the library, and the GPU's memory."""
+    """The means of a run: the library, and the GPU's memory."""
 
     library: CudnnLibrary
     memory: Memory

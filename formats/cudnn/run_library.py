@@ -64,13 +64,13 @@ SIGNATURES = {
 }
 """The arguments of each call."""
 _PARTS = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9")
-"""What the RNN calls need, in the order in which they are loaded."""
+"""The libraries that the RNN calls need, in the order in which they are loaded."""
 
 
 def libraries(name: str) -> list[str]:
-    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing.
+    """Return the libraries to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing.
 
-    Where wheels of CUDA 12 and of CUDA 13 are installed, those are taken that cuDNN's own wheel is made for.
+    If wheels of CUDA 12 and of CUDA 13 are installed, it takes the ones that cuDNN's own wheel is made for.
     """
     if name == "cudnn":
         for folder in _wheels():
@@ -223,7 +223,7 @@ def _decoded(values: Array, dtype: str) -> Array:
 
 
 def settings(description: Mapping[str, Any], algorithm: str = "standard", padded: bool = False) -> list[int]:
-    """Return what cudnnSetRNNDescriptor_v8 takes between the descriptor and the dropout's, and last the flags.
+    """Return the arguments of cudnnSetRNNDescriptor_v8 between the descriptor and the dropout's, and last the flags.
 
     In single precision the mathematics is FMA: any other may be TF32.
     """

@@ -1,4 +1,4 @@
-"""What a network's configuration in a Deeplearning4j file says: its layers in the order of their parameters.
+"""The configuration of a network in a Deeplearning4j file: its layers in the order of their parameters.
 
 Source: deeplearning4j-nn, org/deeplearning4j/nn/conf/{MultiLayerConfiguration,ComputationGraphConfiguration}.java and
 conf/layers; sizes of parameters as nn/params/*ParamInitializer.java count them. Until 0.9 a layer is {"type": {...}} and
@@ -185,7 +185,7 @@ def _is_last(kind: str, content: Mapping[str, Any]) -> bool:
 
 
 def _called(vertex: tuple[str, Mapping[str, Any]], name: str) -> str:
-    """Return what a vertex is, in the network's own words."""
+    """Return the words for a vertex, as the network has them."""
     kind, content = vertex
     return f"{str(content.get('@class', kind)).rpartition('.')[2].rpartition('$')[2]} {name!r}"
 
@@ -195,7 +195,7 @@ _RESHAPING = ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreproces
 
 
 def _preprocessor(preprocessor: Any) -> tuple[str, ...]:
-    """Return what a preprocessor before a layer means, in words."""
+    """Return the meaning of a preprocessor before a layer, in words."""
     if not preprocessor:
         return ()
     kind, _ = _content(preprocessor)
@@ -262,7 +262,7 @@ def _part(path: object, name: str, layer: Any) -> ConfiguredLayer:
 
 
 def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *used: str) -> dict[str, Any]:
-    """Return what a layer states, and what the layer around it states in addition."""
+    """Return the statements of a layer, and the additional ones of the layer around it."""
     used_keys = {"@class", "layerName", "layername", *used, *HARMLESS}
     return {**stated, **{f"{key} of {kind}": value for key, value in content.items() if key not in used_keys and stated.get(key) != value}}
 
@@ -272,7 +272,7 @@ def _two(part: ConfiguredLayer, merge: Literal["concat", "sum", "mul", "ave"]) -
 
 
 def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:
-    """Return a width, whatever the case of its key."""
+    """Return a width, for a key in any case."""
     size = next((value for word, value in content.items() if word.lower() == key), None)
     if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 40:
         raise UnreadableError(path, f"the layer {name!r} has {key} {size!r}, expected a number")

@@ -1,6 +1,6 @@
 """A described model as layers of Deeplearning4j, one behind the other.
 
-Deeplearning4j's sequences are (batch, features, time); those of sources are (batch, time, features). A dense layer reads steps as a
+Deeplearning4j's sequences are (batch, features, time); sources' are (batch, time, features). A dense layer reads steps as a
 batch, which a preprocessor makes of them.
 Source: deeplearning4j-nn, org/deeplearning4j/nn/conf/preprocessor and nn/conf/layers/recurrent/LastTimeStep.java.
 """
@@ -158,7 +158,7 @@ def _dense(chain: _NetworkChain, node: Node) -> None:
 
 
 def _activation(chain: _NetworkChain, node: Node) -> None:
-    """Add a function: to the dense layer before it, or as a layer of its own."""
+    """Add a function: to the dense layer before it, or as a separate layer."""
     softmax = node["name"] == "softmax"
     if softmax and node["axis"] % len(node.x.shape) != len(node.x.shape) - 1:
         raise chain.refused(node, "a softmax over another axis than the features", "its softmax is over these")

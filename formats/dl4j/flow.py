@@ -46,7 +46,7 @@ class Vertex:
 
 
 def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer receives, by its name."""
+    """Return the calls of each recurrent layer, by its name."""
     graph = Graph(_DIALECT)
     for vertex in vertices:
         inputs: list[Any] = [*vertex.inputs]

@@ -105,7 +105,7 @@ def size(arrays: Sequence[Array | Pieced]) -> int:
 
 
 def _head(arrays: Sequence[Array | Pieced]) -> bytes:
-    """Return what stands before the numbers: the description of the row, and the head of its buffer."""
+    """Return the bytes before the numbers: the description of the row, and the head of its buffer."""
     count = sum(math.prod(array.shape) for array in arrays)
     about = struct.pack(">8q", 2, 1, count, 1, 1, _FLOAT_FLAG, 1, ord("c"))
     return b"".join((_buffer_head(8, "LONG"), about, _buffer_head(count, "FLOAT")))

@@ -1,7 +1,7 @@
 """Recurrent layers as a ComputationGraph of Deeplearning4j, as 1.0.0-beta4 and later read it.
 
-What stands in a configuration besides sizes and functions of its layers, such as its updater, is what training needs: the values are those
-that Deeplearning4j gives a new layer. The keys are those of a graph that 1.0.0-beta4 wrote.
+The other entries of a configuration, such as its updater, serve training: they have the values that Deeplearning4j gives a new layer. The
+keys are taken from a graph that 1.0.0-beta4 wrote.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ _TRAINED: Mapping[str, Any] = {
     "regularization": [], "regularizationBias": [], "weightInitFn": {"@class": "org.deeplearning4j.nn.weights.WeightInitXavier"},
     "weightNoise": None,
 }  # fmt: skip
-"""What a layer states for training."""
+"""The entries of a layer for training."""
 _RUN: Mapping[str, Any] = {
     "cacheMode": "NONE", "dataType": "FLOAT", "epochCount": 0, "iterationCount": 0, "layer": None, "maxNumLineSearchIterations": 5,
     "miniBatch": True, "minimize": True, "optimizationAlgo": "STOCHASTIC_GRADIENT_DESCENT", "seed": 12345, "stepFunction": None,
 }  # fmt: skip
-"""What a network states for each layer, and once for all."""
+"""The entries of a network, for each layer and once for all."""
 
 
 def function(layer: str, activation: Activation) -> dict[str, Any]:
@@ -154,11 +154,11 @@ def last_step(vertex: GraphVertex) -> GraphVertex:
 _PLAIN: Mapping[str, Any] = {
     "constraints": None, "gradientNormalization": "None", "gradientNormalizationThreshold": 0.0, "idropout": None,
 }  # fmt: skip
-"""What a layer without parameters states for training."""
+"""The entries for training of a layer without parameters."""
 
 
 def by_itself(name: str, reads: str, activation: Activation) -> GraphVertex:
-    """Return a function as a layer of its own."""
+    """Return a function as a separate layer."""
     layer = {**_PLAIN, "@class": f"{_LAYERS}ActivationLayer", "activationFn": function(name, activation), "layerName": name}
     return GraphVertex(name, reads, layer, [], [])
 

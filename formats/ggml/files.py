@@ -22,7 +22,7 @@ _NUMBERS: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
 
 
 class GgmlMetadata(TypedDict):
-    """What a file says: the sizes of its network."""
+    """The metadata of a file: the sizes of its network."""
 
     version: tuple[int, ...]
 
@@ -35,7 +35,7 @@ class Ggml(ArrayFiles):
         return Seen(STATED, self.kind(file)) if self.kind(file) else None
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it is not one of ggml."""
+        """Return the kind of this file, in words; "" if it is not one of ggml."""
         return "a file of ggml, by its first bytes" if file.head.startswith(_BEGIN[:4]) else ""
 
     def stored(self, file: Opened) -> Stored:

@@ -23,7 +23,7 @@ _UNITS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 
 
 class GuitarMetadata(TypedDict):
-    """What a file says: all of its JSON, whether its weights stand in an envelope, and what is left of it."""
+    """The metadata of a file: all of its JSON, whether its weights stand in an envelope, and the rest of it."""
 
     document: dict[str, Any]
     enveloped: bool
@@ -43,7 +43,7 @@ class GuitarMl(ArrayFiles):
         return super().recognise(file)
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is."""
+        """Return the kind of this file."""
         return "JSON of a state dictionary" if "json" in file.kinds else ""
 
     def stored(self, file: Opened) -> Stored:
@@ -87,7 +87,7 @@ class GuitarMl(ArrayFiles):
         return checkpoint.replace(warnings=(*checkpoint.warnings, *warnings))
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
-        """Return what `model_data` states."""
+        """Return the statements of `model_data`."""
         document = checkpoint.metadata_as(GuitarMetadata)["document"]
         return dict(document.get(_ABOUT, {}))
 
@@ -117,7 +117,7 @@ class GuitarMl(ArrayFiles):
 
 
 def _of_dense(name: str, tensors: Mapping[str, Array]) -> dict[str, int]:
-    """Return what `model_data` has to say of the dense layer `lin` beside a layer; nothing where it is missing."""
+    """Return the entries of `model_data` for the dense layer `lin` next to a layer; nothing if that is missing."""
     above = name.rpartition("rec")[0]
     weight = tensors.get(f"{above}lin.weight")
     if weight is None or weight.ndim != 2:

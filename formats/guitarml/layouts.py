@@ -1,7 +1,7 @@
 """GuitarML, CoreAudioML and RTNeural's torch_helpers: a state dictionary of torch as JSON, with torch's names and gates.
 
 Source: Alec-Wright/CoreAudioML networks.py, SimpleRNN (`rec` is torch.nn.LSTM, GRU or RNN with its usual arguments, `lin` a
-Linear behind it); RTNeural/torch_helpers.h, loadLSTM and loadGRU. Both biases are there; RTNeural sums those of an LSTM.
+Linear behind it); RTNeural/torch_helpers.h, loadLSTM and loadGRU. Both biases are there; RTNeural sums an LSTM's.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

@@ -51,7 +51,7 @@ class _TorchStack:
         self.kind = _GATES[len(self.layers[0][0]) // self.units]
 
     def run(self, x: Array, sequences: Sequences) -> tuple[Array, list[Array], list[Array]]:
-        """Return what the last layer gives for (time, batch, values), and the last states of every layer."""
+        """Return the output of the last layer for (time, batch, values), and the last states of every layer."""
         finals: list[list[Array]] = [[], []]
         for number, layer in enumerate(self.layers):
             zeros = np.zeros((x.shape[1], self.units), x.dtype)
@@ -91,7 +91,7 @@ _STEPS = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}
 
 
 def _document(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what `model_data` states, and the state dictionary with the names of modules in modules joined."""
+    """Return the statements of `model_data`, and the state dictionary with the names of modules in modules joined."""
     document = json.loads(Path(file).read_text(encoding="utf-8"))
     return document.get("model_data", {}), dict(_flat(document.get("state_dict", document), ""))
 

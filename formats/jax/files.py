@@ -147,7 +147,7 @@ class TreeFiles:
     other: str = ""
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Recognize a tree with arrays named as those of its cells."""
+        """Recognize a tree with the array names of its cells."""
         return recognise(self.NAME, file)
 
     def layouts(self, options: Options) -> list[Layout]:

@@ -99,7 +99,7 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
 def _read_backwards(tree: Any, path: str) -> tuple[bool, bool]:
     """Return whether the nnx.RNN around a cell reads from the end, and leaves its outputs in that order.
 
-    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py, Bidirectional.__call__).
+    An RNN in a Bidirectional reads as that one tells it, regardless of its own setting (flax/nnx/nn/recurrent.py, Bidirectional.__call__).
     """
     above, _, name = path.rpartition("/")
     rnn: Any = module_at(tree, above) if name == "cell" else None
@@ -174,7 +174,7 @@ def _activation(function: Any, path: str) -> Activation:
 
 
 def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str = "", **options: object) -> Any:
-    """Return what a framework keeps one layer of one direction in.
+    """Return one layer of one direction in a framework's own form.
 
     framework  nnx and equinox: a module, ready to be called; flax (linen): the parameters of a cell, as
                {"ii": {"kernel": ...}, ...}; haiku: the parameters of a module, as {"lstm/linear": {"w": ..., "b": ...}}.

@@ -163,7 +163,7 @@ def _name(path: str, model: Model) -> str | None:
 
 
 def _hyperparameters(states: list[Any]) -> dict[str, Any]:
-    """Return what optax.inject_hyperparams keeps."""
+    """Return the hyperparameters that optax.inject_hyperparams keeps."""
     settings: dict[str, Any] = {}
     for state in states:
         stored = getattr(state, "hyperparams", None)
@@ -173,14 +173,14 @@ def _hyperparameters(states: list[Any]) -> dict[str, Any]:
 
 
 def _evident_settings(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a state's form shows about its optimizer."""
+    """Return the settings of an optimizer that the form of its state shows."""
     if kind == "rmsprop":
         return {**LACKING, "centered": "average_gradient" in slots}
     return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
 
 
 def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
-    """Return None: JAX has no file format of its own. JAX has no file of its own."""
+    """Return None: JAX has no file format."""
     return None
 
 

@@ -27,7 +27,7 @@ _DESCRIPTIONS = (".zarray", "zarr.json", "manifest.ocdbt")
 _EXPANSION = 1100
 """How many bytes one stored byte may stand for; zstd is asked for less than deflate can."""
 _SMALL = 1 << 20
-"""What an array may claim without any stored byte."""
+"""The size that an array may claim without any stored byte."""
 
 
 def recognise(path: Path) -> str:

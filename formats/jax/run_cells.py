@@ -68,7 +68,7 @@ def _flat(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _options(name: str, how: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of a Flax class besides its sizes. Raises NotImplementedError for what cannot be chosen."""
+    """Return the arguments of a Flax class other than its sizes. Raises NotImplementedError for options that cannot be chosen."""
     import jax
 
     functions = {"tanh": jax.numpy.tanh, "relu": jax.nn.relu}

@@ -28,9 +28,9 @@ from rnnconvert.language.places import shapes
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
 
 CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
-"""Cells whose arrays are named like those of any linear layer: only Haiku's name for the module identifies them."""
+"""Cells whose arrays have the names of any linear layer's: only Haiku's name for the module identifies them."""
 _NO_WEIGHTS = ("rngs",)
-"""What a cell may keep next to its weights: the random numbers of nnx's `keep_rngs`."""
+"""Entries that a cell may keep next to its weights: the random numbers of nnx's `keep_rngs`."""
 _MOMENTS = "opt_state"
 """The names of an optimizer's numbers in a training state: they have the paths of the weights, but are not weights."""
 
@@ -43,11 +43,11 @@ def find(
 ) -> list[FoundLayer]:
     """Return every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
-    cells   for a path the layout of its arrays ("haiku.lstm"), or None where they do not belong to a recurrent cell
-    doubts  where given, unsettled paths are skipped and noted there, instead of raised
+    cells   for a path the layout of its arrays ("haiku.lstm"), or None if they do not belong to a recurrent cell
+    doubts  if given, unsettled paths are skipped and noted there, instead of raised
 
-    Raises UsageError where the names are those of a cell but the shapes are not, where other arrays are among a cell's own,
-    where a named path has no such arrays, and for weights that are not floating-point numbers.
+    Raises UsageError if the names are a cell's but the shapes are not, if other arrays are among a cell's own, if a named path has no such
+    arrays, and for weights that are not floating-point numbers.
     """
     asked = dict(cells or {})
     groups: dict[str, dict[str, dict[str, str]]] = {}
@@ -147,7 +147,7 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> FoundLayer | None:
-    """Return the cell at a path, or None if there is none. Raises UnsureError where that is not settled."""
+    """Return the cell at a path, or None if there is none. Raises UnsureError if that is not settled."""
     layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]

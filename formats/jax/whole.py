@@ -34,7 +34,7 @@ FORMATS = FRAMEWORKS
 # Flax keeps what a norm has seen beside its parameters, under the same names; Haiku in a state, if that is handed in too.
 _COLLECTIONS = ("params", "batch_stats", "state")
 _WAYS = {"forward_rnn": 0, "backward_rnn": 1}
-"""What flax.linen.Bidirectional and flax.nnx.Bidirectional call their two layers."""
+"""The names that flax.linen.Bidirectional and flax.nnx.Bidirectional have for their two layers."""
 
 
 def takes(value: Any) -> bool:

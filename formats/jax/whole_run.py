@@ -25,7 +25,7 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-    """Return what a module gives as it stands, in evaluation where it was set to that. Raises UsageError for a state without code."""
+    """Return the outputs of a module as it stands, in evaluation if it was set to that. Raises UsageError for a state without code."""
     import jax.numpy as jnp
 
     if not callable(live):

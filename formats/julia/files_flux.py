@@ -146,7 +146,7 @@ class FluxFiles(JuliaFiles):
         return super().layer(group, stored, options)
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
+        """Return a layer's cell: a whole model states an RNN's function, a tree of Flux.state does not."""
         function_name = stored.metadata_as(JuliaMetadata).get("values", {}).get(below(group.name, "σ"))
         if group.name in stored.metadata_as(JuliaMetadata).get("types", {}):  # a whole model has a function there, if one without a name
             function_name = function_name or "unnamed"

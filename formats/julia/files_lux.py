@@ -33,7 +33,7 @@ class LuxFiles(JuliaFiles):
     always_rooted: bool = True  # so that an archive is known again
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Recognize arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names of its own."""
+        """Recognize arrays with Lux's names and shapes; an archive of .npy files with matrices by column, or with Lux's names."""
         seen = super().recognise(file)
         if seen is None or "npz" not in file.kinds:
             return seen
@@ -56,7 +56,7 @@ class LuxFiles(JuliaFiles):
         return stack.replace(layers=(layer,))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """Return arrays by name, and the additional parameters of a BidirectionalRNN: those of the layer that reverses the sequence."""
+        """Return arrays by name, and the additional parameters of a BidirectionalRNN: of the layer that reverses the sequence."""
         all_leaves = super().leaves(layout, stack, name, job)
         if stack.num_directions == 1:
             return all_leaves

@@ -1,12 +1,12 @@
 """JLD2.jl's files of Julia's values, read through HDF5's library: values below the names that were saved.
 
 A value is found from its name on, through the members of compound types and through references. The group `_types`, where
-JLD2 keeps what Julia's types are, is never opened: the library reads only a part of it, and whatever it cannot read of an
-object is reported for that object.
+JLD2 keeps what Julia's types are, is never opened: the library reads only a part of it, and anything that it cannot read of an object is
+reported for that object.
 
 Source: JuliaIO/JLD2.jl, docs/src/hdf5compat.md and src/dataspaces.jl: structs and named tuples are compound types whose
-members are the fields, tuples likewise with members 1, 2, ...; anything but a plain number is mostly a reference to a
-dataset of its own; fields without data (functions, empty tuples) are left out; the lengths of an array are written last first.
+members are the fields, tuples likewise with members 1, 2, ...; anything but a plain number is mostly a reference to a separate dataset;
+fields without data (functions, empty tuples) are left out; the lengths of an array are written last first.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Jld2Reader:
             self._tree.values[where] = array.item()
 
     def _read(self, dataset: h5py.Dataset, where: str, kind: h5py.h5t.TypeID, members: list[str] | None = None) -> Any:
-        """Return what a dataset holds, or only these members of it, where the file can account for it."""
+        """Return the content of a dataset, or only these members of it, if the file can account for it."""
         claimed = kind.get_size() * max(1, int(dataset.id.get_space().get_simple_extent_npoints()))
         if claimed > self._size:
             problem = f"{where[:200]!r} claims {claimed} bytes, but the file has {self._size}"

@@ -4,7 +4,7 @@ BSON.jl itself builds any type that a file asks for, and runs code in doing so. 
 and its documents are only inspected.
 
 Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in column-major order; a
-tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but those of a named tuple are the first
+tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but a named tuple's names are the first
 parameter of its type; a value that several places share is in `_backrefs`, and {tag: "backref", ref} counts from 1 into that.
 """
 

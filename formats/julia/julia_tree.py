@@ -35,13 +35,13 @@ ELEMENTS: dict[str, np.dtype[Any]] = {
 
 @dataclass
 class Tree:
-    """What was found so far, and how much of it.
+    """The contents found so far, and their extent.
 
     path        the file
     arrays      arrays by their paths
     values      numbers, booleans, texts and `None` by their paths; a function is its name
     types       for each struct other than a named tuple, the words of its type's name and how many fields it has
-    unreadable  what could not be read, and why
+    unreadable  values that could not be read, and why
     """
 
     path: object

@@ -1,4 +1,4 @@
-"""What the files of this room say besides their arrays."""
+"""The metadata of the files of this room, in addition to their arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rnnconvert.containers.stored import FileMetadata
 
 
 class JuliaMetadata(FileMetadata, total=False):
-    """What files of Julia say.
+    """The metadata of Julia's files.
 
     values            single values by their paths
     types             the types of structs by their paths: their names, and how many fields they have

@@ -1,4 +1,4 @@
-"""What the adapters of Julia's frameworks share: trees of arrays in .bson, .jld2 and .npz, and flat vectors in them."""
+"""The common part of the adapters of Julia's frameworks: trees of arrays in .bson, .jld2 and .npz, and flat vectors in them."""
 
 from __future__ import annotations
 

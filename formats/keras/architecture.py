@@ -1,4 +1,4 @@
-"""The architecture of a model in a file of its own, beside its weights: `to_json`, `to_yaml`, config.json, or a whole model's file."""
+"""The architecture of a model in a separate file, next to its weights: `to_json`, `to_yaml`, config.json, or a whole model's file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def read(path: Path) -> tuple[Mapping[str, Any], str]:
 
 
 def stated(path: Path) -> tuple[Any, str]:
-    """Return what a file states in place of a model's configuration, of any class or of any other kind, and the version of Keras
-    that it states.
+    """Return the document that a file states in place of a model's configuration, of any class or of any other kind, and the version of
+    Keras that it states.
 
-    Raises what `read` raises.
+    Raises the errors of `read`.
     """
     file = Opened(path)
     if "pickle" in file.kinds and (texts := enclosed.texts_in_pickle(path)):

@@ -98,7 +98,7 @@ def carry(job: Job) -> VariableTree | None:
 
 
 def _same(stack: Recurrent, source: Recurrent) -> bool:
-    """Return whether a stack's arrays are those of its source, apart from their numbers."""
+    """Return whether a stack's arrays are its source's, apart from their numbers."""
     if stack.readout or (stack.num_layers, stack.num_directions) != (source.num_layers, source.num_directions):
         return False
     pairs = zip(stack.directions(), source.directions(), strict=True)

@@ -38,13 +38,13 @@ class CellArrays:
 
 @dataclass(frozen=True)
 class StatedLayers:
-    """What a Keras file states about its layers.
+    """A Keras file's statements about its layers.
 
     model    its configuration, if it has one
     era      the version of Keras that wrote it
     places   where the arrays of Keras's own recurrent layers are
-    ours     of layers of ours, the array of each variable
-    entries  the configurations of the recurrent layers, where there are any
+    ours     for layers of rnnconvert's own, the array of each variable
+    entries  the configurations of the recurrent layers, if there are any
     """
 
     model: Entry | None
@@ -122,7 +122,7 @@ def _gated(cell: CellArrays) -> bool:
 
 
 def _named_backward(cells: list[CellArrays]) -> list[CellArrays]:
-    """Return the cells; a backward layer with a name of its own is identified by the forward one next to it."""
+    """Return the cells; a backward layer with a different name is identified by the forward one next to it."""
     forward = {cell.layer for cell in cells if cell.direction == 0}
     for layer in forward - {cell.layer for cell in cells if cell.direction == 1}:
         siblings = [cell for cell in cells if cell.direction is None and cell.layer.rpartition("/")[0] == layer]

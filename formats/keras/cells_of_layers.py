@@ -145,7 +145,7 @@ def stacked_in(layer: Entry) -> list[Entry]:
 
 
 def cells_of(layer: Entry) -> list[Entry]:
-    """Return the cells of a layer: itself, or those of an RNN around cells."""
+    """Return the cells of a layer: itself, or the cells of an RNN around cells."""
     if layer.class_name != "RNN":
         return [layer]
     cell = layer.inner("cell")

@@ -1,4 +1,4 @@
-"""What the command line offers for Keras alone."""
+"""The command line's offers for Keras alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Keras configuration states about a recurrent layer: which cell it is, in every era of Keras.
+"""The statements of a Keras configuration about a recurrent layer: which cell it is, in every era of Keras.
 
 Defaults and spellings by era, with their sources: Keras 1 `inner_activation` and `output_dim` (keras
 1.2.2 layers/recurrent.py); Keras 2 `recurrent_activation`, with hard_sigmoid as the default before
@@ -64,7 +64,7 @@ class Era:
 
     @property
     def hard_sigmoid(self) -> Activation:
-        """What hard_sigmoid meant."""
+        """The meaning of hard_sigmoid."""
         return self.meaning or (HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2)
 
 

@@ -16,7 +16,7 @@ from rnnconvert.formats.keras.model.layered_calls import received
 
 
 class _InnerLayers(NamedTuple):
-    """The layers inside a model by their names, and those of them that wrap a layer of that name."""
+    """The layers inside a model by their names, and the layers among them that wrap a layer of that name."""
 
     named: dict[str, Entry]
     wrapped: dict[str, Entry]
@@ -54,7 +54,7 @@ class Configured:
         return facts.around(self._layered)
 
     def around(self, layer: Entry) -> list[str]:
-        """Return what is unusual in how a layer is called, and what it receives besides a sequence."""
+        """Return the unusual features of a layer's call, and what it receives in addition to a sequence."""
         return self._around.get(id(layer.config), [])
 
     @cached_property
@@ -159,7 +159,7 @@ class Configured:
         )
 
     def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:
-        """Return what each recurrent layer receives, for each of its calls.
+        """Return the calls of each recurrent layer, in their order.
 
         entries  the layers' own configurations, as far as there are any
         """

@@ -1,4 +1,4 @@
-"""What Keras 3's layers take for settings that a configuration does not state, and the numbers that stand in their code.
+"""Defaults of Keras 3's layers for settings that a configuration does not state, and the numbers that stand in their code.
 
 Sources: keras 3.15 keras/src/layers/{activations,normalization}, the constructors; ops/nn.py, normalize; layers/merging/dot.py.
 """

@@ -19,7 +19,7 @@ from rnnconvert.formats.keras.run_exact import MIXED
 
 
 def unusual_settings(layer: Entry) -> Iterator[str]:
-    """Yield what is unusual in how a layer is called."""
+    """Yield the unusual features of a layer's call."""
     config = layer.config
     if config.get("stateful"):
         yield "it is stateful: it begins a batch with the state that the last one left, which the weights do not hold"
@@ -34,8 +34,9 @@ def unusual_settings(layer: Entry) -> Iterator[str]:
 
 
 def around(model: Layered) -> dict[int, list[str]]:
-    """Return what is unusual in how the layers of a model are called and what they receive besides a sequence (states,
-    constants, masks, dropout that is on), by the `id` of each layer's configuration."""
+    """Return the unusual features of the calls of a model's layers, and what these receive in addition to a sequence (states, constants,
+    masks, dropout that is on), by the `id` of each layer's configuration.
+    """
     words_by_layer: dict[int, list[str]] = {}
     calls: Counter[int] = Counter()
     for step in model.steps:
@@ -49,7 +50,7 @@ def around(model: Layered) -> dict[int, list[str]]:
 
 
 def _given_words(step: LayerStep) -> Iterator[str]:
-    """Yield what one call gives a layer besides its sequence."""
+    """Yield what one call gives a layer in addition to its sequence."""
     if step.has_states:
         makers = _names([tensor.step for tensor in step.states])
         yield f"the model gives its initial state{f' ({makers})' if makers else ''}: pass it at every call"

@@ -28,11 +28,11 @@ _ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNN
 
 @dataclass(frozen=True)
 class _LayerValues:
-    """What a layer gives.
+    """The output of a layer.
 
-    axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none where no convolution is seen in it
+    axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none if no convolution is seen in it
     of      the layers whose channels these are, one after the other
-    order   how they were flattened, "?" where that is not seen; "" before
+    order   how they were flattened, "?" if that is not seen; "" before
     joined  whether other values are among them
     """
 
@@ -43,7 +43,7 @@ class _LayerValues:
 
 
 class KerasFlow:
-    """Which layers of a model read which, those of the models inside it among them."""
+    """Which layers of a model read which, including layers of the models inside it."""
 
     def __init__(self, model: Entry) -> None:
         self.layers: dict[str, Entry] = {}
@@ -85,7 +85,7 @@ class KerasFlow:
         return Flat(order, sum(channels[source] for source in values.of), values.joined)
 
     def _below(self, name: str) -> _LayerValues | None:
-        """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
+        """Return the input of a layer; if it is called several times, the input of each call, if they are the same."""
         if name not in self.layers or name in self._twice:
             return None
         values = {self._given_values(below) for below in self.reads[name]}
@@ -114,7 +114,7 @@ class KerasFlow:
             return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
             return _joined([self._given_values(below) for below in self.reads[name]], layer.config.get("axis", -1))
-        return _passed(name, layer, self._below(name), time)
+        return _through_layer(name, layer, self._below(name), time)
 
     def masks(self, name: str) -> str:
         """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
@@ -146,14 +146,14 @@ class KerasFlow:
         for name, layer in self.layers.items():
             if not _CONV.fullmatch(layer.class_name):
                 continue
-            passed = self._up(
+            passed = self._single_path_to(
                 name, lambda passed_layer: bool(_OVER_SPACE.fullmatch(passed_layer.class_name)) or passed_layer.class_name == "Permute"
             )
             shape = self.layers[passed[-1]] if passed else layer
             if shape.class_name != "Reshape" or len(sizes := shape.config.get("target_shape") or ()) < 2:
                 continue
             turned = any(self.layers[passed_name].class_name == "Permute" for passed_name in passed)
-            rows = self._up(passed[-1], lambda any_layer: False)
+            rows = self._single_path_to(passed[-1], lambda any_layer: False)
             dense = self.layers[rows[-1]] if rows else shape
             units = dense.config.get("units", dense.config.get("output_dim"))
             if dense.class_name != "Dense" or not isinstance(units, int):
@@ -171,7 +171,7 @@ class KerasFlow:
             flats |= dict.fromkeys(rows, Flat(order, channels))
         return flats
 
-    def _up(self, name: str, passes: Any) -> list[str]:
+    def _single_path_to(self, name: str, passes: Any) -> list[str]:
         """Return the layers before one, each the only one that the next reads, to the first that changes the values."""
         path: list[str] = []
         while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in path:
@@ -186,8 +186,8 @@ def _first(layer: Entry) -> bool:
     return layer.config.get("data_format") == "channels_first" or layer.config.get("dim_ordering") == "th"
 
 
-def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
-    """Return what a layer gives that reads one value."""
+def _through_layer(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
+    """Return the output of a layer that reads one value."""
     kind = layer.class_name
     if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):
         return None if below is None and kind not in _ENDS and kind != "Dense" else _LayerValues()
@@ -204,7 +204,7 @@ def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str
 
 
 def _turned(layer: Entry, below: _LayerValues, axes: tuple[str, ...]) -> _LayerValues | None:
-    """Return what a Flatten, a Reshape or a Permute turns unflattened axes into."""
+    """Return the result of a Flatten, a Reshape or a Permute on unflattened axes."""
     space = sorted(axis for axis in axes if axis.startswith("s"))
     if layer.class_name == "Permute":
         turn = layer.config.get("dims") or ()
@@ -267,14 +267,14 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
     for name, sources in reads.items():  # a configuration has a layer after those that it reads
         above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
     names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
-    return all(place in above.get(two, ()) for place, two in itertools.pairwise(names))
+    return all(place in above.get(below, ()) for place, below in itertools.pairwise(names))
 
 
 def _reads_of(model: Entry) -> dict[str, list[str]]:
     """Return which layers each layer of a model reads."""
     layers = children(model)
     if model.class_name == "Sequential":
-        return {two.name: [layer.name] for layer, two in itertools.pairwise(layers)}
+        return {reader.name: [layer.name] for layer, reader in itertools.pairwise(layers)}
     calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
     return {name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources())) for name, several in calls.items()}
 

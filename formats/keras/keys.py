@@ -63,7 +63,7 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "use_cudnn": (lambda value: _is_flag(value) or value == "auto", "true, false or auto"),
     "config": (lambda value: isinstance(value, (Mapping, list)), "an object"),
 }
-"""What each type of values is: a check, and its name in words."""
+"""The types of values: a check for each, and its name in words."""
 
 
 def problem(kind: str, value: object) -> str:
@@ -93,7 +93,7 @@ class ConfigKey:
 
 @dataclass(frozen=True)
 class Arrays:
-    """What the arrays of a cell show of its configuration; None where they do not.
+    """The facts that the arrays of a cell show about its configuration; None if they do not.
 
     hidden_size  as many units
     input_size   as many features of each step
@@ -154,7 +154,7 @@ KEYS: dict[str, ConfigKey] = {
 
 
 def _roles(class_name: str) -> set[str]:
-    """Return what a class is, as far as its keys depend on it."""
+    """Return the roles of a class, as far as its keys depend on them."""
     roles = {class_name}
     kind = KINDS.get(class_name)
     if kind is not None:
@@ -173,9 +173,9 @@ def known_keys(layer: Entry) -> set[str]:
 
 
 def mistyped(layer: Entry, first: bool = True) -> Iterator[str]:
-    """Yield what is wrong with the types of a layer's values.
+    """Yield the faults in the types of a layer's values.
 
-    first  whether its model begins with the layer: there alone does the shape of the input that it states count
+    first  whether its model begins with the layer: only then does the shape of the input that it states count
     """
     return (f"{name!r}: {text}" for name, text, reading in _odd(layer, first) if not reading)
 
@@ -216,9 +216,9 @@ def _shape_of(layer: Entry, first: bool) -> str:
 
 
 def _taken_as(kind: str, value: object) -> str:
-    """Return what Keras does with a wrong value of a type, "" where it refuses it.
+    """Return Keras's treatment of a wrong value of a type, "" if Keras refuses it.
 
-    A flag is asked for its truth, whatever it is. A rate is clipped, and serves training alone; anything but 1 is the
+    A flag is any value, asked for its truth. A rate is clipped, and serves training alone; anything but 1 is the
     implementation 2. Sources: keras/src/layers/rnn/{lstm,gru,simple_rnn,rnn}.py of 2.15 and 3.15, __init__ and call.
     """
     if kind == "flag":
@@ -245,7 +245,7 @@ def contradicted(layer: Entry, arrays: Arrays, first: bool = True) -> Iterator[t
 
 
 def _as_compared(kind: str, value: Any) -> object:
-    """Return what a value says that arrays show, too: the last size of a shape, the truth of a flag."""
+    """Return the part of a value that arrays show, too: the last size of a shape, the truth of a flag."""
     if kind == "flag":
         return bool(value)
     if kind == "shape":

@@ -24,7 +24,7 @@ from rnnconvert.models.model import Group, Unit, all_or_none
 from rnnconvert.models.units import Owner, plain_units, units_of_ours
 
 _RECURRENT_FACTS = {key: key for key in ("return_sequences", "stateful", "recurrent_dropout")} | {"dropout": "input_dropout"}
-"""What is compared of a recurrent layer, and its name: in other frameworks, dropout is that between the layers of a stack."""
+"""The settings of a recurrent layer that are compared, and their names: in other frameworks, dropout is between the layers of a stack."""
 
 
 def variables_of(model: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def variables_of(model: Any) -> dict[str, Any]:
 
 
 def layers_with_weights(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield every layer with weights of its own by its path, and these weights by names that no other weight has."""
+    """Yield every layer that holds weights itself by its path, and these weights by names that no other weight has."""
     held_weights: dict[str, Any] = {}
     paths: set[str] = set()
     for path, layer, weights in _leaves(model):
@@ -49,7 +49,7 @@ def layers_with_weights(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]
 
 
 def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield every layer that has variables of its own, by its path through the layers around it, and these variables."""
+    """Yield every layer that holds variables itself, by its path through the layers around it, and these variables."""
     inside = [] if _is_recurrent(layer) else _inner(layer, path)
     for child, name in inside:
         yield from _leaves(child, name)
@@ -105,9 +105,9 @@ FOREIGN = "a user's own"
 
 
 def lookup(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
-    """Return a lookup of what a configuration states, in a form with the same meaning for all.
+    """Return a lookup of a configuration's statements, in a form with the same meaning for all.
 
-    axes  how many axes the layer's input has, 0 where that is unknown
+    axes  how many axes the layer's input has, 0 if unknown
     """
 
     def setting(key: str) -> Any:
@@ -173,7 +173,7 @@ def _facts(where: Entry | None) -> dict[str, Any]:
 
 
 def fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
-    """Assign the arrays: all of them or none, whatever happens."""
+    """Assign the arrays: all of them or none, even after an error."""
     before = {name: numbers(variables[name]).copy() for name in new}
 
     def assign(arrays: Mapping[str, Array]) -> None:

@@ -1,4 +1,4 @@
-"""What the files of this room say besides their arrays."""
+"""The metadata of the files of this room, in addition to their arrays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rnnconvert.containers.stored import FileMetadata
 
 
 class KerasMetadata(FileMetadata, total=False):
-    """What files of Keras say of a model.
+    """The metadata of Keras's files.
 
     config         the model's configuration, parsed
     metadata       the versions that a .keras file states
     groups_of      the first version of Keras that named groups as these are named
     keras_version  the version that a SavedModel states
-    layer_configs  the configurations of layers by their names, where no configuration of the model is
+    layer_configs  the configurations of layers by their names, if there is no configuration of the model
     root_config    the configuration of the object around them
     places         the names of layers by their places in a graph of objects
     kind           "tensorflow" for a checkpoint of TensorFlow's

@@ -22,18 +22,18 @@ Function = Callable[[Any], Any]
 class OwnRecurrent(keras.layers.Layer):
     """A recurrent layer, or a stack of them, that Keras has no class for.
 
-    rnnconvert.to_keras makes it with its weights. A saved model that has it is loaded where rnnconvert.formats.keras.module is imported.
+    rnnconvert.to_keras makes it with its weights. A saved model that has it can be loaded once rnnconvert.formats.keras.module is imported.
 
     outline       what it computes: see rnnconvert.language.outline
     return_state  whether it gives the final states, too
 
     Called with (batch, time, in), a mask (batch, time) and initial states: of every direction, layer by layer, h and of an
     LSTM c, each (batch, width); the learned ones, or zero, if None. Gives the outputs of every step, (batch, time, out),
-    a list of two where nothing joins the last layer's directions; then with `return_state` the states as they are
+    a list of two if nothing joins the last layer's directions; then with `return_state` the states as they are
     taken. Outputs are zero at masked steps, as keras.layers.Bidirectional's are.
 
     Variables are named per layer and direction, as kernel_l0 and recurrent_kernel_l0_reverse, gates side by side as i f g o or r z n;
-    besides there are bias, recurrent_bias, peephole (3 * hidden; i f o), projection, initial_hidden, initial_cell and readout.
+    in addition there are bias, recurrent_bias, peephole (3 * hidden; i f o), projection, initial_hidden, initial_cell and readout.
 
     Raises UsageError for a text that is not an outline, RefusedError for an unknown function.
     """
@@ -106,7 +106,7 @@ class OwnRecurrent(keras.layers.Layer):
         return combined if outputs + states == 1 else [*[combined] * outputs, *[None] * states]
 
     def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes the layer from again."""
+        """Return the arguments from which `from_config` makes the layer again."""
         return {**super().get_config(), "outline": self.outline, "return_state": self.return_state}
 
     def __repr__(self) -> str:

@@ -185,7 +185,7 @@ class _ObjectGraph:
         self.slots = {slot for node in nodes for slot in node.slots}
 
     def names(self) -> list[tuple[str, str]]:
-        """Yield the name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""
+        """Return the name and key of each variable: TensorFlow's name for it, or its path if that is not unique."""
         paths = self._paths()
         values = {n: a for n in paths for a in self.nodes[n].attributes if a.name == _VALUE}
         owners: dict[str, list[int]] = {}
@@ -211,7 +211,7 @@ class _ObjectGraph:
         return name in _OPTIMIZER_NAMES or bool(parts & _OPTIMIZER_PARTS)
 
     def _children(self, name: str, number: int) -> Iterator[tuple[str, int]]:
-        """Yield what an object holds; of an optimizer, the model's variables alone."""
+        """Yield the children of an object; of an optimizer, only the model's variables."""
         optimizer = self._is_optimizer(name, number)
         lists = {child.local_name for child in self.nodes[number].children}
         for child in self.nodes[number].children:
@@ -278,12 +278,12 @@ def _inside(message: memoryview, wanted: int, path: Path) -> Iterator[memoryview
 
 
 class Metadata(NamedTuple):
-    """What a SavedModel of TensorFlow's Keras 2 states of its layers.
+    """The statements of a SavedModel of TensorFlow's Keras 2 about its layers.
 
     configs  their configurations by name
     version  Keras's
     model    the configuration of the whole model, if there is one
-    names    their names by their places in the graph of objects, where TensorFlow 2.5 or later wrote it
+    names    their names by their places in the graph of objects, if TensorFlow 2.5 or later wrote it
     """
 
     configs: dict[str, Mapping[str, Any]]
@@ -293,7 +293,7 @@ class Metadata(NamedTuple):
 
 
 def keras_metadata(folder: Path) -> Metadata:
-    """Return what a SavedModel of TensorFlow's Keras 2 states of its layers. Raises UnreadableError for a damaged one."""
+    """Return the statements of a SavedModel of TensorFlow's Keras 2 about its layers. Raises UnreadableError for a damaged one."""
     names: dict[str, str] = {}
     configs: dict[str, Mapping[str, Any]] = {}
     version = ""

@@ -53,7 +53,7 @@ def twice(kind: str, backend: str, names: Collection[str], model: Model) -> tupl
 
 
 class Slots(NamedTuple):
-    """What an optimizer keeps: its slots, each with an array a weight, and how many steps it took."""
+    """The state of an optimizer: its slots, each with an array a weight, and how many steps it took."""
 
     slots: Mapping[str, Mapping[str, Array]]
     steps: int

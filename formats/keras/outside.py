@@ -33,9 +33,9 @@ from rnnconvert.formats.keras.model.layered_calls import WRAPPERS
 from rnnconvert.formats.keras.read import LayerReader, graph_file, inner_config
 
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
-"""What people call such a file."""
+"""Common names of such a file."""
 _MOST_FILES = 100
-"""In a folder of more files than these, only those of the names above are read."""
+"""In a folder of more files than these, only the files of the names above are read."""
 _HEAD = 1 << 12
 _STATES_CLASS = re.compile(rb'(?:^|\\*")class_name(?:\\*")? *:', re.MULTILINE)
 _OF_TRAINING = "metrics/"
@@ -191,7 +191,7 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
 
 
 def _contradicted(document: Mapping[str, Any], version: str, stored: Stored) -> str:
-    """Return what else of both files says that they are not of one model; "" where nothing does."""
+    """Return another contradiction between both files, which shows that they are not of one model; "" for none."""
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     root = attributes.get("", {})
     wrote = str(

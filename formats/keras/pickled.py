@@ -23,7 +23,7 @@ from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _WEIGHTS, _CONFIG = "model_weights", "model_config"
 _MARK = "_{}_pickled"
-"""The key that says of another one that its array is a pickle of its own."""
+"""The key that states of another one that its array is a separate pickle."""
 
 
 def recognise(file: Opened) -> str:
@@ -35,7 +35,7 @@ def recognise(file: Opened) -> str:
 
 
 def read(path: Path) -> Stored:
-    """Return what such a pickle holds, as an HDF5 file of the model would. Raises UnreadableError."""
+    """Return the content of such a pickle, as an HDF5 file of the model would have it. Raises UnreadableError."""
     _, state = _state(path)
     layers: Mapping[str, Mapping[str, Any]] = {name: group for name, group in state[_WEIGHTS].items() if isinstance(group, dict)}
     attributes = {"": _texts(state), _WEIGHTS: _texts(state[_WEIGHTS])}

@@ -18,6 +18,6 @@ def policy_of(config: Mapping[str, Any]) -> str:
 
 
 def in_half_precision(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what a reader should know of layers that compute in a coarser type than their weights have, line by line."""
+    """Return the notes on layers that compute in a coarser type than their weights have, line by line."""
     policies = sorted({policy_of(config) for config in configs} & {*MIXED})
     return [f"layers compute in half precision there ({policy}), and in float32 here, the type of their weights" for policy in policies]

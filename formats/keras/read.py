@@ -58,7 +58,7 @@ _MOST_NAMED = 8
 
 
 ALONE = Outside()
-"""What is read of weights without a file of their architecture."""
+"""The architecture of weights without a file of it: none."""
 
 
 def inner_config(stored: Stored) -> Any:
@@ -211,7 +211,7 @@ class LayerReader:
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, CellPlace]
     ) -> Mapping[str, tuple[Call, ...]]:
-        """Return what each layer receives, where the file states a model around it."""
+        """Return the calls of each layer, if the file states a model around it."""
         if self.called is not None:
             return self.called.calls(layers, stated)
         if self.graph is None:

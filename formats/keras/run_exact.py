@@ -53,7 +53,7 @@ def shut_gates(cells: Sequence[Any], ops: Any, seed: int) -> Callable[[], None]:
 
     A gate that is shut does not feel its weights move, but is as inexact as another; what it multiplies may be large.
 
-    cells  those of LSTMs and GRUs
+    cells  the cells of LSTMs and GRUs
     ops    has the functions sign and cos of their framework
     """
     begun = [(cell, cell.recurrent_activation) for cell in cells if getattr(cell.activation, "__name__", "") not in _BOUNDED]

@@ -12,7 +12,7 @@ from typing import Any
 from rnnconvert.running.sequences import refuse_outside
 
 Values = dict[Any, Any]
-"""What each tensor of a function is in one call of it, by the tensor's `ref()`."""
+"""The values of a function's tensors in one call of it, by the tensor's `ref()`."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf")
@@ -82,7 +82,7 @@ class FunctionRunner:
 
 
 def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
-    """Return what TensorFlow's kernel of an operator gives."""
+    """Return the outputs of TensorFlow's kernel of an operator."""
     import tensorflow
     from tensorflow.python.eager import context, execute
 

@@ -1,6 +1,6 @@
-"""What Keras and TensorFlow would execute while they load a model, refused before they see it.
+"""Code that Keras and TensorFlow would execute while they load a model, refused before they see it.
 
-Keras's safe mode holds for some versions and kinds of file alone: tf_keras executes the code of a Lambda in HDF5, and Keras before 3.9
+Keras's safe mode holds only for some versions and kinds of file: tf_keras executes the code of a Lambda in HDF5, and Keras before 3.9
 imports any module that a file names. TensorFlow runs functions of a SavedModel that make and fill its resources. Sources:
 keras/src/saving/serialization_lib.py (3.15), tf_keras/src/layers/core/lambda_layer.py, tensorflow/python/saved_model/load.py (2.21).
 """

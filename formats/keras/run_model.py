@@ -189,7 +189,7 @@ def prepared(layer: Any) -> Any:
 
 
 class ComputedGraph:
-    """What is to be computed.
+    """The graph to be computed.
 
     layers  the recurrent layers, in the order of their states
     """

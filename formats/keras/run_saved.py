@@ -221,7 +221,7 @@ class _Watched:
 
 
 def _border(graph: Any, scope: str) -> tuple[list[Any], list[Any]]:
-    """Return the tensors that the operators of a scope read from outside of it, and those of theirs that others read."""
+    """Return the tensors that the operators of a scope read from outside of it, and their own tensors that others read."""
     read: dict[Any, Any] = {}
     outputs: dict[Any, Any] = {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
     for operator in graph.get_operations():

@@ -121,9 +121,9 @@ def output_names(model: Any, outputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def shaking(model: Any, cells: Sequence[Any], ops: Any) -> Callable[[Callable[[Array], Array]], None]:
-    """Return what replaces each weight of a model as it is now by what a function returns for it, and has its gates be off, too.
+    """Return a function that replaces each weight of a model by a given function's value for it, and has its gates be off, too.
 
-    cells  those of its LSTMs and GRUs
+    cells  the cells of its LSTMs and GRUs
     ops    has the functions sign and cos of their framework
     """
     begun = [np.asarray(weight) for weight in model.get_weights()]

@@ -1,7 +1,7 @@
-"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken together.
+"""The calls of the recurrent layers of a SavedModel: the function that runs the model, with the operators of each layer taken together.
 
-A layer's operators are in a scope of its own: see rnnconvert.formats.keras.saved_graph. What does not look as Keras builds it is
-left open, or counts as a change.
+A layer's operators are in a separate scope: see rnnconvert.formats.keras.saved_graph. Operators that do not look as Keras builds them are
+left open, or count as a change.
 
 Source: keras/src (3.15), layers/rnn/{rnn,bidirectional}.py and backend/tensorflow/rnn.py.
 """
@@ -50,7 +50,7 @@ def received(saved: SavedGraph, paths: Mapping[str, str], layers: Mapping[str, R
 
 
 def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
-    """Return what all functions that run a layer say of it."""
+    """Return the calls of a layer on which all functions that run it agree."""
     several = {calls_[name] for calls_ in seen}
     if len(several) == 1:
         return several.pop()
@@ -59,7 +59,7 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
 
 
 def _runs(function: GraphDefFunction, scope: str, layer: Recurrent) -> bool:
-    """Return whether a function has a layer's operators: not those of the layer's loop alone, nor of a model called like it."""
+    """Return whether a function has a layer's operators: not only the operators of the layer's loop, nor of a model called like it."""
     names = [name for name in function.nodes if name.startswith(f"{scope}/")]
     loops = sum(function.nodes[name].op in LOOPS for name in names)
     outside = any("/while/" not in name[len(scope) :] for name in names)
@@ -113,9 +113,9 @@ class _SavedCall:
         self._function, self._scope, self._owner = function, scope, owner
 
     def call(self, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool, value: Callable[[str], str]) -> RecurrentCall:
-        """Return what the layer reads and gives.
+        """Return the call of the layer, with its inputs and outputs.
 
-        read    what is read of each operation
+        read    the outputs that are read of each operation
         random  whether one of its operators draws random numbers
         value   gives the name that a value has in the program
         """
@@ -197,7 +197,7 @@ class _SavedCall:
         )
 
     def _leaves(self, node: GraphDefNode, depth: int = 0) -> Iterator[GraphDefNode]:
-        """Yield what the outputs of two directions are joined from."""
+        """Yield the nodes from which the outputs of two directions are joined."""
         if node.op not in JOINING or depth > 3:
             yield node
             return

@@ -1,9 +1,9 @@
-"""What the graph of a SavedModel states about its recurrent layers: the end that they read from, their functions, how two
+"""The statements of a SavedModel's graph about its recurrent layers: the end that they read from, their functions, how two
 directions are joined. A SavedModel of Keras 3 has no configuration.
 
 Only the names and operations of nodes are read. A layer's nodes are in a scope that is called as the layer's variables are: Keras 3
 puts a number behind, Keras 2 does not. So `lstm_1` is the scope of `lstm` in the one and of `lstm_1` in the other; the scopes of the
-cells show which it is. Whatever does not look as Keras builds it is left open.
+cells show which it is. Anything that does not look as Keras builds it is left open.
 
 Sources: tensorflow/core/protobuf/{saved_model,meta_graph}.proto, core/framework/{graph,function,node_def}.proto; keras/src
 (3.15), layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py and backend/tensorflow/{rnn,nn}.py; tf_keras/src (2.21), layers/rnn/lstm.py
@@ -113,7 +113,7 @@ class SavedGraph:
         return [steps["while"]] if "while" in steps else steps.values()
 
     def _apart(self, scope: str) -> GraphDefFunction | None:
-        """Return the function of its own that Keras 2 makes of a layer as cuDNN has them; None for another layer."""
+        """Return the separate function that Keras 2 makes of a layer as cuDNN has them; None for another layer."""
         return self._library.get(self._called.get(f"{scope}/PartitionedCall", ""))
 
     def _loops(self, function: GraphDefFunction) -> Iterator[Counter[str]]:
@@ -137,7 +137,7 @@ class SavedGraph:
         return any(self._nodes.get(f"{scope}/{operator}") == "ReverseV2" for operator in ("ReverseV2", "ReverseV2_1"))
 
     def merge(self, layer: str) -> str:
-        """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
+        """Return how a Bidirectional joins its directions, by the path of its variables; "" if that is not clear."""
         joins = {self._joins(scope) for scope in self._certain(layer)}
         return joins.pop() if len(joins) == 1 else ""
 
@@ -182,7 +182,7 @@ class SavedGraph:
 
 
 def _scope_of(path: str, *, numbered: bool) -> re.Pattern[str]:
-    """Return what the scope of a layer is called, in those of the models around it, by the path of the layer's variables."""
+    """Return a pattern for the scope of a layer, within the scopes of the models around it, by the path of the layer's variables."""
     words = [re.escape(word) for word in path.split("/")]
     parts = [*(rf"{word}(?:_\d+)?" for word in words[:-1]), rf"{words[-1]}_\d+"] if numbered else words
     return re.compile(r"(?:[^/]+/)*" + "/".join(parts), re.S)

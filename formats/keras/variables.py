@@ -20,7 +20,7 @@ _ALONE = "recurrent"
 
 
 def scopes(names: frozenset[str]) -> dict[str, str]:
-    """Return what stands before and behind the names of each recurrent layer's variables: `lstm/lstm_cell/` and `:0`.
+    """Return the prefix and the suffix of the names of each recurrent layer's variables: `lstm/lstm_cell/` and `:0`.
 
     No other framework calls a matrix for the state `recurrent_kernel`. Source: keras/src/layers/rnn, build of each cell.
     """
@@ -43,7 +43,7 @@ def recognise(file: Opened) -> str:
 def grouped(path: object, stored: Stored) -> Stored:
     """Return the arrays in groups as a weights file of Keras has them: each layer's under its scope.
 
-    Raises UnreadableError if two would have one name: those of `lstm/` and `lstm.` are of one layer, and so are `bias` and `bias:0`.
+    Raises UnreadableError if two would have one name: arrays of `lstm/` and `lstm.` belong to one layer, and so do `bias` and `bias:0`.
     """
     new_names: dict[str, str] = {}
     for scope, end in scopes(frozenset(stored.arrays)).items():

@@ -190,7 +190,7 @@ class ConfiguredLayers:
         return listing[1].get(name)
 
     def path_of(self, name: str, place: str) -> str:
-        """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.
+        """Return the name of a layer: its own or its wrapper's, with the models around it if other layers have it, too.
 
         place  where its arrays are
         """
@@ -206,7 +206,7 @@ class ConfiguredLayers:
         return "/".join(path) if by_wrapper or (last in self.repeated and path[-1:] == [last]) else name
 
     def described(self, owner: str) -> Entry | None:
-        """Return what the configuration says of the layer that arrays belong to."""
+        """Return the configuration of the layer that arrays belong to."""
         around, _, word = owner.rpartition("/")
         if around:
             attention = self.described(around)

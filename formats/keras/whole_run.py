@@ -154,13 +154,13 @@ def input_names(live: Any) -> list[str]:
 
 
 def _call(live: Any, inputs: Sequence[Array]) -> Any:
-    """Return what a model gives for copies of inputs, which some backends share with it."""
+    """Return the outputs of a model for copies of inputs, which some backends share with it."""
     copies = [np.array(array) for array in inputs]
     return live(copies[0] if len(copies) == 1 else copies, training=False)
 
 
 def _states(model: Any) -> list[Any]:
-    """Return what stateful layers keep from one batch to the next: a run begins without it, and leaves it unchanged."""
+    """Return the states that stateful layers keep from one batch to the next: a run begins without them, and leaves them unchanged."""
     layers = [layer for _, layer in _layers(model)]
     inside = [part for layer in layers for part in (layer, *getattr(layer, "_layers", []))]
     states = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]

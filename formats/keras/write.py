@@ -1,6 +1,6 @@
 """Keras models of recurrent layers, written without Keras: `.keras`, `.weights.h5` and legacy HDF5.
 
-Paths and attributes are those of keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py (3.15).
+Paths and attributes are as in keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py (3.15).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _write_weights(path: Path, job: Job) -> WriteResult:
 
 
 def _named(name: str, nodes: list[DraftNode]) -> str:
-    """Return what to call a layer: its name, or where it has none those that its pieces have in the model."""
+    """Return the name of a layer: its own, or if it has none, the names of its pieces in the model."""
     return name or ", ".join(node.name for node in nodes)
 
 

@@ -2,7 +2,7 @@
 
 Source: lasagne/layers/recurrent.py (master and 0.1), __init__ for the order, get_output_for for the equations. Files hold the
 numbers only, so the order of the tensors here is how they are found: the initial states stand last, and first in a
-RecurrentLayer, whose get_params lists those of its two DenseLayers behind its own. GRULayer lists its update gate first
+RecurrentLayer, whose get_params lists the parameters of its two DenseLayers behind its own. GRULayer lists its update gate first
 and mixes with 1 - z. By default an LSTMLayer has peepholes, and a RecurrentLayer is a rectifier.
 """
 
@@ -38,7 +38,7 @@ SYSTEM = System(
 
 
 def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
-    """Return what one Gate adds."""
+    """Return the tensors of one Gate."""
     return (
         Tensor(f"W_in_to_{name}", f"input[{gate}]", "in hidden"),
         Tensor(f"W_hid_to_{name}", f"recurrent[{gate}]", "in hidden"),

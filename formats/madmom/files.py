@@ -33,14 +33,14 @@ _SCRATCH = ("cell", "_tmp")
 
 
 class MadmomMetadata(TypedDict):
-    """What a file says: the class of each object, and the functions of layers, by their names."""
+    """The metadata of a file: the class of each object, and the functions of layers, by their names."""
 
     classes: dict[str, str]
     functions: dict[str, Any]
 
 
 def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield what objects have as attributes, by the path to it; an object itself as its class."""
+    """Yield the attributes of objects, by the path to each; an object itself as its class."""
     charging(0).work(1, path)
     checked_name(name, path)
     if depth > DOCUMENT_NESTING:
@@ -64,7 +64,7 @@ class Madmom(ArrayFiles):
         return Seen(STATED, "a pickle that names classes of madmom") if self.kind(file) else None
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it does not belong to madmom."""
+        """Return the kind of this file, in words; "" if it does not belong to madmom."""
         return "a pickle of madmom" if "pickle" in file.kinds and b"madmom." in file.head else ""
 
     def stored(self, file: Opened) -> Stored:
@@ -107,7 +107,7 @@ class Madmom(ArrayFiles):
         return checkpoint.replace(layers=layers)
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Return what a layer computes. Raises UnreadableError for functions that differ where they are one here."""
+        """Return the cell of a layer. Raises UnreadableError for functions that differ although they are one here."""
         kind, layout = group.layout.kind, group.layout
         spelt = dict(zip(layout.letters.split(), (gate for gate, _ in layout.order), strict=False))
         functions: dict[str, set[str]] = {}

@@ -45,11 +45,11 @@ _UNFUSED = re.compile(
     r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
     re.S,
 )
-"""The names that save_parameters gives the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+"""The names that save_parameters gives the arrays of a layer, and of the two cells of a BidirectionalCell."""
 
 
 class MxnetMetadata(FileMetadata, total=False):
-    """What a file says: where the arrays of its layers are."""
+    """The metadata of a file: where the arrays of its layers are."""
 
     homes: Any
 
@@ -151,7 +151,7 @@ class _ParameterReader:
         self.evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
 
     def _facts(self, name: str, group: _LayerArrays) -> Description:
-        """Return what the graph states of a layer's RNN operator."""
+        """Return the graph's statements about a layer's RNN operator."""
         parameters = (*map(_bare, group.names.values()), f"{group.prefix}parameters")
         stated = next((self.stated[parameter] for parameter in parameters if parameter in self.stated), {})
         return self.options.facts(
@@ -181,7 +181,7 @@ class _ParameterReader:
         return {name: self.layers[name].replace(calls=received) for name, received in calls(self.graph, owned, bare).items()}
 
     def checkpoint(self) -> Checkpoint:
-        """Return what was read. Raises UnreadableError for an archive without any layer."""
+        """Return the file as it was read. Raises UnreadableError for an archive without any layer."""
         layers = self._called()
         if self.zipped and not layers:
             raise UnreadableError(self.path, "no arrays in it are named as those of gluon's recurrent layers")

@@ -29,7 +29,7 @@ Key: TypeAlias = "tuple[int, int]"
 
 
 def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> dict[str, tuple[Call, ...]]:
-    """Return what each layer receives in a graph, by its name.
+    """Return the calls of each layer in a graph, by its name.
 
     layers  the layers, each with the names of its arrays
     arrays  the arrays of the file next to the graph
@@ -132,7 +132,7 @@ class _SymbolFlow:
         return [str(self.nodes[entry[0]]["name"]) for entry in node["inputs"] if self.nodes[entry[0]]["op"] == "null"]
 
     def _begins(self, out: int, cell: _CellUse) -> list[Key]:
-        """Return what the first step of a cell reads besides its weights and its input."""
+        """Return the further inputs of the first step of a cell, in addition to its weights and its input."""
         keys: dict[Key, None] = {}
         waiting, seen = [(out, 0)], {*cell.reads, *cell.states}
         while waiting:

@@ -1,4 +1,4 @@
-"""What MXNet's operators do to elements, as a dialect."""
+"""The effects of MXNet's operators on elements, as a dialect."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _reshape(applied: Applied) -> Array:
             lengths.append(array.shape[place] * array.shape[place + 1])
             place += 2
         elif word == -4:
-            first_length, two = next(words, 0), next(words, 0)
+            first, second = next(words, 0), next(words, 0)
             total = array.shape[place]
-            lengths += [total // two if first_length == -1 else first_length, total // first_length if two == -1 else two]
+            lengths += [total // second if first == -1 else first, total // first if second == -1 else second]
             place += 1
         else:
             lengths.append(array.shape[place] if word == 0 else word)

@@ -51,7 +51,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, Any]:
-    """Return the arrays of one layer under gluon's own names; if no layer is named, those of the only one in the file."""
+    """Return the arrays of one layer under gluon's own names; if no layer is named, of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} layers: gluon stacks layers in one")
     by_prefix: Dict[str, Dict[str, Any]] = {}

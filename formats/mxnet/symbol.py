@@ -70,9 +70,9 @@ _GATES = ("i", "f", "o", "r_act", "z_act")
 
 
 def steps(path: Path) -> dict[str, dict[str, str]]:
-    """Return what the unrolled steps of each cell state, by the beginning of the names of its parameters.
+    """Return the statements of each cell's unrolled steps, by the beginning of the names of its parameters.
 
-    activation, recurrent_activation, output_activation: the functions, where all steps agree; "operator NAME" for a node that
+    activation, recurrent_activation, output_activation: the functions, if all steps agree; "operator NAME" for a node that
     no cell's step has.
 
     Raises UnreadableError for a file that is not a graph.
@@ -87,7 +87,7 @@ def steps(path: Path) -> dict[str, dict[str, str]]:
 
 
 def modified(path: Path) -> dict[str, str]:
-    """Return what computes with the output of each unrolled cell and with what the cell read, as ResidualCell (a sum with its
+    """Return the operator that computes with the output of each unrolled cell and with its input, as ResidualCell (a sum with its
     input) and ZoneoutCell (a choice between it and the step before) do; by the beginning of the names of its parameters.
 
     Raises UnreadableError for a file that is not a graph.

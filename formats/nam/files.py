@@ -43,7 +43,7 @@ _KEYS = ("version", "metadata", "architecture", "config", "weights", "sample_rat
 
 
 class NamMetadata(TypedDict, total=False):
-    """What a file says: all of its JSON but for the weights."""
+    """The metadata of a file: all of its JSON except the weights."""
 
     document: dict[str, Any]
 
@@ -174,11 +174,11 @@ def write(path: Path, job: Job) -> WriteResult:
 def document_of(
     stack: Recurrent, head: Array, outputs: int, read: Mapping[str, Any] = MappingProxyType({}), job: Job | None = None
 ) -> dict[str, Any]:
-    """Return the JSON of an LSTM in this format's form, with what a file that was read states besides.
+    """Return the JSON of an LSTM in this format's form, with the further statements of a file that was read.
 
     head     the numbers of the head: its weights, row by row, and its biases
-    outputs  how many values a step it gives
-    job      what is written, with its element type; None for float32
+    outputs  how many values it gives at each step
+    job      the writer's task, with its element type; None for float32
     """
     layout = registry.layout_named("nam.lstm")
     with_states = each(stack, _with_states)

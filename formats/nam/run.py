@@ -53,7 +53,7 @@ class _LstmWithHead:
         return self._next(4 * self.units, width + self.units), self._next(4 * self.units), self._next(self.units), self._next(self.units)
 
     def run(self, x: Array, sequences: Sequences) -> tuple[Array, list[Array], list[Array]]:
-        """Return what the last layer gives for (time, batch, values), and the last states of every layer."""
+        """Return the output of the last layer for (time, batch, values), and the last states of every layer."""
         finals: list[list[Array]] = [[], []]
         for number, (matrix, bias, first_hidden, first_cell) in enumerate(self.cells):
             h, c = (np.tile(first, (x.shape[1], 1)) for first in (first_hidden, first_cell))

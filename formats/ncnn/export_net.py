@@ -153,12 +153,12 @@ class NetExport:
 
     @property
     def inputs(self) -> list[str]:
-        """What it reads, with its axes."""
+        """Its inputs, with their axes."""
         return [*map(str, self.ports[0])]
 
     @property
     def outputs(self) -> list[str]:
-        """What it gives, likewise."""
+        """Its outputs, likewise."""
         return [*map(str, self.ports[1])]
 
     @property

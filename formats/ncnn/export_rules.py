@@ -109,7 +109,7 @@ def _direction(w: NetWriter, node: Node, name: str, direction: Direction, revers
 
 
 def _joined(w: NetWriter, node: Node, outputs: Sequence[str]) -> list[str]:
-    """Return what a layer gives of its directions' outputs."""
+    """Return the outputs of a layer, from its directions' outputs."""
     merge, label = node["merge"], w.label(node)
     if len(outputs) == 1 or merge is None:
         return [*outputs]

@@ -1,4 +1,4 @@
-"""What moves, joins and counts tensors, as layers of ncnn.
+"""Layers of ncnn that move, join and count tensors.
 
 Source: ncnn src/layer/binaryop.cpp, unaryop.cpp, crop.cpp, flip.cpp, permute.cpp, reshape.cpp and reduction.cpp.
 """

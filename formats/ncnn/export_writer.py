@@ -38,7 +38,7 @@ class NetTensor:
         return [length for axis, length in enumerate(self.shape) if axis != self.batch]
 
     def place(self, axis: int) -> int:
-        """Return where an axis of the tensor is among those of the blob; -1 for the batch."""
+        """Return where an axis of the tensor is among the axes of the blob; -1 for the batch."""
         axis %= len(self.shape)
         return -1 if axis == self.batch else axis - (self.batch is not None and axis > self.batch)
 
@@ -90,7 +90,7 @@ class NetWriter:
     # Tensors
 
     def __call__(self, value: Value) -> NetTensor:
-        """Return what a tensor of the description is."""
+        """Return the net's counterpart of a tensor of the description."""
         return self._tensors[id(value)]
 
     def blob(self, node: Node, value: Value) -> str:
@@ -144,7 +144,7 @@ class NetWriter:
     # Nodes
 
     def label(self, node: Node) -> str:
-        """Return what a node's layer is called: its path, or what it gives."""
+        """Return the name of a node's layer: its path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
     def path(self, node: Node) -> str:

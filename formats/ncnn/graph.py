@@ -32,7 +32,7 @@ _AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
 def calls(described: Sequence[ParamLayer], read: Mapping[str, tuple[ParamLayer, Recurrent]]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer receives, by its name.
+    """Return the calls of each recurrent layer, by its name.
 
     described  the rows of the file
     read       the layers that are read of them, by name
@@ -118,7 +118,7 @@ def _permute(applied: Applied) -> Array:
 
 
 def _axes(applied: Applied, rank: int) -> list[int]:
-    """Return the axes that Squeeze and ExpandDims name: in an array, or each by a number of its own."""
+    """Return the axes that Squeeze and ExpandDims name: in an array, or each by a separate number."""
     if axes := _list(applied, 3):
         return [moves.axis_of(axis, rank) for axis in axes]
     flags = (("w", 0), ("h", 1), ("d", 11), ("c", 2))

@@ -192,7 +192,7 @@ def _net(file: str) -> Any:
 
 
 def _run(net: Any, feeds: Mapping[str, Array], blobs: Sequence[str]) -> dict[str, Array]:
-    """Return what these blobs are, blobs others."""
+    """Return the values of these blobs, from values of others."""
     import ncnn
 
     run = net.create_extractor()

@@ -15,7 +15,7 @@ class OneDnn(ArrayFiles):
     """oneDNN's primitives."""
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Return what a layer computes.
+        """Return the cell of a layer.
 
         Raises RefusedError for several layers of two directions: oneDNN joins these only at the end.
         """

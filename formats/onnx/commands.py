@@ -1,4 +1,4 @@
-"""What the command line offers for ONNX alone."""
+"""The command line's offers for ONNX alone."""
 
 from __future__ import annotations
 

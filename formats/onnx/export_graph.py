@@ -83,7 +83,7 @@ _WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
 
 
 def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:
-    """Add operations, and those of the graphs in them; return the recurrent ones in words."""
+    """Add operations, and the operations of the graphs in them; return the recurrent ones in words."""
     recurrent = []
     for node in operations:
         if "stack" in node.attributes:
@@ -122,7 +122,7 @@ def _padded(node: Operation) -> dict[str, Any]:
 
 
 def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
-    """Yield the recurrent operations, those of the graphs in others among them."""
+    """Yield the recurrent operations, including those of the graphs in others."""
     for node in operations:
         if "stack" in node.attributes:
             yield node

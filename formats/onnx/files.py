@@ -176,7 +176,7 @@ def _outputs_turned(program: Program, homes: Mapping[str, NodePlace], layers: Ma
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
+    """Return a model's statements about itself: its producer, its operator sets, its versions and its own metadata."""
     model = checkpoint.read_as(ReadModel).file.model
     producer = f"{model.producer_name} {model.producer_version}".strip()
     sets = [f"{opset.version}" + ("" if not opset.domain else f" of {opset.domain}") for opset in model.opset_import]

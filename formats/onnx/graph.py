@@ -120,7 +120,7 @@ class _StackNodes:
         return f"inputs {inputs}; outputs {outputs}; {self._start()}"
 
     def _start(self) -> str:
-        """Say what the layers start from."""
+        """Return the sentence on what the layers start from."""
         directions = [direction for _, _, direction in self.stack.directions()]
         if not self.states_given:
             learned = any(map(_learned, directions))
@@ -139,7 +139,7 @@ class _StackNodes:
         return f"({', '.join(terms)}{',' if len(terms) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
-        """Return the axes of an input or output; named axes get the stack's prefix, since each stack has lengths of its own."""
+        """Return the axes of an input or output; named axes get the stack's prefix, since each stack has different lengths."""
         return [self.prefix + name if isinstance(name, str) else name for name in names]
 
     def _input(self, local: str, shape: Sequence[Any], kind: int) -> str:
@@ -253,7 +253,7 @@ class _StackNodes:
         return states
 
     def _having(self, letter: str) -> list[int]:
-        """Return the nodes that have a state: all have h, those of LSTMs c."""
+        """Return the nodes that have a state: all have h, LSTMs have c."""
         return [n for n, unit in enumerate(self.units) if letter == "h" or unit[0].cell.kind == "lstm"]
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:

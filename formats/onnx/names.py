@@ -36,7 +36,7 @@ def module_path(node: Operation, values: Sequence[str]) -> str:
     if not parts[0]:
         inner = [part for part in parts[1:-1] if part]
         after = [*inner[1:], ""]
-        scoped = [path for path, two in zip(inner, after, strict=False) if not two.startswith(f"{path}.")]
+        scoped = [path for path, following in zip(inner, after, strict=False) if not following.startswith(f"{path}.")]
         return ".".join(scoped)
     return next((part for part in reversed(parts[:-1]) if part not in ("Tensordot", "add", "batchnorm")), "")
 

@@ -97,7 +97,7 @@ class RecurrentNode:
         return self._stack(arrays)
 
     def _dequantised(self, name: str, codes: Array) -> Array | None:
-        """Return what the integers of a matrix stand for, or None (with a note in `unread`) if their scales are not constant."""
+        """Return the numbers behind the integers of a matrix, or None (with a note in `unread`) if their scales are not constant."""
         parts = []
         for index in quantised.SCALES[name]:
             value = self._input(index)

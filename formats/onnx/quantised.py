@@ -31,9 +31,9 @@ def is_one(node: Any) -> bool:
 
 
 def numbers(path: object, what: str, codes: Array, scale: Array, zero: Array | None) -> Array:
-    """Return what the integers of a matrix stand for, as LSTM has it: (directions, gates * hidden, in).
+    """Return the numbers that the integers of a matrix stand for, as LSTM has it: (directions, gates * hidden, in).
 
-    Raises UnreadableError for integers without scales of their own.
+    Raises UnreadableError for integers without matching scales.
     """
     if codes.dtype not in (np.int8, np.uint8) or codes.ndim != 3 or not is_float(scale):
         raise UnreadableError(path, f"{what} of shape {codes.shape} is of type {codes.dtype}, with a scale of type {scale.dtype}")

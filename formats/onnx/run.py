@@ -176,7 +176,7 @@ _FREE = (1, 16, 256)
 
 
 class _ConstantInputs:
-    """What a node reads that is not a sequence, each evaluated by onnxruntime where the model computes it."""
+    """The inputs of a node that are not sequences, each evaluated by onnxruntime if the model computes it."""
 
     def __init__(self, model: Any, node: Any, name: str) -> None:
         from onnx import helper, numpy_helper

@@ -26,7 +26,7 @@ _AS_INPUTS = 1 << 24
 
 
 class PreparedNode(NamedTuple):
-    """What a node computes.
+    """A node that is ready to run.
 
     sessions  models of this node that are ready to run, by the inputs that they take
     """

@@ -19,7 +19,7 @@ Array = np.ndarray
 
 RECURRENT = ("RNN", "GRU", "LSTM")
 _ENDING = re.compile("_kernel_time$")
-"""What a profile puts behind the name of a node."""
+"""The end that a profile puts behind the name of a node."""
 
 
 class Session:
@@ -66,7 +66,7 @@ class Session:
 
     @functools.cached_property  # noqa: TID251  (an executor imports nothing of ours, and its process is not copied)
     def _ran(self) -> list[tuple[str, str]]:
-        """The recurrent nodes that ran, and the provider of each; those of inner graphs may have the name of another."""
+        """The recurrent nodes that ran, and the provider of each; nodes of inner graphs may have the name of another."""
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))

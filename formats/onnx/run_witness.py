@@ -94,7 +94,7 @@ def run_whole(request: Mapping[str, Any], find_node: Callable[[Any, str], Any]) 
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """Yield the tensors of a graph, those of its Constant nodes and of the graphs in its nodes."""
+    """Yield the tensors of a graph, including those of its Constant nodes and of the graphs in its nodes."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -109,7 +109,7 @@ _INPUTS = {"x": 0, "lengths": 4, "hidden": 5, "cell": 6}
 
 
 def _read(node: Any) -> dict[str, str]:
-    """Return the values that a node reads besides its weights, by what they are."""
+    """Return the values that a node reads in addition to its weights, by their roles."""
     return {key: node.input[place] for key, place in _INPUTS.items() if place < len(node.input) and node.input[place]}
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # a conversion enters no scaffolding
 NAME = "onnx"
 ASKS = ("axes",)
 _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
-"""What exporters call the graph of any model."""
+"""The names that exporters have for the graph of any model."""
 
 
 def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:

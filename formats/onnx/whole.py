@@ -101,7 +101,7 @@ def _check_held(model: onnx.ModelProto) -> None:
 
 
 def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
-    """Put numbers into a model's tensors: all of them or none, whatever happens."""
+    """Put numbers into a model's tensors: all of them or none, even after an error."""
     import onnx
 
     from rnnconvert.formats.onnx.proto.write import put

@@ -49,7 +49,7 @@ def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-    """Run the model on inputs in its own order, its recurrent operators' outputs added to those of the model.
+    """Run the model on inputs in its own order, its recurrent operators' outputs added to the model's.
 
     Raises MissingPackageError without onnxruntime, UsageError for another number of inputs.
     """

@@ -56,8 +56,8 @@ class _IrWriter(TargetWriter[Out]):
     def give_states(self, name: str, out: Out, directions: int) -> None:
         """Let a value (time, directions, batch, units) be the outputs (batch, directions, time, units) of a layer.
 
-        Those of one direction lose that axis first: the plugin for the CPU (2026.4) takes a Transpose to (time, 1, batch, units) behind
-        a layer together with the one in front of it, and then gives wrong numbers to whatever else reads the latter.
+        Outputs of one direction lose that axis first: the plugin for the CPU (2026.4) takes a Transpose to (time, 1, batch, units) behind a
+        layer together with the one in front of it, and then gives wrong numbers to any other reader of the latter.
         """
         if directions == 1:
             self._of_one_direction[name] = self.add("Squeeze", f"{name}/outputs", [out, self.listed(f"{name}/axis", 1)])
@@ -447,8 +447,8 @@ def _at_least_one(w: _IrWriter, name: str, steps: Out) -> Out:
     length = w.add("Squeeze", f"{name}/some or none", [w.add("Add", f"{name}/columns", [some, single], dims=[[1, 1]]), axis], dims=[[1]])
     shape = w.add("Concat", f"{name}/row", [w.listed(f"{name}/rows", 1), length], dims=[[2]], axis=0)
     row = w.add("Broadcast", f"{name}/ones", [single, shape], dims=[[1, -1]], mode="bidirectional")
-    two = w.xml.constant(f"{name}/two", np.ones((1, 2), np.int64))
-    rows = w.add("Concat", f"expected a step of {name}", [two, row], dims=[[2, 2]], axis=0)
+    two_ones = w.xml.constant(f"{name}/two", np.ones((1, 2), np.int64))
+    rows = w.add("Concat", f"expected a step of {name}", [two_ones, row], dims=[[2, 2]], axis=0)
     every = w.listed(f"{name}/axes", 0, 1)
     return w.add("Multiply", f"{name}/count", [steps, w.add("ReduceMax", f"{name}/stated", [rows, every], keep_dims=False)])
 

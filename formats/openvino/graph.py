@@ -1,7 +1,7 @@
-"""OpenVINO's operations as a graph: what each does to the elements on their way from one recurrent operation to the next.
+"""OpenVINO's operations as a graph: the effect of each on the elements on their way from one recurrent operation to the next.
 
 Source: docs.openvino.ai, Operation Sets; for each operation its class in src/core/src/op. An operation of another set than OpenVINO's
-("opset1" to "opset16") is an extension, which may compute anything whatever it is called.
+("opset1" to "opset16") is an extension, which may compute anything under any name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rnnconvert.graphs.lengths import NUMBERS, QUOTIENT, counted, multiplied
 
 _OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}
-"""Element types that recurrent operations compute in besides float32, by the IR's names of precisions."""
+"""Element types other than float32 in which recurrent operations compute, by the IR's names of precisions."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GraphOperation:
 
 
 def calls(net: Net, operations: Mapping[str, GraphOperation]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent operation of a graph receives, by its layer's name.
+    """Return the calls of each recurrent operation of a graph, by its layer's name.
 
     operations  by the ids of their layers in the IR
     """

@@ -129,10 +129,10 @@ class Net:
         try:
             if layer.type in ("Multiply", "Subtract"):
                 kind = widest([np.dtype(np.float32), *(each.dtype for each in (first, second) if is_float(each))])
-                left, two = first.astype(kind), second.astype(kind)
-                size = np.broadcast_shapes(left.shape, two.shape)
+                left, right = first.astype(kind), second.astype(kind)
+                size = np.broadcast_shapes(left.shape, right.shape)
                 charging(first.nbytes).memory(kind.itemsize * int(np.prod(size, dtype=object)), self.path)
-                product: Array = left * two if layer.type == "Multiply" else left - two
+                product: Array = left * right if layer.type == "Multiply" else left - right
                 return product
             if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:
                 keeps_zeros = layer.data.get("special_zero") == "true"

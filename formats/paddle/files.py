@@ -94,7 +94,7 @@ class PaddleFiles(ArrayFiles):
         return each(stack, lambda direction: direction.replace(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
-        """Return what can be written: with both biases, since a layer without them has some that are zero."""
+        """Return the layouts that can be written: with both biases, since a layer without them has some that are zero."""
         return [replace(layout, holds=replace(layout.holds, biases=("both",))) for layout in super().layouts(options)]
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
@@ -107,7 +107,7 @@ class PaddleFiles(ArrayFiles):
         return f"{layout.class_name}({', '.join(words)})"
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
-        """Write the arrays, and those of stacks a second time as Paddle lists them."""
+        """Write the arrays, and the arrays of stacks a second time as Paddle lists them."""
         projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
         written = dict(arrays)
         for full, array in arrays.items():
@@ -156,25 +156,25 @@ def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
     that has no others is read by them, and its shapes show whether they are right.
     """
     cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
-    two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
+    both_ways = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
     distinct: dict[str, Array] = {}
     for full, array in arrays.items():
         match = _ALIAS.fullmatch(full)
         if match is None:
             distinct[full] = array
         elif match["above"] not in cells:
-            distinct[_cell_name(match, match["above"] in two)] = array
+            distinct[_cell_name(match, match["above"] in both_ways)] = array
     return distinct
 
 
 def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
-    """Return notes about second names whose arrays are not those of their cells, except in projected stacks."""
+    """Return notes about second names whose arrays are not their cells', except in projected stacks."""
     projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
-    two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
+    both_ways = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
     reasons = {}
     for full, array in arrays.items():
         match = _ALIAS.fullmatch(full)
-        cell_name = _cell_name(match, match["above"] in two) if match and match["above"] not in projected else ""
+        cell_name = _cell_name(match, match["above"] in both_ways) if match and match["above"] not in projected else ""
         if cell_name not in arrays or np.shares_memory(array, arrays[cell_name]):
             continue
         if array.dtype != arrays[cell_name].dtype or not np.array_equal(array, arrays[cell_name], equal_nan=True):
@@ -182,10 +182,10 @@ def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
     return reasons
 
 
-def _cell_name(match: re.Match[str], two: bool) -> str:
+def _cell_name(match: re.Match[str], both_ways: bool) -> str:
     """Return the name that an array has in its cell."""
     way = "_bw" if match["side"] else "_fw"
-    side = way if two else ""
+    side = way if both_ways else ""
     return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
 
 

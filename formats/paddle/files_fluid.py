@@ -56,7 +56,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 _ALL = ("__params__", "params")
-"""What the file is called that has all parameters of a program (save_inference_model with params_filename)."""
+"""The names of the file that has all parameters of a program (save_inference_model with params_filename)."""
 
 
 def _combined(folder: Path) -> Path | None:
@@ -125,7 +125,7 @@ _HARMLESS = frozenset({"op_role", "op_namescope", "op_callstack", "op_device", "
 def _calls(
     model: paddle_program.StatedProgram, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.LayerStatement]]
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each layer receives in a program. A sequence has the steps of the whole batch, one behind the other."""
+    """Return the calls of each layer in a program. A sequence has the steps of the whole batch, one behind the other."""
     placed = [
         RecurrentOperator(
             name,
@@ -148,9 +148,9 @@ def _calls(
 
 
 class _FluidProgram:
-    """What the program states about a layer; what it does not state is asked.
+    """The program's statements about a layer; the caller is asked for those that it lacks.
 
-    operator  the layer's operator; None without a program, and where several operators state different things
+    operator  the layer's operator; None without a program, and if several operators state different things
     fc        the fc before it
     """
 
@@ -172,7 +172,7 @@ class _FluidProgram:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def fact(self, option: str, attribute: str, assumed: str, choices: Sequence[str] = ()) -> str:
-        """Return what the program states, or what the caller decides."""
+        """Return the value that the program states, or else the caller's decision."""
         value = self.stated(attribute)
         if value is not None:
             value = {"identity": "linear"}.get(value, value)

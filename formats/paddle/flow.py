@@ -38,7 +38,7 @@ class RecurrentOperator:
     """A recurrent operator.
 
     name      the layer that is read of it
-    reads     the variable that it reads, which an fc of its own may read in its stead; its axes
+    reads     the variable that it reads, which its own fc may read in its stead; its axes
     sequence  the variable of its outputs; their axes
     states    variables that it begins with
     lengths   the variable of the lengths of its sequences
@@ -59,10 +59,10 @@ def calls(
     arrays: Mapping[str, Array],
     shapes: Mapping[str, Sequence[int]],
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent operator of a graph receives, by its layer's name.
+    """Return the calls of each recurrent operator of a graph, by its layer's name.
 
     arrays  the stored variables
-    shapes  of other variables, -1 for a length that is open
+    shapes  the shapes of other variables, -1 for a length that is open
     """
     graph = Graph(_DIALECT)
     written: dict[str, int] = {}

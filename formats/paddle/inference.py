@@ -1,10 +1,10 @@
 """Paddle's inference models: a program, NAME.pdmodel or NAME.json, and its parameters in one file, NAME.pdiparams.
 
-paddle.jit.save and paddle.static.save_inference_model write them. The parameters have no names of their own: they stand in the order
+paddle.jit.save and paddle.static.save_inference_model write them. The parameters have no names in that file: they stand in the order
 of the names in the program.
 
 Source: python/paddle/static/io.py (2.6.2) and pir_io.py (3.3.1), save_vars; python/paddle/nn/layer/rnn.py, RNNBase.flatten_parameters
-for the order of an operator's weights: those of all layers and directions, then their biases.
+for the order of an operator's weights: the weights of all layers and directions, then their biases.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _opened(path: Path) -> tuple[StatedProgram, dict[str, Array]]:
 
 
 def _named(operators: tuple[ProgramOperator, ...]) -> Iterator[tuple[ProgramOperator, str]]:
-    """Yield the recurrent operators, each with a name of its own."""
+    """Yield the recurrent operators, each with a separate name."""
     counts: dict[str, int] = {}
     for operator in operators:
         if operator.type != "rnn" and operator.type not in _OTHERS:
@@ -155,11 +155,11 @@ def _named(operators: tuple[ProgramOperator, ...]) -> Iterator[tuple[ProgramOper
 def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays. Raises NotALayerError."""
     settings = operator.attributes
-    kind, number, two = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
+    kind, number, bidirectional = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
     if kind is None or not isinstance(number, int) or number < 1:
         raise NotALayerError(f"the mode {settings.get('mode')!r} with num_layers={number!r} is unknown")
     weights = operator.inputs.get("WeightList", ())
-    ways = 1 + two
+    ways = 1 + bidirectional
     if len(weights) != 4 * number * ways:
         raise NotALayerError(f"it reads {len(weights)} weights, expected {4 * number * ways}")
     computed = [full for full in weights if full not in arrays]
@@ -171,7 +171,7 @@ def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], op
     homes = {}
     for place in range(number * ways):
         layer, way = divmod(place, ways)
-        above = f"{layer}.{('cell_fw', 'cell_bw')[way] if two else 'cell'}"
+        above = f"{layer}.{('cell_fw', 'cell_bw')[way] if bidirectional else 'cell'}"
         for part, words in enumerate(("weight", "bias")):
             for end, side in enumerate(("ih", "hh")):
                 homes[f"{above}.{words}_{side}"] = weights[2 * (number * ways * part + place) + end]
@@ -195,7 +195,7 @@ def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], op
 
 
 def _given_states(name: str, operator: ProgramOperator, makes: Mapping[str, ProgramOperator]) -> list[LayerNote]:
-    """Return warnings about what the model gives a layer besides its input."""
+    """Return warnings about what the model gives a layer in addition to its input."""
     notes = []
     for state in operator.inputs.get("PreState", ()):
         maker = makes.get(state)

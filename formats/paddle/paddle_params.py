@@ -32,7 +32,7 @@ _BITS = {BFLOAT16: np.dtype("<u2")}
 
 
 class PaddleMetadata(FileMetadata, total=False):
-    """What a file says: the names that its program gives the arrays, and the keys of those that stand in a list."""
+    """The metadata of a file: the names that its program gives the arrays, and the keys of arrays that stand in a list."""
 
     names: dict[str, Any]
     listed: Any
@@ -44,7 +44,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return every array by its name, those of inner dictionaries with a dot between; no code of the file runs.
+    """Return every array by its name, in inner dictionaries with a dot between; no code of the file runs.
 
     metadata has "unreadable" (why something is left out) and "names" (Paddle's own names of the parameters).
 
@@ -72,7 +72,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _leaves(value: Any, name: str, depth: int, counter: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
-    """Yield what is at the ends of dictionaries and lists, without plain numbers and texts."""
+    """Yield the values at the ends of dictionaries and lists, without plain numbers and texts."""
     if next(counter) > ENTRIES:
         raise UnreadableError(path, f"it has more than {ENTRIES} entries")
     checked_name(name, path)

@@ -22,9 +22,9 @@ from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram, Va
 
 BEGINS = b'{"base_code":{"magic":"pir"'
 _BUILT_IN_DIALECTS = ("0", "1", "2")
-"""The numbers of Paddle's dialects: builtin, operators, control flow. Others are those of extensions."""
+"""The numbers of Paddle's dialects: builtin, operators, control flow. Others belong to extensions."""
 _READS = {"rnn": ("Input", "PreState", "WeightList", "SequenceLength", "DropoutState")}
-"""What the values that an operator reads are for, in their order."""
+"""The roles of the values that an operator reads, in their order."""
 
 
 def looks_like(head: bytes) -> bool:
@@ -81,7 +81,7 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
 
 
 def _values(value: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the values that an operator's output stands for: one, or those of a list."""
+    """Return the names of the values that an operator's output stands for: one, or several for a list."""
     kind = value["TT"]
     if kind["#"].partition(".")[2] != "t_vec":
         return (f"%{value['%']}",)

@@ -50,10 +50,10 @@ class ProgramOperator:
 
 @dataclass(frozen=True)
 class LayerStatement:
-    """What a program states about a recurrent layer.
+    """A program's statements about a recurrent layer.
 
     operator  its operator
-    fc        the name of the fc before it, "" where something else gives its input
+    fc        the name of the fc before it, "" if something else gives its input
     reads     the variable that this fc reads
     """
 
@@ -82,7 +82,7 @@ class StatedProgram:
 
 
 def read(path: Path) -> StatedProgram:
-    """Return what a program states. Raises UnreadableError for a file that is not one."""
+    """Return the statements of a program. Raises UnreadableError for a file that is not one."""
     data = map_file(path)
     if data.size > PROGRAM_BYTES:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {PROGRAM_BYTES}")
@@ -119,7 +119,7 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
 
 
 def stated(program: StatedProgram) -> dict[str, list[LayerStatement]]:
-    """Return what a program states about each use of a recurrent weight, by the weight's name."""
+    """Return a program's statements about each use of a recurrent weight, by the weight's name."""
     uses: dict[str, list[LayerStatement]] = {}
     for operators in program.graphs:
         makes = {name: operator for operator in operators for names in operator.outputs.values() for name in names}

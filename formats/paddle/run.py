@@ -40,7 +40,7 @@ _NAMED = {
     ("collections", "OrderedDict"),
     ("_codecs", "encode"),
 }
-"""What the pickles of paddle.save name; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
+"""The names in the pickles of paddle.save; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
@@ -71,7 +71,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Python's own machine, which paddle.load has too, with the names of numpy's arrays in dictionaries and no others."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle names. Raises NotImplementedError for what paddle.save does not write."""
+        """Return the class or function that a pickle names. Raises NotImplementedError for names that paddle.save does not write."""
         if (module, name) not in _NAMED:
             raise NotImplementedError(f"its pickle names {module}.{name}, which is not executed: it may hold arrays and dictionaries alone")
         return super().find_class(module, name)
@@ -94,7 +94,7 @@ def _flat(tree: Any, name: str) -> dict[str, Array]:
 
 
 def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str, Array]:
-    """Return the arrays of one layer under its own names; if no layer is named, those of the only one in the file."""
+    """Return the arrays of one layer under its own names; if no layer is named, of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} layers: Paddle stacks layers in one")
     by_layer: dict[str, dict[str, Array]] = {}

@@ -56,7 +56,7 @@ _REJOINED: Dialect = {
     for kind, join in _JOINS.items()
 }
 DIALECT: Dialect = {**{name: operator.elements for name, operator in OPERATORS.items() if operator.elements is not None}, **_REJOINED}
-"""What operators do to elements, with joins of all parts of another's list."""
+"""The effects of operators on elements, with joins of all parts of another's list."""
 MOVES_BY_NAME = frozenset(
     {
         name
@@ -69,4 +69,4 @@ _WITHOUT_A_RULE = """
 addbmm argsort baddbmm bernoulli cumprod index_fill native_layer_norm rand rand_like randn sort
 """
 FRESH = frozenset({*_WITHOUT_A_RULE.split(), *map(str, _REJOINED), *(name for name, operator in OPERATORS.items() if not operator.shares)})
-"""Operators whose result is a tensor of its own: what is done in place to it does not change what they read."""
+"""Operators whose result is a separate tensor: a change in place to it does not change what they read."""

@@ -1,4 +1,4 @@
-"""What PyTorch's operators do to elements between layers: those that move them as their descriptions say, on arrays.
+"""The effects of PyTorch's operators on elements between layers: operators that move them as their descriptions say, on arrays.
 
 Source: torch/csrc/jit/runtime/register_prim_ops.cpp for operators on numbers and lists; aten/src/ATen/native/PackedSequence.cpp.
 """
@@ -42,7 +42,7 @@ _KINDS: Mapping[str, Callable[..., Array]] = {
     "tile": lambda x, by: moves.tile(x, by),
     "pad axes": _padded,
 }
-"""What nodes of a description do to arrays."""
+"""The nodes of a description, as functions of arrays."""
 
 
 class ElementBuilder(ProgramBuilder):
@@ -118,7 +118,7 @@ _OF_PLACES = ("index", "indices")
 
 
 def moving(parameters: str, move: Move, data: tuple[int, ...] | None = (0,), counted: bool = False) -> Moves:
-    """Return what an operator that moves numbers does to elements.
+    """Return the effect of an operator that moves numbers on elements.
 
     data     which inputs have elements to move; None for all
     counted  whether it gives as many parts as the code takes
@@ -150,7 +150,7 @@ def _check_count(applied: Applied, parts: int) -> None:
 
 
 def _arguments(entry: AtenOperator, applied: Applied, data: tuple[int, ...] | None) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of an operator as its move reads them, and those that the code states besides."""
+    """Return the arguments of an operator as its move reads them, and further ones that the code states."""
     words = entry.parameters.split()
     first = next((place for place, word in enumerate(words) if word.endswith("*")), len(words))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[ProgramReading, BoundCall], Any]"
 """Adds what an operator computes, and returns what it gives: a SourceTensor, a number, or a list of them."""
 Move: TypeAlias = "Callable[[ProgramBuilder, BoundCall], Any]"
-"""What an operator that moves numbers gives, of tensors that are described or of the elements of arrays."""
+"""A function that moves numbers as an operator does: of tensors that are described, or of the elements of arrays."""
 _OF_MEMORY = "device layout pin_memory memory_format non_blocking copy requires_grad implicit"
 _OF_TRAINING = "padding_idx scale_grad_by_freq sparse sparse_grad momentum"
 _OF_SPEED = "cudnn_enable cudnn_enabled benchmark deterministic allow_tf32 sorted path"
@@ -27,12 +27,12 @@ HARMLESS = frozenset(f"{_OF_MEMORY} {_OF_TRAINING} {_OF_SPEED}".split())
 
 @dataclass(frozen=True)
 class AtenOperator:
-    """An operator of aten: all that is known of it.
+    """An operator of aten, with all that is known about it.
 
     parameters  in the order in which calls have them; a star follows the name of a list of tensors
-    rule        adds it to a description; None for one that has no line of its own
-    elements    what it does to elements between layers; one without it changes them
-    shares      whether what it gives may have elements in common with what it reads
+    rule        adds it to a description; None for one that has no separate line
+    elements    its effect on elements between layers; an operator without one changes them
+    shares      whether its outputs may have elements in common with its inputs
     """
 
     parameters: str
@@ -78,7 +78,7 @@ class BoundCall:
 
     @property
     def arguments(self) -> Sequence[Any]:
-        """What it is called with, but for what is named."""
+        """Its positional arguments."""
         self._read |= self._values.keys()
         return self._arguments
 

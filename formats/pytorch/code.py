@@ -1,4 +1,4 @@
-"""What the code of a TorchScript archive shows about the layers whose weights it reads: functions, sizes, order."""
+"""The statements of a TorchScript archive's code about the layers whose weights it reads: functions, sizes, order."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "
 
 @dataclass(frozen=True)
 class CodeStatement:
-    """What the code states about one layer.
+    """The code's statements about one layer.
 
     nonlinearity  the function of a plain RNN, or ""
-    facts         batch_first and dropout, where they are stated
-    warnings      what the user should know
+    facts         batch_first and dropout, if they are stated
+    warnings      warnings for the user
     """
 
     nonlinearity: str = ""
@@ -47,9 +47,9 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
 
 
 def of_layer(path: Path, calls: Iterable[WeightsCall], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> CodeStatement:
-    """Return what the calls state that read a layer's weights.
+    """Return the statements of the calls that read a layer's weights.
 
-    Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
+    Raises RefusedError if the calls contradict one another, or the names and shapes of the weights.
     """
     layer_tensors = set(names.values())
     functions: dict[str, str] = {}

@@ -40,11 +40,11 @@ _SIGNS: Mapping[type, str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%",
 }  # fmt: skip
-"""What guards are written with."""
+"""The operators of guards."""
 _ROUNDING = {"round": "round({} / {})", "math.trunc": "int({} / {})", "math.floor": "({} // {})", "math.ceil": "(-(-{} // {}))"}
-"""What rounds quotients in guards, as it is written of whole numbers."""
+"""The functions of guards that round quotients, as they are written for whole numbers."""
 OURS = "torch.ops.rnnconvert."
-"""Recurrent operators that stay whole in the programs of live modules: those of aten."""
+"""Recurrent operators that stay whole in the programs of live modules, in place of aten's."""
 _ON_NUMBERS = {
     **{word: word for word in ("add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs", "pow")},
     **{"mod": "remainder", "truediv": "true_divide", "math.trunc": "trunc"},
@@ -55,9 +55,9 @@ _ON_NUMBERS = {
 
 
 def follow(module: Any) -> OperatorProgram:
-    """Return what the graph module of an exported program computes.
+    """Return the operators of the graph module of an exported program.
 
-    Raises KeyError, TypeError and others where the description has another form; TooLongError.
+    Raises KeyError, TypeError and others if the description has another form; TooLongError.
     """
     graph = module["graph"]
     program = OperatorProgram()

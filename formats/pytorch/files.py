@@ -36,7 +36,7 @@ SUFFIXES = registry.endings(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return what kind of object a file holds, and the plain values next to its tensors: epoch, step, versions."""
+    """Return the kind of object that a file holds, and the plain values next to its tensors: epoch, step, versions."""
     root = str(checkpoint.metadata_as(TorchMetadata).get("root", ""))
     values = checkpoint.metadata_as(TorchMetadata).get("values", {})
     kind = {"": "", "state_dict": "a state dictionary", "envelope": "a dictionary with tensors in it"}.get(root, root)
@@ -100,7 +100,7 @@ class _ModuleReader:
             self.evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
 
     def add_modules(self) -> None:
-        """Take in modules whose parameters are named as those of PyTorch's."""
+        """Take in modules whose parameters have the names of PyTorch's."""
         recurrent = {full for _, _, names in self._modules for full in names.values()} | self.used
         for prefix, local, names in self._modules:
             foreign = _foreign_class(self.stated.get("classes", {}), prefix)
@@ -165,7 +165,7 @@ class _ModuleReader:
         return {name: reads.of(stack) for name, stack in self.layers.items()}
 
     def checkpoint(self) -> Checkpoint:
-        """Return what was read."""
+        """Return the file as it was read."""
         # Tensors of a live state dictionary may be on another device: of_checkpoint takes them so.
         plain = cast("dict[str, Array]", self.arrays)
         layers = self._called(plain)
@@ -221,13 +221,13 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 def _neighbours(
     arrays: Mapping[str, object], prefix: str, claimed: Collection[str], nests: Container[object], sizes: Sizes, others: Container[str]
 ) -> dict[str, object]:
-    """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
+    """Return the other arrays of a module in a file: attached to one of its parameters, among them, or in a module inside it.
 
-    A file's top level may hold anything: there, only what is attached counts, what could be a layer's own, and norms as wide as it.
+    A file's top level may hold anything: there, only attached arrays count, arrays that could be a layer's own, and norms as wide as it.
 
     arrays  shapes by name, or why a tensor is not read
     claimed  the names of the module's parameters
-    others  names of arrays that are of other recurrent modules
+    others  names of arrays that belong to other recurrent modules
     """
     top = ".".join(part for part in prefix.rstrip(".").split(".") if part != COMPILED)
     anything = not top or top in nests or top.split(".")[-1] in WRAPPERS
@@ -259,7 +259,7 @@ def write(path: Path, job: Job) -> WriteResult:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Return modules of whole stacks, or with `module=cell` those of single steps."""
+    """Return modules of whole stacks, or with `module=cell` modules of single steps."""
     stacks = options.choose("module", ("stack", "cell")) != "cell"
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 

@@ -36,7 +36,7 @@ def noting_order(units: Sequence[Unit], module: Any) -> list[Unit]:
 
 
 def _lines(module: Any, name: str) -> Iterator[list[tuple[str, Any]]]:
-    """Yield the modules of each Sequential with those of the Sequentials in it, in the order of the calls."""
+    """Yield the modules of each Sequential, including modules of the Sequentials in it, in the order of the calls."""
     from torch import nn
 
     if type(module) is nn.Sequential:

@@ -1,4 +1,4 @@
-"""What a PyTorch file states of a recurrent layer."""
+"""The statements of a PyTorch file about a recurrent layer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_one_type(arrays: dict[str, Source]) -> tuple[dict[str, Source], list[str]
 
 
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
-"""An RNN's function, by the mode that its module states. It decides what torch.nn.RNN computes, whatever its `nonlinearity` says."""
+"""An RNN's function, by the mode that its module states. It decides what torch.nn.RNN computes, regardless of its `nonlinearity`."""
 
 
 def nonlinearity_of(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:

@@ -20,7 +20,7 @@ from rnnconvert.language.packing import assemble, unpack
 
 
 def numbers(tensor: Any) -> Array:
-    """Return a torch tensor's numbers, on the CPU; numpy has no bfloat16 of its own."""
+    """Return a torch tensor's numbers, on the CPU; numpy itself has no bfloat16."""
     plain = tensor.detach().cpu().resolve_neg()
     if str(plain.dtype) == "torch.bfloat16":
         import torch
@@ -44,7 +44,7 @@ def _source(tensor: Any) -> Source:
 
 
 def is_held(dtype: Any) -> bool:
-    """Return whether numpy can hold numbers of a torch type: not those of 8 bits and fewer, for instance."""
+    """Return whether numpy can hold numbers of a torch type: not numbers of 8 bits and fewer, for instance."""
     import torch
 
     try:
@@ -55,7 +55,7 @@ def is_held(dtype: Any) -> bool:
 
 
 def memory_of(tensor: Any) -> tuple[object, ...]:
-    """Return what two tensors have in common that are the same numbers in the same memory."""
+    """Return a key that is equal for tensors that are the same numbers in the same memory."""
     # Devices whose memory has no addresses, such as XLA's, give 0 for every tensor: there, each is taken to be memory of its own.
     return (str(tensor.device), tensor.data_ptr() or -id(tensor), tuple(tensor.shape), tensor.stride())
 
@@ -106,8 +106,8 @@ def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None)
 
 
 def tensors_of(module: Any) -> dict[str, Any]:
-    """Return the tensors that a recurrent module computes with, by its own names; those of rnnconvert's own modules as a
-    parametrization or pruning makes them.
+    """Return the tensors that a recurrent module computes with, by its own names; in rnnconvert's own modules as a parametrization or
+    pruning makes them.
     """
     from rnnconvert.formats.pytorch.module import ForeignRecurrent
 

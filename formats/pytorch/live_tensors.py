@@ -15,7 +15,7 @@ from rnnconvert.models.model import all_or_none
 
 
 def fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
-    """Copy the arrays into the module's own tensors: all of them or none, whatever happens."""
+    """Copy the arrays into the module's own tensors: all of them or none, even after an error."""
     import torch
 
     ready = {name: _as_tensor(array) for name, array in new.items()}
@@ -74,15 +74,15 @@ def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
 def _overlap(tensors: Sequence[Any]) -> bool:
     views = {(t.storage_offset(), tuple(t.shape), t.stride()) for t in tensors}
     spans = sorted((start, _end(start, shape, stride)) for start, shape, stride in views)
-    return any(two[0] < max(end for _, end in spans[: number + 1]) for number, two in enumerate(spans[1:]))
+    return any(later[0] < max(end for _, end in spans[: number + 1]) for number, later in enumerate(spans[1:]))
 
 
 def _end(start: int, shape: Sequence[int], stride: Sequence[int]) -> int:
     return start + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
 
 
-def _same_numbers(first: Any, two: Any) -> bool:
-    return bool(((first == two) | (first.isnan() & two.isnan())).all())
+def _same_numbers(ours: Any, theirs: Any) -> bool:
+    return bool(((ours == theirs) | (ours.isnan() & theirs.isnan())).all())
 
 
 def _fixed(tensor: Any) -> str:

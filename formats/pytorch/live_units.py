@@ -86,7 +86,7 @@ def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Source], cell: Map
 
 
 def _own_code(module: Any) -> dict[str, str]:
-    """Return what a module computes by code that is not torch's: the class of one that is derived from torch's, and its hooks."""
+    """Return the code of a module that is not torch's: its class, if that is derived from torch's, and its hooks."""
     kinds = type(module).__mro__
     theirs: Any = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
     # Those of torch.nn.utils compute the module's weights: weight norm, spectral norm, pruning.

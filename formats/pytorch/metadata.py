@@ -1,4 +1,4 @@
-"""What the files of this room say besides their arrays."""
+"""The metadata of the files of this room, in addition to their arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rnnconvert.containers.stored import FileMetadata
 
 
 class TorchMetadata(FileMetadata, total=False):
-    """What files of PyTorch say.
+    """The metadata of PyTorch's files.
 
     values         plain values by dotted names
     classes        the class of each object by dotted names
@@ -18,8 +18,8 @@ class TorchMetadata(FileMetadata, total=False):
     root           the class of the outermost object, "state_dict", "envelope", or "an exported program"
     nests          the keys of a dictionary whose values are dictionaries
     torchscript    whether the file contains code
-    calls          what this code calls with weights
-    follow         returns what its forward computes, or why that is not followed
+    calls          the functions that this code calls with weights
+    follow         returns the operators of its forward, or why these are not followed
     torch_version  the version that an exported program states
     """
 

@@ -21,7 +21,7 @@ States = Any
 
 
 class ForeignRecurrent(Scriptable):
-    """A recurrent layer that torch.nn has no class for: what ForeignRNN, ForeignGRU and ForeignLSTM have in common.
+    """A recurrent layer that torch.nn has no class for: the common part of ForeignRNN, ForeignGRU and ForeignLSTM.
 
     They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text` with zeros.
 
@@ -30,13 +30,13 @@ class ForeignRecurrent(Scriptable):
                   or zero, if None. Directions of different widths take and give a tuple of (batch, width) tensors instead.
     gives         the outputs, and the final states as hx has them
 
-    A stack with an LSTM in it has c for every direction; those of other cells are given back as they came. Two directions that nothing
-    joins stand side by side. Outputs in processing order are so for each sequence of a PackedSequence by itself. There is no dropout.
+    A stack with an LSTM in it has c for every direction; for other cells, it is given back as it came. Two directions that nothing joins
+    stand side by side. Outputs in processing order are so for each sequence of a PackedSequence by itself. There is no dropout.
 
     Parameters are named and shaped as torch.nn's (weight_ih_l0, weight_hh_l0_reverse, weight_hr_l0; the gates stand as
-    i f g o, r z n), and besides: weight_peephole_l0 (3 * hidden; i f o), initial_hidden_l0 (out), initial_cell_l0 (hidden),
+    i f g o, r z n), and in addition: weight_peephole_l0 (3 * hidden; i f o), initial_hidden_l0 (out), initial_cell_l0 (hidden),
     readout (P, hidden). The buffer `outline`, bytes of text, says which cell a state dictionary is of: torch.nn's classes
-    refuse it, and load_state_dict refuses that of another cell.
+    refuse it, and load_state_dict refuses another cell's.
 
     Raises UsageError for a text that is not an outline, RuntimeError or ValueError for inputs of a wrong shape, as torch.nn.
     """
@@ -87,7 +87,7 @@ class ForeignRecurrent(Scriptable):
         return from_torch(self, name)
 
     def run(self, input: Tensor | PackedSequence, hx: States) -> Any:
-        """Return what a call gives."""
+        """Return the outputs of a call."""
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         if input.dim() not in (2, 3):

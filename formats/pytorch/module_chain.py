@@ -23,7 +23,7 @@ _GATES: Mapping[int, type[Any]] = {4: nn.LSTM, 3: nn.GRU, 1: nn.RNN}
 _FIRST = ("weight_ih_l0", "weight")
 """The first array of a layer."""
 _ALONE = ("lstm", "gru", "rnn")
-"""What a layer is called whose arrays have no prefix."""
+"""The names of a layer whose arrays have no prefix."""
 
 
 class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types here
@@ -72,7 +72,7 @@ class PlainPart(nn.Module):  # type: ignore[misc]  # torch states no types here
         self.layer = layer
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-        """Return what it gives."""
+        """Return its output."""
         output: torch.Tensor = self.layer(x)
         return output
 
@@ -85,7 +85,7 @@ class SlopesPart(nn.Module):  # type: ignore[misc]  # torch states no types here
         self.layer = layer
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-        """Return what they give."""
+        """Return their output."""
         output: torch.Tensor = self.layer(x.transpose(1, -1)).transpose(1, -1)
         return output
 
@@ -134,7 +134,7 @@ _WORKING: Mapping[str, Callable[[], nn.Module]] = {
     "max": MaximumPart,
     "skip": PlusInputPart,
 }
-"""What stands between layers: each reads what stands before it, and what the chain reads."""
+"""Parts between layers: each reads the part before it, and the input of the chain."""
 
 
 class TorchChain(nn.Module):  # type: ignore[misc]  # torch states no types here
@@ -145,7 +145,7 @@ class TorchChain(nn.Module):  # type: ignore[misc]  # torch states no types here
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the last one gives."""
+        """Return the output of the last one."""
         begin = x
         for part in self.parts:
             x = part(x, begin)
@@ -185,7 +185,7 @@ def program(file: str, words: Sequence[str]) -> Any:
 
 
 def _state(file: str) -> dict[str, torch.Tensor]:
-    """Return the tensors of a file by their names: of a checkpoint those of its only dictionary of them, or of its state_dict."""
+    """Return the tensors of a file by their names: from a checkpoint, the tensors of its only dictionary of them, or of its state_dict."""
     if file.lower().endswith(".safetensors"):
         from safetensors.torch import load_file
 

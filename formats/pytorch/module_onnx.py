@@ -28,9 +28,9 @@ INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 
 
 def exported(module: ForeignRecurrent, x: Tensor, states: list[list[Tensor]] | None) -> tuple[Tensor, list[list[Tensor]]]:
-    """Return what a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the default.
+    """Return the outputs of a module, as operators; x is (time, batch, in), states are as the module's own, None for the default.
 
-    Raises RefusedError for what no ONNX operator computes.
+    Raises RefusedError for a computation that no ONNX operator has.
     """
     stack = outline.from_text(module.text)
     finals: list[list[Tensor]] = [[] for _ in module.widths]

@@ -11,7 +11,7 @@ from rnnconvert.core.errors import RefusedError
 
 
 class Scriptable(nn.Module):
-    """What torch.jit.script compiles of a module; until then nothing here is used."""
+    """The part of a module that torch.jit.script compiles; until then nothing here is used."""
 
     __jit_unused_properties__ = ("all_weights",)
 

@@ -1,4 +1,4 @@
-"""What a stack computes in torch, without its weights: they are passed in, so that a module may name them as it likes.
+"""The computation of a stack in torch, without its weights: they are passed in, so that a module may name them as it likes.
 
 TorchScript compiles all of it, too.
 """

@@ -1,4 +1,4 @@
-"""What stands in files before the names of a module's own parameters, and where layers were found."""
+"""The prefixes of a module's own parameters in files, and where layers were found."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rnnconvert.language.layout import Layout
 NAME = "pytorch"
 
 WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
-"""What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
+"""Prefixes that training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
 _NESTS = (*WRAPPERS, "model", "net", "network", "weights", "params")
 """The keys under which training scripts put a state dictionary into a dictionary of their own."""
 COMPILED = "_orig_mod"
-"""What torch.compile puts between the names of a module and of its parameters."""
+"""The word that torch.compile puts between the names of a module and of its parameters."""
 
 
 @dataclass(frozen=True)

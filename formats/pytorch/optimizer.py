@@ -228,8 +228,8 @@ def _slot(title: str, name: str, slots: State, key: str, shape: tuple[int, ...],
 def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
     """Give a torch.optim.Optimizer another state, all of it or none.
 
-    A frozen parameter goes into a group of its own, with a learning rate and a weight decay of zero: its number stays
-    what it is under every optimizer here.
+    A frozen parameter goes into a separate group, with a learning rate and a weight decay of zero: its number does not change under any
+    optimizer here.
 
     Raises UsageError for a state dictionary: only a live optimizer can be filled.
     """

@@ -90,7 +90,7 @@ def group_of(optimizer: Any, tensor: Any) -> dict[str, Any]:
 
 
 def state_of(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
+    """Return torch's state for a parameter; None for one without state, which torch begins at its first gradient."""
     kind, count = state.kind, state.steps.get(name)
     needed = slots_needed(kind, state.settings[name])
     empty = not any(state.slots[slot][name].any() for slot in needed)

@@ -1,4 +1,4 @@
-"""What shows that a file holds parameters under PyTorch's names."""
+"""The evidence that a file holds parameters under PyTorch's names."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Source]) -> _
 
 
 def _spectral(path: Path, full: str, name: str, vectors: tuple[str, str], arrays: Mapping[str, Source]) -> _Derived:
-    """Return W / (u W v), as a module computes it that is not in training: u and v are then those of the file.
+    """Return W / (u W v), as a module computes it outside training: u and v are then the file's.
 
     Sources: torch/nn/utils/spectral_norm.py, `compute_weight`, and torch/nn/utils/parametrizations.py, `_SpectralNorm` (2.13).
     """

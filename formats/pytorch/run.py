@@ -33,7 +33,7 @@ _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
 
 
 _PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
-"""What a recurrent module of torch.nn calls its own parameters; a cell's have no number."""
+"""The names of the own parameters of a recurrent module of torch.nn; a cell's have no number."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _ready(file: str, written: int, layers: Sequence[str], how: str) -> Any:
 
 
 def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """Return the tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
+    """Return the tensors of a module, without its prefix; if no layer is named, of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} modules: torch stacks layers in one")
     states = [prefix for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8) for prefix in _under(tensors, layers)]
@@ -77,7 +77,7 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(file: str, written: int) -> Any:
-    """Return what a file holds; read once, as all layers of a file are run one after the other."""
+    """Return the content of a file; read once, as all layers of a file are run one after the other."""
     import pickle
 
     import torch
@@ -153,7 +153,7 @@ def run(arrays: Mapping[str, Array], sequences: Sequences, how: Mapping[str, Any
 
     how  what the arrays do not show: {"nonlinearity": "relu"}
 
-    Raises RuntimeError if the arrays are not those of such a module.
+    Raises RuntimeError if the arrays are not such a module's.
     """
     return solved(_module({name: _tensor(value) for name, value in arrays.items()}, **(how or {})), sequences)
 

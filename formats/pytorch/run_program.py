@@ -25,9 +25,9 @@ _PAYLOADS = ("data/weights/", "data/constants/")
 _DERIVED = re.compile(r"(\d{1,9}\*)?s\d{1,9}( [+-] \d{1,9})?")
 """A length that is derived from another one, whose range is stated."""
 _NAME = re.compile(r"[\w.\-/ :+@]*")
-"""What names may be, so that no code can stand in them."""
+"""The form of names, so that no code can stand in them."""
 _TEXT = re.compile(r"[^'\"\\\x00-\x1f]*")
-"""What an operator may receive as a text: torch writes it between quotes."""
+"""The form of a text that an operator may receive: torch writes it between quotes."""
 _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized|quantized_decomposed|torchvision)\.(\w+)\.(\w+)")
 _HIGHER = re.compile(
     r"torch\.ops\.higher_order\.(cond|while_loop|scan|associative_scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)"
@@ -96,7 +96,7 @@ _LONGEST, _MOST_POWERS = 2000, 3
 _MOST_DIGITS = 1000
 """Of a number in such an expression."""
 _UNPACKED, _PER_BYTE = 1 << 26, 4
-"""How many bytes an archive may unpack to, and how many more for each of its own."""
+"""How many bytes an archive may unpack to, and how many more for each byte of its own."""
 
 
 def loaded(file: str) -> Any:

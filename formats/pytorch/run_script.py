@@ -18,9 +18,9 @@ LONGEST = 16 << 20
 """The most bytes of code that are examined; the code of a network has thousands, its numbers stand elsewhere."""
 
 _FILES = {"f", "file", "filename", "filenames", "files", "path", "paths", "dir", "directory", "address", "url", "host"}
-"""What operators call a text that leads outside."""
+"""Names of operators' arguments for a text that leads outside."""
 _NAMED = {"save", "load", "from_file", "rpc_async", "rpc_sync", "rpc_remote"}
-"""Operators that are refused in every version of torch, whatever their schemas say."""
+"""Operators that are refused in every version of torch, regardless of their schemas."""
 _NAMESPACES = {
     "aten", "prim", "prims", "quantized", "_quantized", "quantization", "sparse", "mkldnn", "mkldnn_prepacked", "mkl", "onednn", "onnx",
     "profiler",

@@ -1,8 +1,8 @@
 """A TorchScript archive or an exported program run whole: each call of torch's recurrent functions is recorded.
 
-torch.nn.LSTM, in whatever file, ends in aten::lstm, and an LSTMCell in aten::lstm_cell. While the model runs, these operators
-have kernels of ours, which compute by torch's own decomposition and record; the weights that they receive tell which layer it
-is. Sources: aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/library.py; torch/export (2.13).
+torch.nn.LSTM, in any file, ends in aten::lstm, and an LSTMCell in aten::lstm_cell. While the model runs, these operators have kernels of
+rnnconvert's own, which compute by torch's own decomposition and record; the weights that they receive tell which layer it is. Sources:
+aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/library.py; torch/export (2.13).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = np.ndarray
 _SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _WRAPPERS = ("module", "_orig_mod")
-"""What DataParallel and torch.compile put before the names of a module's own parameters."""
+"""Prefixes that DataParallel and torch.compile put before the names of a module's own parameters."""
 
 _TRIES = 256
 """How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""
@@ -163,7 +163,7 @@ def _needed(model: Any) -> list[Any]:
 
 
 def _leaves(name: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a name and a type for each tensor that an argument is: of a tuple those of its items, with their numbers behind."""
+    """Yield a name and a type for each tensor that an argument is: for a tuple, of its items, with their numbers behind."""
     if kind.kind() != "TupleType":
         yield name, kind
         return

@@ -24,7 +24,7 @@ def check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
 
 
 def _instead(why: str) -> str:
-    """Return what to do about a tensor that is not read."""
+    """Return the remedy for a tensor that is not read."""
     return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
 
 

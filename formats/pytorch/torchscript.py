@@ -1,4 +1,4 @@
-"""What the code of TorchScript modules states but their pickle does not: constant attributes, and calls with weights."""
+"""The statements of TorchScript modules' code that their pickle lacks: constant attributes, and calls with weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Constants:
         return self._attributes[made_by]
 
     def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.WeightsCall]:
-        """Yield what the code of each module calls with weights, by the modules' names and classes."""
+        """Yield the calls with weights in the code of each module, by the modules' names and classes."""
         for module, made_by in list(classes.items())[:CLASSES]:
             text = self._text(made_by)
             if made_by.module not in self._calls:
@@ -55,9 +55,9 @@ class Constants:
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
     def follow(self, classes: Mapping[str, Global], stored: Stored) -> OperatorProgram | str:
-        """Return what the forward of the archive's module computes, or why that is not followed.
+        """Return the operators of the forward of the archive's module, or why these are not followed.
 
-        classes  of its modules, by their names
+        classes  the classes of its modules, by their names
         """
         from rnnconvert.formats.pytorch.program.program import TooLongError
         from rnnconvert.formats.pytorch.script import code_expressions, statements, values

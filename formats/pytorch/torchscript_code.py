@@ -40,7 +40,7 @@ class WeightsCall:
 
 @dataclass(frozen=True)
 class _FollowedValue:
-    """What is known about a value: its attribute, its list, the products that it sums, or its constant."""
+    """The known facts about a value: its attribute, its list, the products that it sums, or its constant."""
 
     path: str | None = None
     items: tuple[_FollowedValue, ...] | None = None
@@ -109,7 +109,7 @@ class _Method:
             self._values[target] = new if self._values.get(target, new) == new else _UNKNOWN
 
     def _value(self, expression: Expression) -> _FollowedValue:
-        """Return what is known of an expression, and note the calls in it."""
+        """Return the known facts about an expression, and note the calls in it."""
         steps = []
         while expression[0] in ("attribute", "call", "index"):  # as deep as they are many: not by recursion
             steps.append(expression)

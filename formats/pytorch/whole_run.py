@@ -115,9 +115,9 @@ def input_names(live: Any) -> list[str]:
 
 
 def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
-    """Write a module as a program: as torch.jit.script compiles it, of any lengths; where that fails, as torch.export follows an example.
+    """Write a module as a program: as torch.jit.script compiles it, of any lengths; if that fails, as torch.export follows an example.
 
-    Raises UsageError where an example is needed.
+    Raises UsageError if an example is needed.
     """
     import torch
 
@@ -140,7 +140,7 @@ def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
 
 
 def _copied(output: Any) -> Any:
-    """Return what a layer gave as it was then: an operator in place may change it later."""
+    """Return a copy of a layer's output: an operator in place may change it later."""
     import torch
     from torch.nn.utils.rnn import PackedSequence
 
@@ -172,7 +172,7 @@ def _tensors(outputs: Any) -> list[Any]:
 
 
 def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
-    """Return what a module gave: the steps of a cell's calls, or the first call of a whole layer."""
+    """Return the output of a module: the steps of a cell's calls, or the first call of a whole layer."""
     from torch import nn
     from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 

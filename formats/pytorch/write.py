@@ -1,4 +1,4 @@
-"""What is written to PyTorch's files, and the recipe that loads it."""
+"""The contents of PyTorch's files as they are written, and the recipe that loads them."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def _nested(source: Checkpoint) -> bool:
 
 
 def _values(source: Checkpoint) -> list[str]:
-    """Return what a file holds besides tensors, by the first of its names."""
+    """Return the contents of a file in addition to tensors, by the first of their names."""
     values = source.metadata_as(TorchMetadata).get("values", {})
     return list(dict.fromkeys(name.split(".")[0] for name in values))
 
 
 def left_behind(source: Checkpoint) -> str:
-    """Describe what a file holds besides tensors."""
+    """Describe the contents of a file that are not tensors and are left out."""
     root = str(source.metadata_as(TorchMetadata).get("root"))
     if root != "envelope":
         return f"the code or class of {root} is left out"

@@ -61,7 +61,7 @@ def _loads_in_aida(chain: LayerChain) -> bool:
 
 
 def _entries(layer: ChainLayer) -> list[dict[str, Any]]:
-    """Return a layer as RTNeural has it: its type and what belongs to it, with its activation behind it where that is a layer."""
+    """Return a layer as RTNeural has it: its type and its other entries, followed by its activation if that is a layer."""
     rule = _RULES.get(layer.kind)
     if rule is None:
         raise RefusedError(f"a layer of kind {layer.kind!r}", TITLE, f"a row has {', '.join(_RULES)}", "", layer.name)

@@ -43,18 +43,18 @@ _CHANGES = {
     "in_gain": "its input is scaled by so many decibels",
     "out_gain": "its output is scaled by so many decibels",
 }
-"""What AIDA-X's keys do where they are not 0."""
+"""The effects of AIDA-X's keys if they are not 0."""
 _UNITS = ("hidden_size", "output_size", "units")
 """Keys of a layer that state how many units it has."""
 
 
 def _sizes_stated_again(sizes: Sizes | None) -> dict[str, tuple[int, ...]]:
-    """Return what other exporters of RTNeural's JSON write beside the weights, where the weights say the same."""
+    """Return the sizes that other exporters of RTNeural's JSON write beside the weights, to be accepted if the weights agree."""
     return {} if sizes is None else {"input_size": (sizes.input_size,), **{key: (sizes.hidden_size,) for key in _UNITS}}
 
 
 class RtneuralMetadata(TypedDict):
-    """What a file says: all of its JSON, and the names of its arrays."""
+    """The metadata of a file: all of its JSON, and the names of its arrays."""
 
     document: dict[str, Any]
     names: list[str]
@@ -191,7 +191,7 @@ class RtNeural(ArrayFiles):
         return replace(written, notes=notes, dropped=written.dropped if complete else [*job.carried])
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
-        """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""
+        """Return the statements of AIDA-X: the sample rate, the name and everything else in its metadata, and its sample."""
         document = checkpoint.metadata_as(RtneuralMetadata)["document"]
         stated = document.get("metadata")
         facts = {key: document[key] for key in _STATED if key in document}

@@ -1,8 +1,8 @@
-"""RTNeural: the weights of a layer in its JSON, which is what Keras's get_weights() gives.
+"""RTNeural: the weights of a layer in its JSON, as Keras's get_weights() gives them.
 
 Source: RTNeural/model_loader.h (createLSTM, createGRU, parseJson) for the shapes and what is ignored, RTNeural/gru/gru.tpp and
 lstm/lstm.tpp for the order of the gates, python/model_utils.py for what its exporter writes. The functions of the gates and of
-the candidate are fixed, whatever "activation" says.
+the candidate are fixed, regardless of "activation".
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

@@ -1,4 +1,4 @@
-"""What AIDA-X's files hold of their own model's outputs: `input_batch` and `output_batch`.
+"""Outputs of their own model in AIDA-X's files: `input_batch` and `output_batch`.
 
 Sources: AidaDSP/Automated-GuitarAmpModelling dist_model_recnet.py and model_utils.py, save_model_json (the first 2048 samples of the
 test set, and what PyTorch gave for them from states of zeros); aidadsp-lv2 rt-neural-generic.cpp, testModel, which runs them with
@@ -31,8 +31,8 @@ def recorded(
 ) -> tuple[tuple[Recorded, ...], str]:
     """Return the sample recorded in a file, and the reason if it cannot be used ("" if it can, or if there is none).
 
-    names   of all layers of the row
-    arrays  those of the layers without recurrence, by full names
+    names   the names of all layers of the row
+    arrays  the arrays of the layers without recurrence, by full names
     layers  the recurrent layers
     """
     if not any(key in document for key in KEYS):

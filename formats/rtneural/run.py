@@ -63,7 +63,7 @@ class _RowLayer:
         self.original = self.weights
 
     def run(self, x: Array) -> Array:
-        """Return what the layer gives; a type that RTNeural does not know, it leaves out."""
+        """Return the output of the layer; RTNeural leaves out a type that it does not know."""
         rule = getattr(self, "_" + self.kind.replace("-", "_"), None)
         return x if rule is None else rule(x)
 
@@ -112,7 +112,7 @@ class _RowLayer:
     _gru = _lstm
 
     def steps(self, x: Array, hidden: Any = None, cell: Any = None, lengths: Any = None) -> tuple[Array, Array, Any]:
-        """Return what a recurrent layer gives for every step, and its last states."""
+        """Return the outputs of a recurrent layer for every step, and its last states."""
         h = np.zeros((len(x), self.width), x.dtype) if hidden is None else np.asarray(hidden, x.dtype)
         c = np.zeros_like(h) if cell is None else np.asarray(cell, x.dtype)
         step = self._lstm_step if self.kind == "lstm" else self._gru_step

@@ -1,4 +1,4 @@
-"""What a node of a TensorFlow 1 graph is computed from."""
+"""The ancestors of a node of a TensorFlow 1 graph."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
 
 
 def _by_variable(stored: Stored) -> Stored:
-    """Return the arrays by the names of variables: those of tensors end in ":0"."""
+    """Return the arrays by the names of variables: names of tensors end in ":0"."""
     names = [name.removesuffix(_FIRST) for name in stored.arrays]
     if len(set(names)) < len(names):
         return stored
@@ -380,7 +380,7 @@ class _CellReader:
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_scopes_named(wrapped))}")
 
     def _starts(self, member: Member, direction: Direction) -> dict[str, Start]:
-        """Return what the states of a cell begin with, by part; nothing where no graph shows it."""
+        """Return the first states of a cell, by part; nothing if no graph shows them."""
         if self.graph is None:
             return {}
         sizes = {"initial_hidden": direction.output_size}
@@ -389,7 +389,7 @@ class _CellReader:
         return tensorflow1_states.starts(self.graph, member.state_matrix, self.arrays, sizes)
 
     def _around(self, wrapped: Wrapped) -> list[str]:
-        """Return what wrappers without a scope of their own compute around the cells of a layer."""
+        """Return the computations around the cells of a layer by wrappers without a separate scope."""
         above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
         gates = [name for scope in above for name in self._highways.get(scope, ())]
         sentences = [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"] if gates else []
@@ -448,7 +448,7 @@ class _CellReader:
     def _class(self, wrapped: Wrapped) -> str:
         """Return the class that the caller names for cells whose scopes name none, among those that their shapes allow.
 
-        Raises NotALayerError where no class has such variables, or the scopes are those of cells with other equations.
+        Raises NotALayerError if no class has such variables, or if the scopes belong to cells with other equations.
         """
         name, cells = wrapped.name, list(wrapped.cells.values())
         scopes = [cell.scope.rpartition("/")[2] for cell in cells if not cell.known_class]
@@ -465,7 +465,7 @@ class _CellReader:
         return self.options.ask("cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True)
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
-        """Return what a cell computes; what neither its scope nor the graph states is asked."""
+        """Return a cell; the caller is asked for facts that neither its scope nor the graph states."""
         names = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix

@@ -35,7 +35,7 @@ _UNSEEN = Unknown("its graph does not show it as the loop of dynamic_rnn")
 def calls(
     path: Path, stated: GraphDef, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]
 ) -> tuple[dict[str, tuple[Call, ...]], dict[str, bool]]:
-    """Return what each layer receives, by its name, and of those that show it whether they are called with (batch, time, values).
+    """Return the calls of each layer, by its name, and for layers that show it whether they are called with (batch, time, values).
 
     layers  the layers, each with the variables or constants of each direction
     """
@@ -158,7 +158,7 @@ class _LayerLoops:
         return before is not None and not before.op.startswith("TensorArray") and enter.number("T", 1) in (1, 2, 14, 19)
 
     def _lengths(self, frame: str) -> list[str]:
-        """Return what the steps of a loop are compared with: _copy_some_through of rnn.py."""
+        """Return the values with which the steps of a loop are compared: _copy_some_through of rnn.py."""
         lengths = []
         for node in self.frames.inside(frame).values():
             enter = self._producer(node.read[1]) if node.op == "GreaterEqual" and len(node.read) == 2 else None

@@ -1,4 +1,4 @@
-"""What TensorFlow 1's graph states about a cell and its variables do not: forget_bias, the function, the clips.
+"""Facts about a cell that TensorFlow 1's graph states and its variables do not: forget_bias, the function, the clips.
 
 From a cell's matrix along the wires: to the product, past the bias, to the pieces that it is split into. Any structure
 that tf.nn.rnn_cell does not build is left undecided. Matrices that gradients read are recognized by their transposition.
@@ -45,9 +45,9 @@ _BACKWARD = re.compile(r"(^|/)bw/")
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph states about a cell; None for what it does not state.
+    """A graph's statements about a cell; None for facts that it does not state.
 
-    forget_bias  what is added to gate f
+    forget_bias  the constant that is added to gate f
     activation   the candidate's function
     clips        the bounds, none included
     """
@@ -58,10 +58,10 @@ class GraphFacts:
 
 
 def cell_facts(graph: GraphDef, kernel: str, projection: str = "") -> GraphFacts:
-    """Return what every use of a cell's matrix agrees on.
+    """Return the facts on which all uses of a cell's matrix agree.
 
-    kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
-    projection  name of the projection's, where there is one
+    kernel      name of the variable of an LSTM's or RNN's matrix, or of a GRU's candidate
+    projection  name of the projection's, if there is one
     """
     facts = {single for node in _products(graph, kernel) if (single := _use(graph, node)) is not None}
     if len(facts) != 1:
@@ -90,7 +90,7 @@ def residual_adds(graph: GraphDef, kernel: str) -> list[str]:
 
 
 def _scope(graph: GraphDef, product: GraphDefNode) -> str:
-    """Return the scope of a cell that multiplies: of its bias, where the product has a scope of its own within.
+    """Return the scope of a cell that multiplies: of its bias, if the product has a separate scope within.
 
     Source: tensorflow 1.0 and 1.1, core_rnn_cell_impl.py, _linear: the product in a scope `lstm_cell`, the bias and all else outside;
     0.6 to 0.12, rnn_cell.py, _linear: the product in `Linear`, the bias added outside by Add.
@@ -129,7 +129,7 @@ def _origin(graph: GraphDef, node: GraphDefNode) -> str:
 
 
 def turned(graph: GraphDef) -> str:
-    """Return a node that reverses a sequence, other than those of bidirectional_dynamic_rnn; "" where there is none."""
+    """Return a node that reverses a sequence, other than the nodes of bidirectional_dynamic_rnn; "" if there is none."""
     for node in graph.nodes.values():
         near = (node.name, *node.inputs[:1])
         if node.op in _TURNING and not _TRAINING.search(node.name) and not any(map(_BACKWARD.search, near)):
@@ -156,7 +156,7 @@ def _products(graph: GraphDef, variable: str, blocks: Collection[str] = BLOCKS) 
 
 
 def _use(graph: GraphDef, product: GraphDefNode) -> GraphFacts | None:
-    """Return what one use states; None where no cell makes such a use."""
+    """Return the facts that one use states; None if no cell makes such a use."""
     if product.op in BLOCKS:
         bound = product.number("cell_clip", 3.0)
         bounds = (Clip("cell", -bound, bound),) if bound > 0 else ()

@@ -89,7 +89,7 @@ def _copied(function: GraphDefFunction, prefix: str, value: Callable[[str], str]
 
 
 def _sources(function: GraphDefFunction, prefix: str, arguments: Mapping[str, str]) -> Callable[[str], str]:
-    """Return what names the values of a function outside of it: those of its operations by their numbers."""
+    """Return a function that names the values of a function outside of it: values of its operations by their numbers."""
 
     def value(source: str) -> str:
         if source.startswith("^"):

@@ -1,4 +1,4 @@
-"""Recurrent layers that a frozen graph computes in operations of its own: while loops, and steps that are written out.
+"""Recurrent layers that a frozen graph computes in other operations: while loops, and steps that are written out.
 
 The graph is written in the common operations, in which the layers are recognized and proved (rnnconvert/recognition).
 """
@@ -31,5 +31,5 @@ def constants(layer: Computed) -> set[str]:
 
 
 def names(layer: Computed) -> set[str]:
-    """Return what the graph calls the operations that compute a layer, a loop by its frame."""
+    """Return the graph's names for the operations that compute a layer; for a loop, its frame."""
     return {node.name for node in layer.nodes}

@@ -1,6 +1,6 @@
 """A frozen graph in the common operations: its while loops as Loops, its functions in place of their calls.
 
-Loops are those of TensorFlow 1 (Enter, Merge, Switch, NextIteration, Exit), and While with functions. A list of tensors that is
+Loops are TensorFlow 1's (Enter, Merge, Switch, NextIteration, Exit), and While with functions. A list of tensors that is
 read or written element by element is its elements as one tensor.
 
 Sources: tensorflow/core/ops/{control_flow_ops,functional_ops,list_ops,data_flow_ops}.cc; python/ops/while_v2.py; Keras's
@@ -31,12 +31,12 @@ from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 @dataclass(eq=False)
 class _Space:
-    """Operations and the names by which they know values: the graph's own, or those of a function.
+    """Operations and the names by which they know values: the graph's own, or a function's.
 
     nodes   the operations by name
     values  values that others give: arguments, states of a loop
     block   the graph that they are written into
-    prefix  what the names of their values begin with there
+    prefix  the beginning of their values' names there
     depth   how many functions are around
     """
 
@@ -202,7 +202,7 @@ class GraphDefLowering:
         OperationStep(space.block, node, inputs, outputs, numbers).write()
 
     def _learn(self, space: _Space, source: str, shape: Array | None) -> None:
-        """Note the axes of a sequence that becomes a list: the list states those of its elements, what makes it may state its length."""
+        """Note the axes of a sequence that becomes a list: the list states the axes of its elements, and its maker may state its length."""
         if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES:
             return
         dims = [None, *(None if length < 0 else int(length) for length in shape)]
@@ -296,7 +296,7 @@ class GraphDefLowering:
         self.inputs.append(Declared(name, dtype, shape))
 
     def _call(self, function: GraphDefFunction, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
-        """Write what a function computes; return the values that it gives."""
+        """Write the operations of a function; return the values that it gives."""
         values = dict(zip(function.inputs, inputs, strict=True))
         space = _Space(function.nodes, values, block, prefix, depth)
         for source in function.outputs:
@@ -427,7 +427,7 @@ class GraphDefLowering:
         return source
 
     def _collected(self, space: _Space, variable: _LoopVariable, counters: set[str]) -> tuple[str, bool] | None:
-        """Return what a loop puts into a list at each step, and whether each element has a place of its own.
+        """Return the value that a loop puts into a list at each step, and whether each element has a separate place.
 
         None for any other variable.
         """

@@ -70,7 +70,7 @@ _WRAPPED = re.compile(
 )
 _TWO = re.compile(r"(^|/)bidirectional_rnn(_\d+)?/fw/")
 _LOCAL = re.compile(r"kernel|bias|(gates|candidate|projection)/(kernel|bias)|w_[fio]_diag")
-"""The variables of a cell that has a layout, whatever its scope is called."""
+"""The variables of a cell that has a layout, in a scope of any name."""
 _IN_LOOP = re.compile(r"(?P<scope>(?:.*/)?rnn(?:_\d+)?/[^/]+)/(?P<local>kernel|(?:gates|candidate)/kernel)")
 """A matrix of what dynamic_rnn and static_rnn call in their own scope."""
 
@@ -131,7 +131,7 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
 
     chosen  names of layers whose cells are to be read although their scopes state no class
 
-    Cells in a wrapper's scope are taken whatever their own are called, and where there are no others, those in a loop's.
+    Cells in a wrapper's scope are taken regardless of their own scopes' names; if there are no others, cells in a loop's scope.
     """
     own_names = [(modern(full), full) for full in without_slots(names)]
     wrapped_cells = _placed(own_names, {*chosen, *_pairs(own_names)})
@@ -226,7 +226,7 @@ def known_other(scope: str) -> bool:
 
 
 def _cell(rest: str, wrapped: bool, chosen: Iterable[str]) -> tuple[str, str, str, str] | None:
-    """Return what is above a cell's scope, the scope, the class it names, and a variable's name under it."""
+    """Return the scope above a cell's, the cell's scope, the class that it names, and a variable's name under it."""
     parts = rest.split("/")
     for at in range(len(parts) - 1):
         plain = re.sub(r"_\d+$", "", parts[at])

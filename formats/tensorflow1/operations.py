@@ -85,7 +85,7 @@ class OperationStep(Rule):
         return not self.option("batch_dims") and self.with_axis("Gather", self.inputs[:2], axis)
 
     def over_axes(self, kind: str) -> bool:
-        """Write what the numbers along axes come to."""
+        """Write a reduction of the numbers along axes."""
         return self.reduced(kind, self.integers(1), self.option("keep_dims"))
 
     def convolved(self, depth: bool) -> bool:

@@ -113,7 +113,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _prefix(file: str) -> str:
-    """Return what the files of a checkpoint begin with. Raises NotImplementedError for a file that is not a checkpoint."""
+    """Return the beginning of the names of a checkpoint's files. Raises NotImplementedError for a file that is not a checkpoint."""
     for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
         if pathlib.Path(prefix + SUFFIX).is_file():
             return prefix
@@ -122,7 +122,7 @@ def _prefix(file: str) -> str:
 
 
 def today(name: str) -> str:
-    """Return what today's cells call a variable."""
+    """Return the name of a variable in today's cells."""
     for pattern, replacement in _OLDER:
         name = pattern.sub(replacement, name)
     return name

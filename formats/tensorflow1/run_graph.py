@@ -73,7 +73,7 @@ class _GraphSession:
         self.inputs = [(tensor.op.name, _axes(tensor), tensor.dtype.as_numpy_dtype.__name__) for tensor in self._placeholders]
 
     def call(self, arrays: Sequence[Array]) -> Dict[str, Array]:
-        """Return what the graph gives for its inputs, by the names of operations."""
+        """Return the outputs of the graph for its inputs, by the names of operations."""
         done = self._session.run(self._outputs, {**dict(zip(self._placeholders, arrays)), **self._unused})
         return {tensor.name: value for tensor, value in zip(self._outputs, done)}
 

@@ -89,7 +89,7 @@ class Frozen:
                 raise OverflowError(f"its functions call one another more than {FUNCTION_NESTING} times")
 
     def _changes(self, node: GraphDefNode) -> list[str]:
-        """Return the operations that change a variable: a node itself, or those of the loop or the branches that it runs."""
+        """Return the operations that change a variable: a node itself, or operations of the loop or the branches that it runs."""
         waiting, seen, changes = [node], set[str](), list[str]()
         while waiting:
             inner = waiting.pop()
@@ -111,7 +111,7 @@ class Frozen:
                 yield flat, replace(node, name=flat, inputs=tuple(self._value(called, source) for source in node.read))
 
     def _value(self, called: _Called, source: str) -> str:
-        """Return what a value is called in the frozen graph."""
+        """Return the name of a value in the frozen graph."""
         for _ in range(WRITTEN_OPERATIONS):
             name, _, rest = source.partition(":")
             if source in called.handed and called.around is not None:

@@ -1,4 +1,4 @@
-"""What the cells of a TensorFlow 1 graph begin with: zeros, numbers that the graph holds, or what a caller passes.
+"""The first states of a TensorFlow 1 graph's cells: zeros, numbers that the graph holds, or a caller's.
 
 From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is made of.
 
@@ -32,11 +32,11 @@ UNSEEN = "the graph does not show where it comes from"
 
 @dataclass(frozen=True)
 class Start:
-    """What a state begins with.
+    """The beginning of a state.
 
     numbers  one vector for every sequence, zeros too
-    fed      the node that computes it from what the model reads, "" where none does
-    odd      why it cannot be read, "" where it can
+    fed      the node that computes it from what the model reads, "" if none does
+    odd      why it cannot be read, "" if it can
     made_of  the variables and constants that it is made of
     """
 
@@ -51,9 +51,9 @@ class _Unread(Exception):  # never leaves this module
 
 
 def starts(graph: GraphDef, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
-    """Return what each state of a cell begins with, by part.
+    """Return the beginning of each state of a cell, by part.
 
-    matrix  the variable of a cell's matrix, that of the gates of a GRU
+    matrix  the variable of a cell's matrix, for a GRU, of its gates
     arrays  the variables' numbers
     sizes   the width of each state, by part
     """
@@ -126,7 +126,7 @@ def _cell_state(graph: GraphDef, product: GraphDefNode) -> str:
 
 
 def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Mapping[str, Array], size: int) -> Start:
-    """Return what a state begins with."""
+    """Return the beginning of a state."""
     name = source.partition(":")[0]
     try:
         value = np.asarray(_BatchlessNumbers(graph, arrays).of(source, 0))

@@ -50,7 +50,7 @@ class GraphModel(ProgramModel):
 
     @cached_property
     def declared(self) -> dict[str, Declared]:
-        """What is known of the model's inputs, by name."""
+        """The known facts about the model's inputs, by name."""
         return {**super().declared, **self._features}
 
     @property

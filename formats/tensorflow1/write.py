@@ -86,7 +86,7 @@ def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
 
 
 def _scopes(stack: Recurrent, above: str) -> Callable[[int, int], str]:
-    """Return what comes before a cell's scope, by layer and direction: the scopes of TensorFlow's own wrappers."""
+    """Return the scopes before a cell's, by layer and direction, as TensorFlow's own wrappers name them."""
     start = f"{above}/" if above else ""
     if stack.num_directions == 1:
         inner = "multi_rnn_cell/cell_{layer}/" if stack.num_layers > 1 else ""

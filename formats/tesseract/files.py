@@ -34,7 +34,7 @@ _OWN_RATES, _INT8, _DOUBLES = 64, 1, 128
 
 
 class TesseractMetadata(TypedDict):
-    """What a file says: notes of layers that are not read, and whether its weights are integers."""
+    """The metadata of a file: notes of layers that are not read, and whether its weights are integers."""
 
     unread: list[LayerNote]
     integers: bool
@@ -134,7 +134,7 @@ class Tesseract(ArrayFiles):
         return Seen(STATED, self.kind(file)) if self.kind(file) else None
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it does not belong to Tesseract."""
+        """Return the kind of this file, in words; "" if it does not belong to Tesseract."""
         end = lowered(file.path).suffix
         return f"a file of Tesseract, by its ending {end}" if end in self.SUFFIXES else ""
 

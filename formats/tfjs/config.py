@@ -8,7 +8,7 @@ from typing import Any
 from rnnconvert.core.weights import Recurrent
 
 EVERY_STEP: Mapping[str, bool] = {"return_sequences": True, "return_state": False, "stateful": False}
-"""What a layer gives and keeps by which the next one reads all of its steps."""
+"""The settings under which a layer gives all of its steps to the next one."""
 
 
 def described(single: Recurrent, name: str, settings: Mapping[str, bool], merge: str | None) -> dict[str, Any]:

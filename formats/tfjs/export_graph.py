@@ -101,7 +101,7 @@ def _input(m: LayersWriter, number: int, value: Value, checks: Sequence[Check]) 
 
 
 def _outputs(m: LayersWriter, values: Sequence[Value]) -> list[TensorPlace]:
-    """Return where the outputs come from, each from a layer of its own: tools tell outputs apart by the names of their layers."""
+    """Return where the outputs come from, each from a separate layer: tools tell outputs apart by the names of their layers."""
     places: list[TensorPlace] = []
     for value in values:
         place = m.place(value)

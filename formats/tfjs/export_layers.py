@@ -1,4 +1,4 @@
-"""Each kind of a description as layers of TensorFlow.js: those of Keras code, and what code spells as operations and files as layers.
+"""Each kind of a description as layers of TensorFlow.js: the layers of Keras code, and operations in code that are layers in files.
 
 Source: tfjs-layers 4.22 src/layers/{recurrent,wrappers,merge,core}.ts and src/engine/executor.ts.
 """
@@ -73,7 +73,7 @@ def _mask(m: LayersWriter, node: Node) -> None:
 
 
 def _masking(m: LayersWriter, node: Node) -> None:
-    """Add a Masking, where that is what makes steps zero."""
+    """Add a Masking, if that is how steps become zero."""
     mask = node.named["mask"][0]
     if not _makes(m, mask, node.x):
         raise m.refused(node, "steps that a mask of another tensor sets to zero", "its Masking takes that of what it reads")
@@ -129,7 +129,7 @@ def _attention(m: LayersWriter, node: Node) -> None:
 
 
 def _put(m: LayersWriter, keras_layer: KerasLayer, *values: Value) -> Value:
-    """Return what a layer of no name gives for tensors, without their masks."""
+    """Return the output of a layer without a name for tensors, without their masks."""
     read = [m.place(m.unmasked(value)) for value in values]
     written, call = m.add(keras_layer.class_name.lower(), keras_layer.class_name, configured(m, m.scope.nodes[m.number], keras_layer), read)
     value = Value(values[0].name, values[0].shape)
@@ -138,7 +138,7 @@ def _put(m: LayersWriter, keras_layer: KerasLayer, *values: Value) -> Value:
 
 
 def _model(m: LayersWriter, node: Node) -> None:
-    """Add the layers of a model in the model: they stand among those of the model around it."""
+    """Add the layers of a model in the model: they stand among the layers of the model around it."""
     scope = node["scope"]
     if id(scope) in m.ran and any(value.dtype == "bool" for value in scope.outputs):
         raise m.refused(node, "a model that gives masks, called twice", "its masks would be taken for one")
@@ -228,7 +228,7 @@ def _last(m: LayersWriter, node: Node) -> Node | None:
 
 
 def _read(m: LayersWriter, node: Node) -> tuple[list[TensorPlace], Value | None]:
-    """Return what a layer reads, and the mask that it takes. Raises RefusedError where it would take another one."""
+    """Return the tensors that a layer reads, and the mask that it takes. Raises RefusedError if it would take another one."""
     x, states = node.x, node.named.get("states", ())
     masks = node.named.get("mask", ())
     mask = m.resolved(masks[0]) if masks else None
@@ -265,7 +265,7 @@ def _by_step(node: Node) -> bool:
 
 
 def refusals(m: LayersWriter) -> Iterator[RefusedError]:
-    """Yield what a model with masks may not have: what TensorFlow.js hands to a layer it hands to every layer that runs after it, too.
+    """Yield refusals of features that a model with masks may not have: TensorFlow.js hands a layer's mask to every later layer.
 
     Its executor keeps the mask and the initial states of one call for those that follow, unless these have a mask of their own.
     """

@@ -114,7 +114,7 @@ class LayersWriter:
         return value.name
 
     def called(self, keras_layer: KerasLayer | str, x: Value, *arguments: str, layer: str = "") -> None:
-        """Add the call of a layer on a tensor; `arguments` is what the call names besides, which TensorFlow.js has no place for."""
+        """Add the call of a layer on a tensor; `arguments` are further arguments of the call, which TensorFlow.js has no place for."""
         if isinstance(keras_layer, str):
             return
         node = self.scope.nodes[self.number]
@@ -248,7 +248,7 @@ class LayersWriter:
         self._places[id(value)] = place
 
     def new_name(self, wanted: str) -> str:
-        """Return a name for a layer: the end of a path in the letters that names of tensors may have, with a number where that is taken."""
+        """Return a name for a layer: the end of a path in the letters that names of tensors may have, with a number if that is taken."""
         stem = _OTHER_LETTERS.sub("_", wanted.rpartition("/")[2].partition(":")[0]).strip("-._") or "layer"
         name, number = stem, self._numbers.get(stem, 1)
         while name in self.layers:
@@ -275,7 +275,7 @@ class LayersWriter:
         return layer, len(layer.calls) - 1
 
     def _distinct(self, read: Sequence[TensorPlace]) -> list[TensorPlace]:
-        """Return what a layer reads, no tensor twice: the executor takes that for two layers that read it, and disposes of it early."""
+        """Return the tensors that a layer reads, none twice: the executor takes one for two layers that read it, and frees it early."""
         distinct: list[TensorPlace] = []
         for place in read:
             if any(place.listed == other.listed for other in distinct):
@@ -328,6 +328,6 @@ class LayersWriter:
 
 
 def _title(node: Node) -> str:
-    """Return what a node computes, in words."""
+    """Return the computation of a node, in words."""
     word = node.settings.get("name") if node.kind == "activation" else node.settings.get("operation")
     return f"{node.kind} {word!r}" if word else f"a layer of kind {node.kind!r}"

@@ -30,12 +30,12 @@ _PRODUCER = 1645
 
 
 class GraphModelParts:
-    """What the graphs of a model share: their names, their stored numbers by name, and the functions that loops run."""
+    """The state that the graphs of a model share: their names, their stored numbers by name, and the functions that loops run."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """Begin it.
 
-        names  those of its inputs and outputs, which no other node gets
+        names  the names of its inputs and outputs, which no other node gets
         """
         self.names = set(names)
         self._numbers: dict[str, int] = {}
@@ -167,7 +167,7 @@ class NodeGraph(OperatorValues):
         return tuple(self._stored[place].shape)
 
     def _source(self, place: int) -> str:
-        """Return what nodes call a value; stored numbers become a node where they are first read."""
+        """Return the name of a value for nodes; stored numbers become a node when they are first read."""
         if place in self.inputs.values() and self.place:
             return f"argument_{next(number for number, argument in self.inputs.items() if argument == place)}"
         if place not in self._sources:
@@ -412,4 +412,4 @@ _SETTINGS: Mapping[str, str] = {
     "axis": "axis", "batch_dims": "batch_dims", "begin_mask": "begin_mask", "count": "num_split", "end_mask": "end_mask",
     "keep_dims": "keep_dims", "out_type": "out_type", "output_type": "output_type", "shrink_axis_mask": "shrink_axis_mask",
 }  # fmt: skip
-"""What options of TFLite are called as attributes of nodes."""
+"""The names of TFLite's options as attributes of nodes."""

@@ -1,4 +1,4 @@
-"""What TensorFlow.js has of the layers of Keras: its classes, what it reads of their configurations, and its functions.
+"""TensorFlow.js's share of the layers of Keras: its classes, the entries that it reads of their configurations, and its functions.
 
 Source: tfjs-layers 4.22 src/layers/*.ts, the constructors and `call`; src/activations.ts; src/layers/preprocessing/image_preprocessing.ts.
 """
@@ -92,7 +92,7 @@ lacks the causal one: it loads such a layer, and stops when it runs.
 """
 
 FIRST_ARRAYS: Mapping[str, tuple[str, ...]] = {"DepthwiseConv2D": ("depthwise_kernel",)}
-"""What the first array of a class is called, where that is as in Keras 2 and not as in Keras 3."""
+"""The names of the first array of a class, if they are as in Keras 2 and not as in Keras 3."""
 
 FUNCTIONS: Mapping[str, str] = {
     "elu": "elu", "gelu": "gelu", "linear": "linear", "log_softmax": "log_softmax", "mish": "mish", "relu": "relu", "relu6": "relu6",

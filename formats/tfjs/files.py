@@ -46,11 +46,11 @@ _HARMLESS = frozenset((
     "zero_output_for_mask", "seed",  # of Keras 3, which TensorFlow.js does not look at
 ))  # fmt: skip
 _COMPUTED = ("units", "activation", "recurrent_activation", "use_bias", "reset_after", "return_sequences", "unit_forget_bias")
-"""What the configuration of a layer says of its numbers."""
+"""The settings in the configuration of a layer that decide its numbers."""
 
 
 class TfjsMetadata(TypedDict, total=False):
-    """What a model's JSON says."""
+    """The metadata in a model's JSON."""
 
     document: dict[str, Any]
 
@@ -75,7 +75,7 @@ layouts = written_layouts(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return what the model states about itself."""
+    """Return the model's statements about itself."""
     document = checkpoint.metadata_as(TfjsMetadata)["document"]
     return {key: document.get(key, "") for key in ("format", "generatedBy", "convertedBy")}
 
@@ -143,7 +143,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the class and the configuration of every layer, those of models in models too."""
+    """Yield the class and the configuration of every layer, including layers of models in models."""
     if depth > DOCUMENT_NESTING:
         raise UnreadableError(path, f"its models are nested more than {DOCUMENT_NESTING} deep")
     config = model.get("config") if isinstance(model, dict) else None

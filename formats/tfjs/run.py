@@ -107,7 +107,7 @@ class NodeJs:
                     pipe.close()
 
     def ask(self, what: str, **request: Any) -> Any:
-        """Return what it answers. Raises NotImplementedError for what it refuses, RuntimeError where it fails."""
+        """Return its answer. Raises NotImplementedError for a request that it refuses, RuntimeError if it fails."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps({"what": what, **request}).encode() + b"\n")

@@ -16,7 +16,7 @@ Weights: TypeAlias = "Mapping[str, Array | Pieced]"
 
 
 def document_of(model: Mapping[str, Any], weights: Weights, paths: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what the model.json of a layers model holds.
+    """Return the content of the model.json of a layers model.
 
     model  the class and the configuration of the model
     paths  the files that hold the arrays
@@ -25,7 +25,7 @@ def document_of(model: Mapping[str, Any], weights: Weights, paths: Sequence[str]
 
 
 def graph_document(topology: Mapping[str, Any], signature: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
-    """Return what the model.json of a graph model holds, without the files that hold the arrays.
+    """Return the content of the model.json of a graph model, without the files that hold the arrays.
 
     signature  its inputs and outputs by name
     """

@@ -1,4 +1,4 @@
-"""What moves, cuts and spreads values, as operators of TFLite. Source: tensorflow/lite/kernels, for what each operator takes."""
+"""Operations that move, cut and spread values, as operators of TFLite. Source: tensorflow/lite/kernels, for the operands of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _from_the_beginning(w: TfliteWriter, node: Operation, places: int, axis: int
 
 
 def _gather_by_row(w: TfliteWriter, node: Operation) -> None:
-    """Add steps of each sequence at places of its own."""
+    """Add steps of each sequence at separate places."""
     name, where = node.inputs
     if node.attributes.get("batch_dims", 0) != 1:
         raise w.refused(node, "places in several axes", w.unknown_reason)

@@ -1,4 +1,4 @@
-"""What runs a graph of its own at every step of sequences, as a WHILE: cells that have no operator, and their attention."""
+"""A separate graph that runs at every step of sequences, as a WHILE: cells that have no operator, and their attention."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def _dims(w: TfliteWriter, node: Operation, value: Declared) -> Sequence[int | N
 
 
 def _copied(values: OperatorValues, place: int, begin: Sequence[int]) -> int:
-    """Return what a step leaves as a value of its own: one that is another's is overwritten before it is read."""
+    """Return a step's result as a separate value: one that is another's is overwritten before it is read."""
     if place not in begin:
         return place
     return values.add("LOGICAL_OR" if values.kinds[place] == BOOL else "MAXIMUM", [place, place], "copy")
 
 
 def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Declared) -> int:
-    """Add the lengths of what all steps give: those of its open axes are lengths of what the loop reads.
+    """Add the lengths of the outputs of all steps: lengths of their open axes are lengths of the loop's inputs.
 
-    output  the name of all of it
-    step    that of one step
+    output  the name of all steps' output
+    step    one step's output
 
     Raises RefusedError for a length that nothing tells before the steps run.
     """

@@ -36,7 +36,7 @@ class StepTensor(StepValue):
         return StepTensor(self.graph, self.graph.add("FULLY_CONNECTED", [self.place, matrix.held, -1], "product", keep_num_dims=0))
 
     def __getitem__(self, part: Any) -> StepTensor:
-        """Return a part of the last axis: those of states have two, peepholes one."""
+        """Return a part of the last axis: states have two axes, peepholes one."""
         last = part[-1] if isinstance(part, tuple) else part
         return StepTensor(self.graph, _cut(self.graph, self.place, len(part) if isinstance(part, tuple) else 1, last))
 
@@ -113,9 +113,9 @@ def loop(
 ) -> list[int]:
     """Add a WHILE over steps that are counted; return the values that it ends with.
 
-    begin   the values that it begins with: 0 and the number of steps, and whatever a step hands on to the next
+    begin   the values that it begins with: 0 and the number of steps, and the values that a step hands on to the next
     shapes  the axes of these
-    step    adds the operators of a step to its graph: from the places of these values there to those of the next ones
+    step    adds the operators of a step to its graph: from the places of these values there to the places of the next ones
     """
 
     def inner(word: str) -> tuple[OperatorValues, list[int]]:

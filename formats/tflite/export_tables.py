@@ -19,7 +19,7 @@ from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
 from rnnconvert.models.names import listing
 
 HALF, WIDE, BYTE = 1, 4, 9
-"""Numbers of element types besides those of the values of a graph."""
+"""The numbers of element types that values of a graph do not have."""
 _CODES = {name: code for code, name in s.OPERATORS.items()}
 _OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
     "ARG_MAX": (40, {"output_type": (0, "b")}),
@@ -80,7 +80,7 @@ class StoringTables(ModelTables):
         self.lost = (0.0, 0.0)
 
     def notes(self) -> list[str]:
-        """Return what a user should know of how the weights are held."""
+        """Return the notes for the user on how the weights are held."""
         notes = []
         if self.wide:
             notes.append(f"in float32, since float16 ends at 65504: {listing(self.wide)}")

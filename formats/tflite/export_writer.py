@@ -21,7 +21,7 @@ Rule = Callable[["TfliteWriter", Operation], None]
 
 
 class TfliteWriter(TargetWriter[int]):
-    """A model in the operators of TFLite under construction; TensorFlow has most of them, too, under names of its own.
+    """A model in the operators of TFLite under construction; TensorFlow has most of them, too, under other names.
 
     values  its main graph
     """

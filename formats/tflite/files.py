@@ -34,7 +34,7 @@ ZERO_STATES = True
 
 
 class TfliteMetadata(TypedDict, total=False):
-    """What a model says of itself."""
+    """A model's statements about itself."""
 
     description: str
 
@@ -52,7 +52,7 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return what the file says of itself."""
+    """Return the file's statements about itself."""
     return {"description": checkpoint.metadata_as(TfliteMetadata).get("description", "")}
 
 
@@ -189,14 +189,14 @@ class _Reader:
         _list_integers(self.path, graph, used, self.others)
 
     def _label(self, number: int, operator: Operator) -> str:
-        """Return what a layer goes by: its output's name, since operators have none."""
+        """Return the name of a layer: its output's, since operators have none."""
         graph = self.model.graphs[number]
         name = _name(graph, operator)
         return f"{graph.name or f'graph {number}'}/{name}" if number else name
 
 
 _SERVED = re.compile(r"^serving_default_|:0$")
-"""What converters put around the names of inputs."""
+"""Prefixes and suffixes that converters put around the names of inputs."""
 _LISTED = 1 << 26
 """The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
 

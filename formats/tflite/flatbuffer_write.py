@@ -21,7 +21,7 @@ from rnnconvert.core.remedies import Flag
 LARGEST = (1 << 31) - 1
 """Places are counted in 32 bits, and runtimes take them for signed ones."""
 _ALIGNED = 16
-"""What an array begins at a multiple of: the runtimes' kernels want it so."""
+"""Arrays begin at multiples of this: the runtimes' kernels want it so."""
 
 
 class Number(NamedTuple):

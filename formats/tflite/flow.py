@@ -16,8 +16,8 @@ from rnnconvert.recognition.flow import RecurrentCall
 class FusedOperator:
     """A recurrent operator.
 
-    reads      the tensor that it reads: the one before REVERSE_V2 where that belongs to the layer
-    gives      the tensors that it gives: those behind REVERSE_V2 where that belongs to the layer
+    reads      the tensor that it reads: the one before REVERSE_V2 if that belongs to the layer
+    gives      the tensors that it gives: the ones behind REVERSE_V2 if that belongs to the layer
     time_major whether the time comes first
     step       whether it computes one step at a call
     """

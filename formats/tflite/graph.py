@@ -20,12 +20,12 @@ from rnnconvert.formats.tflite.flatbuffer import FlatBuffer, Table
 class SubgraphTensor:
     """A tensor of a graph.
 
-    stored    its numbers as they lie in the file; None where the graph computes them
-    scales    what an integer of it is to be multiplied by, one number or one for each index of `axis`; empty for other types
+    stored    its numbers as they lie in the file; None if the graph computes them
+    scales    the factor of its integers, one number or one for each index of `axis`; empty for other types
     zeros     the integers that stand for 0
     variable  whether it keeps its value from call to call
     odd       why its numbers cannot be read, or ""
-    dims      its axes, None for those of any length
+    dims      its axes, None for an axis of any length
     kind      its element type, by the schema's number
     """
 
@@ -60,7 +60,7 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """What the schema calls it; a custom operator's own code."""
+        """Its name in the schema; a custom operator's own code."""
         return self.name or s.OPERATORS.get(self.code, f"operator {self.code}")
 
 

@@ -63,14 +63,14 @@ def _same(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | Non
 
 
 def _sum(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
-    left, two = (elements(graph, operator.input(at), deep) for at in (0, 1))
+    left, right = (elements(graph, operator.input(at), deep) for at in (0, 1))
     stated = operator.options
-    if left is None or two is None or (stated is not None and stated.number(0, "b", 0)):
+    if left is None or right is None or (stated is not None and stated.number(0, "b", 0)):
         return None
-    if len(left) != len(two) and 1 not in (len(left), len(two)):
+    if len(left) != len(right) and 1 not in (len(left), len(right)):
         return None
-    size = max(len(left), len(two)) if left and two else 0
-    pairs = list(zip(left * (size // max(len(left), 1)), two * (size // max(len(two), 1)), strict=True))
+    size = max(len(left), len(right)) if left and right else 0
+    pairs = list(zip(left * (size // max(len(left), 1)), right * (size // max(len(right), 1)), strict=True))
     if any((a.counter >= 0 and b.counter >= 0) or a.many or b.many for a, b in pairs):
         return None
     return [Element(max(a.counter, b.counter), a.offset + b.offset) for a, b in pairs]

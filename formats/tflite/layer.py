@@ -133,7 +133,7 @@ class OperatorLayer:
         return time if bounded and time else float("inf")
 
     def warnings(self) -> list[LayerNote]:
-        """Say what was not stored as it is read."""
+        """Return warnings about numbers that were not stored as they are read."""
         sentences = []
         types = sorted({str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"})
         if types:
@@ -170,7 +170,7 @@ class OperatorLayer:
         return axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
 
     def fused(self, stack: Recurrent) -> FusedOperator:
-        """Return what the layer reads and gives in its graph."""
+        """Return the layer's operator, with its inputs and outputs in the graph."""
         reads, gives = self.operator.input(0), [*self.operator.outputs]
         if stack.first.reverse and (before := self.graph.producer(reads)) is not None:
             reads = before.input(0)

@@ -1,9 +1,9 @@
-"""Lists of tensors that a loop fills: what a step puts in, and whether the list holds one element a step.
+"""Lists of tensors that a loop fills: the value that a step puts in, and whether the list holds one element a step.
 
-A list is one tensor, with slices before and behind the new element, or stays a list of TensorFlow's, in operators of its own.
+A list is one tensor, with slices before and behind the new element, or stays a list of TensorFlow's, with separate operators.
 
 Source: tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc, for the former; tensorflow/core/kernels/list_kernels.cc,
-TensorListReserve, TensorListSetItem and TensorListStack: what no step puts in is zero.
+TensorListReserve, TensorListSetItem and TensorListStack: an element that no step puts in is zero.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WhileLoop:
         return places
 
     def each(self, number: int) -> int | None:
-        """Return what each step puts into a list, at the place that the step has; None for another state."""
+        """Return the value that each step puts into a list, at the place that the step has; None for another state."""
         put = self._put(number)
         if put is None:
             return _between(self.body, number, self.counters) if self._filled(number) else None
@@ -47,7 +47,7 @@ class WhileLoop:
         return value if where in self.counters and self._ends_at(self._count(number)) else None
 
     def last(self, number: int) -> int | None:
-        """Return what each step leaves as the one element of a list; None for a state that its steps read."""
+        """Return the value that each step leaves as the one element of a list; None for a state that its steps read."""
         put = self._put(number)
         if put is not None:
             where, value = put
@@ -65,7 +65,7 @@ class WhileLoop:
         return not dims or dims[0] is None or not all(limits) or [dims[0]] == min(limits, default=[])
 
     def _limit(self, place: int) -> list[int]:
-        """Return what a number of the steps is compared with, where that is stated."""
+        """Return the bound with which the number of a step is compared, if it is stated."""
         places = self.going.inputs
         if place not in places:
             return numbers(self.going, place)
@@ -139,7 +139,7 @@ def with_constants(graph: Subgraph, operator: Operator, body: Subgraph) -> Subgr
 
 
 def _between(body: Subgraph, number: int, counters: Iterable[int]) -> int | None:
-    """Return what a step puts between what lay before it in a tensor and what lay behind it; None for another state."""
+    """Return the value that a step puts between the earlier parts of a tensor before it and behind it; None for another state."""
     joined, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
     if joined is None or not _joins(joined, 3):
         return None

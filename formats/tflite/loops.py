@@ -43,10 +43,10 @@ _CHANGED = "it reads variables ({names}) that the model changes while it runs, a
 
 @dataclass
 class Loops(RecognisedLayers):
-    """What there is to say about the layers that the main graph computes.
+    """The layers that the main graph computes, with further facts.
 
     stored  the numbers that their operators read, by where they lie
-    calls   what recurrent operators receive, by the layer's name
+    calls   the calls of recurrent operators, by the layer's name
     """
 
     stored: dict[int, Array] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = Map
 
 
 def received_in(path: Path, model: TfliteFile, number: int, homes: Mapping[str, RecurrentCall]) -> dict[str, tuple[Call, ...]]:
-    """Return what the recurrent operators of another graph than the main one receive."""
+    """Return the calls of the recurrent operators of another graph than the main one."""
     return lowered.received_in(lambda: Lowering(path, model).program(number), [*homes.items()])
 
 
@@ -95,10 +95,10 @@ def _lost(looked: RecognisedLayers, lowering: Lowering) -> dict[str, str]:
 
 
 def quantised(name: str, types: Sequence[str], rounded: str) -> LayerNote:
-    """Return what there is to say of a layer whose weights are not stored as float32.
+    """Return the note on a layer whose weights are not stored as float32.
 
     types    their element types
-    rounded  what kernels for integers round besides
+    rounded  further values that kernels for integers round
     """
     text = f"its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
     if not any("int" in kind for kind in types):

@@ -116,7 +116,7 @@ class Lowering:
         return True
 
     def _going(self, graph: Subgraph, values: Sequence[str], block: Block, prefix: str) -> str:
-        """Write what decides whether a loop goes on; return its value."""
+        """Write the condition under which a loop goes on; return its value."""
         self.stored.constants(graph, block, prefix)
         for place, value in zip(graph.inputs, values, strict=True):
             block.add("Identity", [value], [f"{prefix}{place}"])
@@ -126,7 +126,7 @@ class Lowering:
 
 
 def _axes(graph: Subgraph, place: int) -> list[int | str | None]:
-    """Return the axes of a tensor; those of any length bear a name where a run of the graph gives it."""
+    """Return the axes of a tensor; an axis of any length has a name if a run of the graph gives its length."""
     if place not in graph.inputs:
         return [*graph.tensors[place].dims]
     return [f"{place} {axis}" if length is None else length for axis, length in enumerate(graph.tensors[place].dims)]

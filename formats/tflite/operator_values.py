@@ -37,12 +37,12 @@ def computed(array: Array | Pieced) -> Array | Pieced:
 class OperatorValues(ABC):
     """A graph whose values are told apart by their places.
 
-    title     what a refusal calls its framework
+    title     its framework's name in refusals
     kinds     the element type of each value
     inputs    the places of its inputs by name
-    outputs   those of its outputs
+    outputs   the places of its outputs
     place     which graph of the model it is
-    disposes  whether what a step of a loop does not give is disposed of behind it, even where a list holds it
+    disposes  whether values that a step of a loop does not give are disposed of behind it, even if a list holds them
     """
 
     title: str
@@ -99,7 +99,7 @@ class OperatorValues(ABC):
 
     @abstractmethod
     def stacked(self, outputs: int, dims: Sequence[int | None], kind: int) -> int:
-        """Return what a loop has filled as a value, the time in front.
+        """Return the list that a loop has filled as a value, the time in front.
 
         dims  the axes of one step's output
         kind  its element type

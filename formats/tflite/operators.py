@@ -101,7 +101,7 @@ class Written(Rule):
 
     @property
     def result(self) -> SubgraphTensor:
-        """What it gives."""
+        """Its output."""
         return self.graph.tensors[self.operator.outputs[0]]
 
     def write(self) -> None:
@@ -227,7 +227,7 @@ class Written(Rule):
         return [int(self.option(field)) for field in (2, 1)]
 
     def over_axes(self, kind: str) -> bool:
-        """Write what the numbers along axes come to."""
+        """Write a reduction of the numbers along axes."""
         return self.reduced(kind, self.integers(1), int(self.option(0, "?", False)))
 
     def with_cumulated(self) -> bool:

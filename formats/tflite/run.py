@@ -106,7 +106,7 @@ class _Ready:
         self._scales = {detail["index"]: (detail["quantization"], detail["dtype"]) for detail in self.interpreter.get_tensor_details()}
 
     def _named(self, signature: Any, side: str, details: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the names of inputs or outputs: those of the first signature, otherwise those of their tensors."""
+        """Return the names of inputs or outputs: the first signature's, otherwise their tensors'."""
         if signature is None:
             return [str(detail["name"]) for detail in details]
         runner = self.interpreter.get_signature_runner(signature[0])

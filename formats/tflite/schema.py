@@ -1,6 +1,6 @@
 """The fields of TFLite's schema that are read or written here, and its numbers.
 
-Source: tensorflow/lite/schema/schema.fbs; the places of the fields are those of its tables, from 0.
+Source: tensorflow/lite/schema/schema.fbs; the places of the fields are as in its tables, from 0.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class ClassArrays(NamedTuple):
 
 
 def class_arrays(module: Object, asked: str = "") -> ClassArrays:
-    """Return what an object of CLASSES holds.
+    """Return the arrays of an object of CLASSES.
 
     asked  the layout that the user says it has
 
@@ -247,9 +247,9 @@ def _cudnn(module: Object) -> ClassArrays:
     for size, most in ((width, 1 << 24), (units, 1 << 24), (depth, 256)):
         if not isinstance(size, int) or not 0 < size < most:
             raise NotALayerError(f"its sizes are {width}, {units} and {depth}")
-    two, mode_of_input = fields.get("bidirectional"), fields.get("inputMode")
-    if two not in ("CUDNN_UNIDIRECTIONAL", "CUDNN_BIDIRECTIONAL"):
-        raise NotALayerError(f"its direction is {two!r}")
+    bidirectional, mode_of_input = fields.get("bidirectional"), fields.get("inputMode")
+    if bidirectional not in ("CUDNN_UNIDIRECTIONAL", "CUDNN_BIDIRECTIONAL"):
+        raise NotALayerError(f"its direction is {bidirectional!r}")
     if mode_of_input not in ("CUDNN_LINEAR_INPUT", "CUDNN_SKIP_INPUT"):
         raise NotALayerError(f"its inputMode is {mode_of_input!r}")
     assert isinstance(width, int) and isinstance(units, int) and isinstance(depth, int)
@@ -258,7 +258,7 @@ def _cudnn(module: Object) -> ClassArrays:
         width,
         units,
         depth,
-        2 if two == "CUDNN_BIDIRECTIONAL" else 1,
+        2 if bidirectional == "CUDNN_BIDIRECTIONAL" else 1,
         parts=frozenset({"input", "recurrent", *BIAS_PARTS}),
         skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
     )

@@ -230,7 +230,7 @@ def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str
 
 def _cudnn(stack: Recurrent, fields: LuaTable, add: Any) -> Object:
     add("output gradInput gradWeight reserve hiddenOutput cellOutput gradHiddenInput gradCellInput")
-    two = stack.num_directions == 2
+    both_ways = stack.num_directions == 2
     relu = stack.cell.kind == "rnn" and stack.cell.activation.name == "relu"
     mode = {"lstm": "CUDNN_LSTM", "gru": "CUDNN_GRU"}.get(stack.cell.kind, f"CUDNN_RNN_{'RELU' if relu else 'TANH'}")
     fields |= {
@@ -240,10 +240,10 @@ def _cudnn(stack: Recurrent, fields: LuaTable, add: Any) -> Object:
         "seqLength": 1,
         "miniBatch": 1,
         "numLayers": stack.num_layers,
-        "numDirections": 2 if two else 1,
+        "numDirections": 2 if both_ways else 1,
         "mode": mode,
         "dropout": 0,
-        "bidirectional": "CUDNN_BIDIRECTIONAL" if two else "CUDNN_UNIDIRECTIONAL",
+        "bidirectional": "CUDNN_BIDIRECTIONAL" if both_ways else "CUDNN_UNIDIRECTIONAL",
         "seed": 0x01234567,
         "inputMode": "CUDNN_SKIP_INPUT" if stack.first.skip_input else "CUDNN_LINEAR_INPUT",
         "batchFirst": False,
@@ -251,9 +251,9 @@ def _cudnn(stack: Recurrent, fields: LuaTable, add: Any) -> Object:
     }
     names = {"CUDNN_LSTM": "LSTM", "CUDNN_GRU": "GRU", "CUDNN_RNN_RELU": "RNNReLU", "CUDNN_RNN_TANH": "RNNTanh"}
     # Of the plain RNNs there is no bidirectional class; cudnn.RNN reads its mode and direction from its fields.
-    if two and stack.cell.kind != "rnn":
+    if both_ways and stack.cell.kind != "rnn":
         name = f"B{names[mode]}"
-    elif two:
+    elif both_ways:
         name = "RNN"
     else:
         name = names[mode]

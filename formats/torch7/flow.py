@@ -20,9 +20,9 @@ from rnnconvert.graphs.graph import CallSizes
 
 
 def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a file receives, by its place.
+    """Return the calls of each recurrent layer of a file, by its place.
 
-    objects  all objects of the file with their places, those around others first
+    objects  all objects of the file with their places, outer ones first
     """
     follower = _Follower(Graph(_DIALECT), {id(entry): place for place, entry in objects}, layers, set())
     for _, root in objects:

@@ -2,7 +2,7 @@
 
 Sources: jcjohnson/torch-rnn, {LSTM,VanillaRNN}.lua; Element-Research/rnn, {LSTM,FastLSTM,GRU,SeqLSTM,SeqLSTMP,SeqGRU}.lua;
 soumith/cudnn.torch, RNN.lua. Every GRU here mixes as h' = (1 - z) n + z h. SeqLSTM and torch-rnn's nn.LSTM are one layer;
-the package rnn has an nn.LSTM of its own, with peepholes.
+the package rnn has another nn.LSTM, with peepholes.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

@@ -76,7 +76,7 @@ def _wide(fields: LuaTable, name: str) -> Array:
 
 
 def _run(module: Any, x: Any, depth: int) -> Any:
-    """Return what a module computes from a tensor (batch, features) or a list of such."""
+    """Return the output of a module for a tensor (batch, features) or a list of such."""
     if not isinstance(module, Object) or depth > MODULE_NESTING:
         raise UnknownModuleError("its modules contain themselves, or something else than modules")
     fields, name = module.fields, module.name.rpartition(".")[2]

@@ -87,7 +87,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: Path) -> Any:
-    """Return what a file holds: numbers, texts, Table, Object, and arrays for tensors.
+    """Return the content of a file: numbers, texts, Table, Object, and arrays for tensors.
 
     Raises UnreadableError for damaged files, for text mode, and for classes that cannot be skipped.
     """

@@ -17,12 +17,12 @@ from rnnconvert.files.opened import KIND, SHAPED, Opened
 from rnnconvert.language import registry
 
 _SHARED = (".bin", ".bson", ".json", ".jld2", ".msgpack", ".npz", ".pbtxt", ".pkl", ".textproto", ".xml", ".zip")
-"""Endings that other files have, too: a model is what shows whose it is, or has arrays named as those of a layer."""
+"""Endings that other files have, too: only the content shows which format a model has, or its arrays have a layer's names."""
 _CODE = (".c", ".h")
 """Endings of code: a model is what says whose it is."""
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _GRAPH = "saved_model.pb"
-"""What a folder has that is a SavedModel."""
+"""The file by which a folder is a SavedModel."""
 
 
 def is_tree(path: Path) -> bool:
@@ -90,7 +90,7 @@ def _is_model(file: Path) -> bool:
 
 
 def _endings() -> Iterator[str]:
-    """Yield the endings of formats that show a model whatever its content, so that a damaged one is reported."""
+    """Yield the endings of formats that show a model by themselves, so that a damaged one is reported."""
     for card in registry.cards().values():
         yield from (end for end in (*card.endings, *card.usual) if not end.endswith((*_SHARED, *_CODE)))
 

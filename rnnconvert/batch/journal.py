@@ -1,4 +1,4 @@
-"""What became of each file, a line of JSON each: written by one process, cut off at worst in its last line, and resumed."""
+"""The journal of a batch, a line of JSON for each file: written by one process, cut off at worst in its last line, and resumed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST = 1 << 24
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """What became of one file.
+    """The outcome of one file.
 
     key      of the source's name and all that was asked
     code     as exit codes are; 0 if the target was written
-    state    what changes when the source is written again, and its hash where all of it was read
+    state    a text that changes when the source is written again, and its hash if all of it was read
     written  the same of the target, with all files that belong to it
     files    the paths or URLs of all files that were written
     beside   the other files of the source on this disk, each with its state
@@ -51,7 +51,7 @@ class JournalEntry:
 
 
 def key_of(item: Item, options: Any) -> str:
-    """Return what an item is found by in a journal."""
+    """Return the key of an item in a journal."""
     return hashlib.sha256(json.dumps([item.source, item.asked, options]).encode()).hexdigest()
 
 
@@ -59,7 +59,7 @@ class Journal:
     """A journal on this disk, open for adding."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there, and remove a last line that was cut off.
+        """Read the entries, and remove a last line that was cut off.
 
         Raises UnreadableError for a file that is not a journal, OutputError if it cannot be written.
         """
@@ -105,7 +105,7 @@ class Journal:
             ) from None
 
     def add(self, *entries: JournalEntry) -> None:
-        """Write what became of files; it is on the disk when this returns."""
+        """Write the outcomes of files; they are on the disk when this returns."""
         self._put(*map(asdict, entries))
         self.entries.update((entry.key, entry) for entry in entries)
 

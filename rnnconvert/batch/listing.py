@@ -12,7 +12,7 @@ from rnnconvert.containers.asking import Store, protocols, state_of
 _WORTH = 8
 """How many files of a folder are asked about before it is listed."""
 _WORTH_WHOLE = 100
-"""The same where a folder can be listed as a whole only, whatever else is in it."""
+"""The same if a folder can only be listed as a whole, no matter what else is in it."""
 
 
 def states(urls: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is converted: files, patterns and manifests, each line of which names a source and may name its target and settings."""
+"""The files to convert: files, patterns and manifests, each line of which names a source and may name its target and settings."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Item:
     """One file to convert.
 
     source, target  paths or URLs
-    to, read_as     formats; the target's ending or the content decides where they are ""
+    to, read_as     formats; if "", the target's ending or the content decides
     settings        "KEY=VALUE", what the source leaves open
     layers          only these
     dtype           element type to write
-    wrong           what is wrong with a manifest's line; "" for an item
-    common          those of the settings that are for all files: a file that does not ask for one is converted without it
+    wrong           the fault in a manifest's line; "" for an item
+    common          the settings that are for all files: a file that does not ask for one is converted without it
     by_name         whether the source's name made the target's
     """
 
@@ -115,14 +115,14 @@ def check_others(items: Sequence[Item], written: Mapping[str, Sequence[str]]) ->
 
 
 class Listing(NamedTuple):
-    """What is converted, and how many other files the folders hold, by their endings."""
+    """The files to convert, and how many other files the folders hold, by their endings."""
 
     items: list[Item]
     left_out: Counter[str]
 
 
 def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> Listing:
-    """Return what files, folders, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
+    """Return the items that files, folders, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
 
     What a folder or a pattern finds below has its target in the same place below: `a/b/m.pt` of `a` becomes `b/m.onnx`.
 

@@ -1,4 +1,4 @@
-"""What became of a batch, for people: in words, by kind, and as an index of all files."""
+"""The outcome of a batch, for people: in words, by kind, and as an index of all files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ WORDS = {
 
 
 def next_command(code: int, source: str, target: str) -> Command | None:
-    """Return what to type next for a file that was not converted; None where its error says it."""
+    """Return the command to type next for a file that was not converted; None if its error states it."""
     if code == 1:
         return Command("convert", source, target, verify=True, report="report.html")
     return Command("inspect", source) if code == 3 else None
 
 
 def grouped(entries: Sequence[Any]) -> list[list[str]]:
-    """Return the sources that failed among the entries of a journal, those of one exit code and text together, the largest group first."""
+    """Return the sources that failed among the entries of a journal, grouped by exit code and text, the largest group first."""
     groups: dict[tuple[int, str], list[str]] = {}
     for entry in entries:
         if entry.code:

@@ -42,9 +42,9 @@ Seen = Callable[[JournalEntry, int, int], None]
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a batch.
+    """The outcome of a batch.
 
-    entries  of every file, in the order of the manifest
+    entries  an entry for every file, in the order of the manifest
     resumed  how many were done before
     seconds  how long it took
     """
@@ -128,7 +128,7 @@ def _left(items: Sequence[Item], entries: Sequence[JournalEntry | None]) -> list
 def _is_done(entry: JournalEntry | None, item: Item, states: Mapping[str, str]) -> bool:
     """Return whether a journal has this file as written, and neither it nor its source has changed.
 
-    states  what listings tell of files; whatever seems to have changed is asked for again
+    states  the states of files in listings; a file that seems to have changed is asked for again
     """
     if entry is None or entry.code != 0:
         return False
@@ -153,13 +153,13 @@ def _are_as_they_were(names: Sequence[str], before: str, states: Mapping[str, st
 
 
 Outcome = tuple[Item, JournalEntry | None]
-"""What became of an item; None where a worker died while it was under way, so that nobody knows."""
+"""The outcome of an item; None if a worker died while it was under way, so that nobody knows."""
 _Running = dict["concurrent.futures.Future[list[JournalEntry]]", list[Item]]
 """The items of each task that is under way."""
 
 
 def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, JournalEntry]]]:
-    """Yield what became of items, in groups as they are finished."""
+    """Yield the outcomes of items, in groups as they are finished."""
     if workers.jobs == 1 and not workers.on:
         with keeping():
             for item in items:
@@ -184,7 +184,7 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
 
 
 def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[str, Any]) -> Iterator[list[Outcome]]:
-    """Yield what became of items, taken from a list's end; when a worker dies, of those under way, and no more.
+    """Yield the outcomes of items, taken from a list's end; when a worker dies, of the items under way, and no more.
 
     single  one at a time
 
@@ -259,7 +259,7 @@ def _gone(workers: Workers, error: Exception) -> UsageError:
 
 
 def _given_up(group: Sequence[Item], single: bool, error: Exception) -> Iterator[Outcome]:
-    """Yield what becomes of items that a cluster gave up, as it does when workers died at them several times."""
+    """Yield the outcomes of items that a cluster gave up, as it does when workers died at them several times."""
     message = f"the cluster gave it up: {type(error).__name__}: {error}"[:300]
     for item in group:
         yield item, JournalEntry("", item.source, item.target, 70, message) if single or len(group) == 1 else None

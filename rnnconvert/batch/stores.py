@@ -67,9 +67,9 @@ def _url(store: Store, path: str) -> str:
 
 
 def state(name: str, fresh: bool = False) -> str:
-    """Return what changes when a file is written again, without reading it: its size, and its time or the store's tag.
+    """Return a text that changes when a file is written again, without reading it: its size, and its time or the store's tag.
 
-    fresh  ask the store, whatever a listing said before
+    fresh  ask the store, even if a listing stated it before
     """
     if not is_url(name):
         try:
@@ -90,7 +90,7 @@ def state(name: str, fresh: bool = False) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files that a path stands for: itself; all in a folder; those of a checkpoint that go by one name."""
+    """Return the files that a path stands for: itself; all in a folder; all that belong to a checkpoint of this name."""
     if path.is_file():
         return [path]
     if path.is_dir():

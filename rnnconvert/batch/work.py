@@ -27,7 +27,7 @@ def file_state(names: Sequence[str], states: Mapping[str, str] | None = None) ->
 
 
 def work(item: Item, options: dict[str, Any]) -> JournalEntry:
-    """Convert one file; whatever goes wrong is what the entry says."""
+    """Convert one file; the entry reports anything that goes wrong."""
     start = time.monotonic()
     entry = JournalEntry("", item.source, item.target, 0)
     if item.wrong:
@@ -49,7 +49,7 @@ def work(item: Item, options: dict[str, Any]) -> JournalEntry:
 
 
 def _without_layers(item: Item, entry: JournalEntry, error: RnnConvertError) -> JournalEntry:
-    """Return what became of a file that has no recurrent layer: nothing is to be done, unless layers of it are asked for."""
+    """Return the outcome of a file that has no recurrent layer: nothing is to be done, unless layers of it are asked for."""
     message = stores.named_as_asked(str(error), item.source)
     if item.layers:
         return replace(entry, code=error.exit_code, message=message)

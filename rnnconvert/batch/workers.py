@@ -33,10 +33,10 @@ _THREADS = 256
 
 @dataclass
 class Pool:
-    """What runs functions.
+    """A runner of functions.
 
     executor  takes them
-    ask       returns how many it can run at a time now; raises whatever a cluster that is gone makes it raise
+    ask       returns how many it can run at a time now; raises the cluster's own error if it is gone
     """
 
     executor: concurrent.futures.Executor
@@ -64,7 +64,7 @@ class Workers:
 
     @contextlib.contextmanager
     def pool(self, jobs: int) -> Iterator[Pool]:
-        """Yield what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
+        """Yield a runner of functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
         if not self.on:
             with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin) as executor:
                 yield Pool(executor, lambda: jobs)

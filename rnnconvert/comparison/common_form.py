@@ -24,7 +24,7 @@ Arguments = tuple[Any, ...]
 
 
 class Note(NamedTuple):
-    """What was done to bring two layers into one form.
+    """A change that brings two layers into one form.
 
     words     the whole in words
     rounds    whether it rounds

@@ -1,7 +1,7 @@
-"""Two layers compared in canonical form, gate by gate, whatever the formats they come from.
+"""Two layers compared in canonical form, gate by gate, from any formats.
 
-What two formats write differently but compute alike is brought into one form first, by the exact rewrites, and
-reported. Two biases on one side and one on the other are compared by their sum, wherever only the sum counts.
+Features that two formats write differently but compute alike are brought into one form first, by the exact rewrites, and reported. Two
+biases on one side and one on the other are compared by their sum, wherever only the sum counts.
 
 Rounding is computed, not allowed: where the element types differ, each number must be within one unit in the last place of
 the coarser type of its counterpart; where they are the same, numbers are equal to the last bit, unless a rewrite computed
@@ -31,16 +31,16 @@ Kind = Literal["weights", "shape", "feature", "rewrite", "outside"]
 
 @dataclass(frozen=True)
 class Difference:
-    """What two layers have, equal or not, in one array or one feature.
+    """The comparison of two layers, equal or not, in one array or one feature.
 
     kind       "weights": numbers of one shape; "shape": arrays of several shapes, or absent on one side; "feature": what the
                cell computes; "rewrite": not a difference, what was brought into one form to compare it; "outside": what is
                left to the caller of one of the layers, and was not compared
     layer      index of the layer, -1 for what concerns all
     direction  likewise
-    part       part of the weights, "bias" for a sum of biases, or what the feature is called
+    part       part of the weights, "bias" for a sum of biases, or the name of the feature
     gate       its gate, or ""
-    error      the largest absolute difference, 0 where numbers are equal; infinite where they cannot be compared
+    error      the largest absolute difference, 0 if numbers are equal; infinite if they cannot be compared
     relative   the same in parts of the largest value of A
     where      index of the largest difference
     expected   A's number there, and `found`, B's

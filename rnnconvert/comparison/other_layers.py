@@ -37,10 +37,10 @@ _FOLDED = ("batch_norm", "instance_norm", "layer_norm", "rms_norm", "group_norm"
 
 @dataclass(frozen=True)
 class OtherLayers:
-    """What a comparison of the other layers showed.
+    """The comparison of the other layers.
 
     equal       how many layers of A have the numbers and settings of B's
-    different   the layers that have others, each with what differs, in words
+    different   the layers with other numbers, each with what differs, in words
     uncompared  what was not compared, and why, in words
     settings    layers with the same numbers and other settings, with what differs, in words: another layer may make up for it
     only_in     the labels of the models that have layers which the other lacks
@@ -56,19 +56,19 @@ class OtherLayers:
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """Why the models are not equal, whatever they give."""
+        """Why the models are not equal, even if their outputs are."""
         return () if self.folded else self.different
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What the comparison leaves open."""
+        """The limits of the comparison."""
         words = "only one of the models has a normalization, which may have been multiplied into layers whose numbers differ"
         folded = [Limit("folded", "", f"{words}: {', '.join(self.different)}")] if self.folded and self.different else []
         return (*folded, *(Limit("rest", "", f"not compared: {text}") for text in self.uncompared))
 
 
 NOT_LOOKED_AT = OtherLayers(0, (), ())
-"""What is known where a user chose some of the layers."""
+"""The result if a user chose some of the layers."""
 
 
 def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
@@ -127,7 +127,7 @@ def _loose(checkpoint: Checkpoint, model: Model) -> dict[str, Array]:
 
 
 def _unpaired(model: Model, left: Iterable[Unit], paired: Iterable[Unit]) -> list[Unit]:
-    """Return the layers without a counterpart, but for those whose arrays are those of a paired layer by other names."""
+    """Return the layers without a counterpart, except other names for the arrays of a paired layer."""
     compared = model.memory(name for unit in paired for name in unit.arrays)
     return [unit for unit in left if not model.memory(unit.arrays) <= compared]
 
@@ -156,7 +156,7 @@ def _numbers(matched: FilledPair, target: Model, source: Model, orders: Flatteni
 
 
 def _apart(part: str, ours: Array, theirs: Array) -> Iterator[str]:
-    """Yield by how much two arrays differ, where that is more than the coarser of their element types explains."""
+    """Yield by how much two arrays differ, if that is more than the coarser of their element types explains."""
     if ours.shape != theirs.shape:
         yield f"its {part or 'numbers'} have the shape {ours.shape} in A and {theirs.shape} in B"
         return

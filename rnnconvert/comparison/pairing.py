@@ -1,4 +1,4 @@
-"""Which layers of checkpoint B are those of checkpoint A.
+"""The layers of checkpoint B that correspond to layers of checkpoint A.
 
 A pair is a layer and its counterpart, which may be several layers that are stored apart: `NAME_l0`, `NAME_l1`, ... or `NAME`,
 `NAME_1`, ... of a stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for what those before it left:
@@ -130,7 +130,7 @@ class _CheckpointPairing:
             self.add(unit, other, _worded(unit, other, evidence))
 
     def only_ones(self) -> None:
-        """Pair two files of one layer each, whatever they are: others report how they differ."""
+        """Pair two files of one layer each, even if they do not match: others report how they differ."""
         if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
             unit, other = units(self.left_a)[0], units(self.left_b)[0]
             self.add(unit, other, "the only recurrent layer of each file")
@@ -173,7 +173,7 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
 def _candidates(
     ours: Sequence[Pieces], theirs: Sequence[Pieces], key: Callable[[Pieces], Hashable], ambiguous: bool
 ) -> Iterator[tuple[Pieces, Pieces]]:
-    """Yield units of equal keys, those that are equally deep before others, then those of fewest pieces.
+    """Yield pairs of units with equal keys, equally deep ones first, then by the number of pieces.
 
     With `ambiguous` false only keys that are unique on each side.
     """

@@ -1,4 +1,4 @@
-"""What one layer of a file may be in another: itself, layers that read one another, or two directions stored apart."""
+"""The possible counterparts of one layer of a file: a layer, layers that read one another, or two directions stored apart."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ROUNDING = 4
 
 
 def sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
-    """Return what rounding makes of each sum of biases: one unit in the last place of the largest term, in the coarser type."""
+    """Return the rounding of each sum of biases: one unit in the last place of the largest term, in the coarser type."""
     terms = [or_zeros(d, part, gate).astype(np.float64) for d in (ours, theirs) for part in BIAS_PARTS]
     constants = [np.full_like(terms[0], d.cell.constants.get(gate, 0.0)) for d in (ours, theirs)]
     largest = np.abs([*terms, *constants, total_bias(ours, gate), total_bias(theirs, gate)]).max(axis=0)

@@ -1,4 +1,4 @@
-"""What one of two files says about a layer and the other does not, beyond its weights and its cell."""
+"""Statements of one of two files about a layer that the other lacks, beyond its weights and its cell."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rnnconvert.files.checkpoint import Checkpoint
 
 
 def unshared(a: Checkpoint, own_names: Sequence[str], b: Checkpoint, names: Sequence[str]) -> Iterator[Limit]:
-    """Yield what only one of two files states about a layer: a mask, a precision, states that the model passes or carries from
-    call to call; and what its model takes from it, where both state that.
+    """Yield the statements about a layer that only one of two files has: a mask, a precision, states that the model passes or carries from
+    call to call; and what its model takes from it, if both state that.
 
-    Files of one format say the same things of equal layers. Another format may have no word for what it does, too: there it
-    is a remark, unless it is the precision, integers that one of them computes with, or states that are carried on where the other
-    model begins with zeros.
+    Files of one format say the same things of equal layers. Another format may lack a word for what it does as well: then it is a remark,
+    unless it is the precision, integers that one of them computes with, or states that are carried on while the other model begins with
+    zeros.
 
-    own, names  the layer's names in A and in B: several where its pieces are stored apart
+    own_names, names  the layer's names in A and in B: several if its pieces are stored apart
     """
     ours, theirs = _stated(a, own_names), _stated(b, names)
     layer = "+".join(own_names)
@@ -44,13 +44,13 @@ def _begins_with_zeros(checkpoint: Checkpoint, names: Sequence[str]) -> bool:
 
 
 def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
-    """Return what the reader of a file says about a layer."""
+    """Return the notes of a file's reader about a layer."""
     notes = (note for note in checkpoint.warnings if isinstance(note, LayerNote))
     return list(dict.fromkeys(note.text for note in notes if note.layer and note.layer in names))
 
 
 def _of_integers(checkpoint: Checkpoint) -> set[str]:
-    """Return what a reader says of layers whose kernels compute with integers, and so give other numbers than their weights stand for."""
+    """Return the notes on layers whose kernels compute with integers, and so give other numbers than their weights stand for."""
     return {note.text for note in checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS}
 
 

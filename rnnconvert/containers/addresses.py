@@ -47,7 +47,7 @@ def local(source: str | os.PathLike[str]) -> Path:
 
 
 def _state(store: Store) -> tuple[str, int]:
-    """Return the state of a file, as the store knows it now, and its size; 0 where that is not known."""
+    """Return the state of a file, as the store knows it now, and its size; 0 if unknown."""
 
     def once(files: Any, path: str) -> dict[str, Any]:
         store.forget()
@@ -84,7 +84,7 @@ def _is_whole(copy: Path, size: int) -> bool:
 
 
 def _fetch(store: Store, copy: Path, size: int) -> None:
-    """Fetch a file under a name of its own, and give it its name when it is whole: others may fetch it at the same time."""
+    """Fetch a file under a temporary name, and give it its own when it is whole: others may fetch it at the same time."""
     handle, part = new_file(copy, 0o600)
     try:
         _fill(store, part, size)

@@ -33,7 +33,7 @@ from rnnconvert.core.malformed import malformed
 SECONDS = 20
 """The processor time that any file may take; each MiB of a larger one adds a tenth of a second."""
 PATIENCE = 10
-"""How many times that long the child may take, with all that the machine does besides."""
+"""How many times that long the child may take, as the machine has other work, too."""
 MEMORY = 1 << 30
 """The bytes that any file may take while it is read; a larger one may take 64 times its own."""
 ANSWER = 512 << 20
@@ -83,7 +83,7 @@ def copy_process() -> int:
 
 
 def _handlers() -> dict[int, Callable[..., Any]]:
-    """Return what Python does at the signals that end a process; nothing in another thread than the main one, where it does nothing."""
+    """Return Python's handlers of the signals that end a process; none in other threads than the main one, where they have no effect."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     handlers = {number: signal.getsignal(number) for number in _ENDING}
@@ -91,9 +91,9 @@ def _handlers() -> dict[int, Callable[..., Any]]:
 
 
 def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
-    """Return what a function reads from mapped bytes, in a child process.
+    """Return the result of a function that reads from mapped bytes, in a child process.
 
-    Raises UnreadableError as the function does, and where it takes too much time or memory, or ends the child.
+    Raises UnreadableError as the function does, and if it takes too much time or memory, or ends the child.
     """
     if not is_possible():
         return read()
@@ -125,7 +125,7 @@ def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
 
 
 def _answer(pipe: int, seconds: float, path: object) -> bytes:
-    """Return what a child sends until it ends. Raises UnreadableError where that takes too long.
+    """Return the bytes that a child sends until it ends. Raises UnreadableError if that takes too long.
 
     A child that waits takes no processor time: a lock that another thread held when this process was copied stays locked.
     """
@@ -186,7 +186,7 @@ def _bound(data: Array) -> None:
 
 
 def _sent(stored: Stored, data: Array, memory: int) -> dict[str, Any]:
-    """Return what was read as JSON holds it."""
+    """Return the arrays and metadata as JSON holds them."""
     arrays, at = [], 0
     start = data.ctypes.data
     with os.fdopen(os.dup(memory), "wb") as shared:
@@ -226,7 +226,7 @@ def _value(value: Any) -> Any:
 
 
 def _received(answer: bytes, status: int, data: Array, memory: int, path: object) -> Stored:
-    """Return what a child sent, with views of the mapped file or of the shared memory as its arrays."""
+    """Return the arrays and metadata that a child sent, the arrays as views of the mapped file or of the shared memory."""
     if os.WIFSIGNALED(status):
         by = os.WTERMSIG(status)
         if by in (signal.SIGXCPU, signal.SIGKILL):
@@ -249,7 +249,7 @@ def _received(answer: bytes, status: int, data: Array, memory: int, path: object
 
 
 def _placed(data: Array, offset: int, shape: list[int], strides: list[int], kind: str, name: str) -> Array:
-    """Return an array inside bytes, whatever a broken child may have sent."""
+    """Return an array inside bytes, safely, even if a broken child sent its place."""
     dtype = BFLOAT16 if kind == "bfloat16" else np.dtype(kind)
     if dtype.hasobject or len(shape) != len(strides) or min([0, offset, *shape, *strides]) < 0:
         raise ValueError(f"the place of {name!r}")

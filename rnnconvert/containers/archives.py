@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-"""What an HDF5 file begins with."""
+"""The first bytes of an HDF5 file."""
 C_SOURCES = (".h", ".hpp", ".c", ".cc", ".cpp")
 
 
@@ -39,7 +39,7 @@ SUFFIXES = tuple(_WRITERS)
 
 
 def kind(path: Path, head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
-    """Return what sort of archive a file is, in words; "" for any other file.
+    """Return the kind of archive that a file is, in words; "" for any other file.
 
     path     its name, by whose ending a C source is known
     head     its first bytes

@@ -1,4 +1,4 @@
-"""What stands behind a URL that fsspec knows, asked again where it fails as a connection or a busy server does."""
+"""Files behind a URL that fsspec knows, asked for again if that fails as a connection or a busy server does."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _FINAL = (
     RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
     NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError, zipfile.BadZipFile,
 )  # fmt: skip
-"""What a store says that it will say again."""
+"""Errors of a store that it will repeat."""
 _NO = re.compile("Authentication|Credentials|Permission|HostKey")
-"""What is in the names of errors with which packages say that a key is wrong: asked often, a server may lock it."""
+"""Parts of the names of errors with which packages report a wrong key: asked often, a server may lock it."""
 _FORBIDDEN = re.compile("Forbidden|Access denied", re.IGNORECASE)
-"""What the text of such an error begins with, where a package has none of its own."""
+"""The beginning of the text of such an error, for packages without an error class for it."""
 _MISSING = (404, 410)
 """The answers of a server that has no such file."""
 _PASSING = (408, 425, 429)
@@ -73,7 +73,7 @@ def protocols(files: Any) -> set[str]:
 
 @contextlib.contextmanager
 def named(url: str) -> Iterator[None]:
-    """Turn whatever a store raises into an error that names the file."""
+    """Turn any error of a store into one that names the file."""
     try:
         yield
     except RnnConvertError:
@@ -83,14 +83,14 @@ def named(url: str) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return what an error came from, if a package calls every failure of its store a missing file."""
+    """Return the cause of an error, if a package calls every failure of its store a missing file."""
     cause = error.__cause__
     missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _MISSING
     return cause if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and not missing else error
 
 
 def message_of(error: Exception) -> str:
-    """Return what an error says, on one line and with its kind."""
+    """Return the words of an error, on one line and with its kind."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
@@ -120,7 +120,7 @@ class Store:
         return self._filesystem
 
     def ask(self, action: Callable[[Any, str], T], size: int = 0) -> T:
-        """Return what an action gives on the file system and the path; it is tried again where it fails as a busy server does.
+        """Return the result of an action on the file system and the path; it is tried again if it fails as a busy server does.
 
         size  how many bytes it moves: the more, the longer it may take until it fails, and is tried again
         """

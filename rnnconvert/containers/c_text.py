@@ -1,4 +1,4 @@
-"""What C sources of tables hold: arrays with their numbers, structures by their words, and definitions. Nothing is compiled.
+"""C sources of tables: arrays with their numbers, structures by their words, and definitions. Nothing is compiled.
 
 An #include of a file in the same folder is followed, so that tables may lie in several files.
 """
@@ -43,7 +43,7 @@ _AS_JSON = (
     (re.compile(r"(?<![0-9])\."), "0."),
     (re.compile(r"\.(?![0-9])"), ".0"),
 )
-"""What makes JSON of the numbers in braces of C, with one blank between words."""
+"""Replacements that make JSON of the numbers in braces of C, with one blank between words."""
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 
@@ -68,9 +68,9 @@ class CSource:
 
 
 def read(path: Path) -> CSource:
-    """Return what a file and those that it includes from its folder define.
+    """Return the definitions in a file and in the files that it includes from its folder.
 
-    Raises UnreadableError for what is not text, and for an array whose braces hold anything but numbers it can have.
+    Raises UnreadableError for a file that is not text, and for an array whose braces hold anything but numbers it can have.
     """
     source = CSource()
     waiting = [path]

@@ -1,6 +1,6 @@
 """Checksums of bytes whose parts may be read in any order: each part by itself, then joined in theirs.
 
-CRC-32 is computed by ISA-L where that is installed (the extra `checksums`), else by zlib, which took four times as long.
+CRC-32 is computed by ISA-L if that is installed (the extra `checksums`), else by zlib, which took four times as long.
 """
 
 from __future__ import annotations

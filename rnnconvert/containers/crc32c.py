@@ -1,4 +1,4 @@
-"""CRC-32C, the checksum of TensorFlow's checkpoints: by google-crc32c where that is installed (the extra `checksums`), else by numpy.
+"""CRC-32C, the checksum of TensorFlow's checkpoints: by google-crc32c if that is installed (the extra `checksums`), else by numpy.
 
 A CRC is the remainder of the bytes as a polynomial over the bits, so that what follows multiplies it by a power of x: numpy divides
 stretches of the bytes side by side, and their checksums are joined (zlib's crc32.c, `crc32_combine`).
@@ -51,7 +51,7 @@ def _library() -> Any:
 
 
 def by_numpy(data: Any, before: int = 0) -> int:
-    """Return what `crc32c` does, without google-crc32c."""
+    """Compute the same as `crc32c`, without google-crc32c."""
     content = np.frombuffer(data, np.uint8)
     high, low = _halves()
     while content.size >= _SHORT:
@@ -73,9 +73,9 @@ def by_numpy(data: Any, before: int = 0) -> int:
 
 
 def joined(first: Any, other: Any, size: int, polynomial: int) -> Any:
-    """Return the checksum of bytes that follow others, from those of both: numbers, or arrays of as many.
+    """Return the checksum of bytes that follow others, from the checksums of both: numbers, or arrays of as many.
 
-    size        of the bytes that follow
+    size        the size of the bytes that follow
     polynomial  the divisor of the CRC, in reversed bits
     """
     return _times(_power(8 * size, polynomial), first, polynomial) ^ other
@@ -122,7 +122,7 @@ def _bytes() -> list[int]:
 
 @functools.cache
 def _halves() -> tuple[_Words, _Words]:
-    """Return what the upper and the lower half of a word leave as remainders when the word is divided."""
+    """Return the remainders of the upper and the lower half of a word, for each value, when the word is divided."""
     table = np.array(_bytes(), np.uint32)
 
     def divided(states: _Words) -> _Words:

@@ -32,9 +32,9 @@ _DIGEST = 8
 def replacing_with_data(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str]) -> Iterator[tuple[IO[bytes], str]]:
     """Yield a file to write, and the name of the file with its numbers, which is complete by then.
 
-    Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its
-    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last. What a stop left under
-    the name of the same numbers is replaced by them.
+    Each content of the numbers has a different file name, NAME.DIGEST.data: a stop at any moment leaves the old file with the old numbers,
+    or the new file with the new ones. The numbers of the file that was replaced are removed last. A partial file that a stop left under the
+    same name is replaced.
 
     fill  writes the numbers and returns a digest of them, in hexadecimal digits
 

@@ -1,4 +1,4 @@
-"""What a download leaves in the place of a file: a pointer of Git LFS, a web page, an answer that says what went wrong."""
+"""Leftovers of a download in the place of a file: a pointer of Git LFS, a web page, an answer that states an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMEDY = "Download the file itself: on a hub, use the download link, not the ad
 
 
 def instead(head: bytes) -> tuple[str, str] | None:
-    """Return what a file that begins like this is in place of a model, and what to do; None if it may be a model."""
+    """Return the kind of leftover that a file begins like, in place of a model, and what to do; None if it may be a model."""
     if _POINTER.match(head):
         size = re.search(rb"\nsize (\d{1,18})\r?\n", head)
         stated = f" of {int(size[1]):,} bytes" if size else ""

@@ -123,9 +123,9 @@ def _copy(path: Path, source: IO[bytes], target: IO[bytes], size: int) -> None:
 
 
 def in_pickle(path: Path) -> list[Inside]:
-    """Return what a pickle holds as bytes that are files of their own; a pickle may be a file, or state in a zip archive.
+    """Return the files that a pickle holds as bytes; a pickle may be a file, or state in a zip archive.
 
-    None are in a damaged one: its reader says what is wrong with it.
+    A damaged pickle has none: its reader reports the damage.
     """
     unpacked: list[Inside] = []
     try:

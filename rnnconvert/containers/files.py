@@ -134,7 +134,7 @@ def replacing(path: str | os.PathLike[str], obsolete: Iterable[Path] = ()) -> It
     """Yield a file to write, which takes the place of `path` when the block ends well.
 
     It is created next to `path`, so that renaming it is one step; if the block raises, or is interrupted, it is removed and `path` stays
-    unchanged. A file that is replaced keeps its permissions, and its owner where that is allowed; a symbolic link to it stays one.
+    unchanged. A file that is replaced keeps its permissions, and its owner if that is allowed; a symbolic link to it stays one.
 
     obsolete  files of the old model that the new one does without
 
@@ -246,7 +246,7 @@ def _complete(source: Path, status: os.stat_result | None) -> None:
 
 
 def _become(handle: int, status: os.stat_result) -> None:
-    """Give a file the permissions of the one that it replaces, and its owner where that is allowed."""
+    """Give a file the permissions of the one that it replaces, and its owner if that is allowed."""
     now = os.fstat(handle)
     if hasattr(os, "fchown") and (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
         with contextlib.suppress(OSError):

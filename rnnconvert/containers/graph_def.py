@@ -1,4 +1,4 @@
-"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and those of checkpoints (.meta).
+"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and graphs of checkpoints (.meta).
 
 Nothing runs, and only names, wires and attributes are understood here.
 
@@ -28,9 +28,9 @@ class GraphDefFunction:
     """A function of a graph.
 
     inputs     names of its arguments
-    outputs    what it gives: "argument", or "node:name of the output:number"
-    resources  those of its arguments that are variables
-    shapes     of its arguments, as far as they are stated; -1 for an axis of any length
+    outputs    its outputs: "argument", or "node:name of the output:number"
+    resources  the arguments that are variables
+    shapes     shapes of its arguments, as far as they are stated; -1 for an axis of any length
     """
 
     inputs: tuple[str, ...]
@@ -122,31 +122,31 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, GraphDefFunc
             if which != 1 or not isinstance(content, memoryview):
                 continue
             fields = list(wire.values(content, path))
-            signature = next((two for tag, two in fields if tag == 1 and isinstance(two, memoryview)), memoryview(b""))
+            signature = next((part for tag, part in fields if tag == 1 and isinstance(part, memoryview)), memoryview(b""))
             words: dict[int, list[str]] = {1: [], 2: [], 3: []}
             resources: set[str] = set()
-            for field_number, two in wire.values(signature, path):
-                if field_number == 1 and isinstance(two, memoryview):
-                    words[1].append(wire.text_of(two, path))
-                elif field_number in (2, 3) and isinstance(two, memoryview):
-                    stated = dict(wire.values(two, path))
+            for field_number, part in wire.values(signature, path):
+                if field_number == 1 and isinstance(part, memoryview):
+                    words[1].append(wire.text_of(part, path))
+                elif field_number in (2, 3) and isinstance(part, memoryview):
+                    stated = dict(wire.values(part, path))
                     name = stated.get(1, memoryview(b""))
                     words[field_number].append(wire.text_of(name, path) if isinstance(name, memoryview) else "")
                     if field_number == 2 and stated.get(3) == _RESOURCE:
                         resources.add(words[2][-1])
             outputs: dict[str, str] = {}
             shapes: dict[str, list[int]] = {}
-            for key_number, two in fields:
-                if key_number == 7 and isinstance(two, memoryview):
-                    entry = dict(wire.values(two, path))
+            for key_number, part in fields:
+                if key_number == 7 and isinstance(part, memoryview):
+                    entry = dict(wire.values(part, path))
                     place, stated_of = entry.get(1, 0), entry.get(2)
                     if isinstance(place, int) and place < len(words[2]) and isinstance(stated_of, memoryview):
                         attributes = GraphDefNode(path, "", "", (), _attributes(stated_of, path, 1))
                         shape = attributes.shape("_output_shapes")
                         if shape is not None:
                             shapes[words[2][place]] = shape
-                if key_number == 4 and isinstance(two, memoryview):
-                    entry = dict(wire.values(two, path))
+                if key_number == 4 and isinstance(part, memoryview):
+                    entry = dict(wire.values(part, path))
                     key, value = entry.get(1), entry.get(2)
                     if isinstance(key, memoryview) and isinstance(value, memoryview):
                         outputs[wire.text_of(key, path)] = wire.text_of(value, path)

@@ -65,7 +65,7 @@ def is_graph(topology: object) -> bool:
 def read(topology: object, numbers: Mapping[str, Array], path: Path) -> GraphDef:
     """Return the graph of a topology, with the numbers of its constants.
 
-    numbers  of each constant, by the name of its node: those of functions have names of their own
+    numbers  the numbers of each constant, by the name of its node: constants of functions have other names
 
     Raises UnreadableError for anything but a graph as protobuf writes it as JSON.
     """

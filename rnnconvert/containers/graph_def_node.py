@@ -54,8 +54,8 @@ class GraphDefNode:
         """Return an attribute that is a list of whole numbers, or of types; empty where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 1 and isinstance(value, memoryview):
-                fields = [(number, two) for number, two in wire.values(value, self.path) if number in (3, 6)]
-                return [wire.signed(number) for _, two in fields for number in _varints(two, self)]
+                fields = [(number, packed) for number, packed in wire.values(value, self.path) if number in (3, 6)]
+                return [wire.signed(number) for _, packed in fields for number in _varints(packed, self)]
         return []
 
     def type(self, key: str) -> int:
@@ -81,9 +81,9 @@ class GraphDefNode:
         for which, value in wire.values(listed[0] if listed else content, self.path):
             if which == 7 and isinstance(value, memoryview):
                 fields = list(wire.values(value, self.path))
-                if any(number == 3 and two for number, two in fields):
+                if any(number == 3 and part for number, part in fields):
                     return None
-                axes = [dict(wire.values(two, self.path)) for number, two in fields if number == 2 and isinstance(two, memoryview)]
+                axes = [dict(wire.values(part, self.path)) for number, part in fields if number == 2 and isinstance(part, memoryview)]
                 return [wire.signed(axis.get(1, 0)) for axis in axes]
         return None
 

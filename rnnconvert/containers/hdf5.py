@@ -262,7 +262,7 @@ def _in_order(arrays: dict[str, Array], prefix: str, weight_names: object) -> di
 
 
 def _is_bfloat16(dataset: h5py.Dataset, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:
-    """Return whether a dataset is bfloat16: Keras 3's two opaque bytes, or a type of its own in newer files."""
+    """Return whether a dataset is bfloat16: Keras 3's two opaque bytes, or a separate type in newer files."""
     kind = dataset.id.get_type()
     if isinstance(kind, h5py.h5t.TypeOpaqueID):
         return bool(dtype.itemsize == 2 and attributes.get("dtype") == "bfloat16")

@@ -20,9 +20,9 @@ _ITEM = re.compile(r"[biufcmMSVU](\d{1,9})")
 
 
 def meanings(path: object) -> pickles.Meanings:
-    """Return, for `pickles.load`, what reads the bytes of an array: they become the last argument of its object.
+    """Return, for `pickles.load`, the reader of an array's bytes: they become the last argument of its object.
 
-    An array of objects is a pickle of its own: its value becomes that argument.
+    An array of objects is a separate pickle: its value becomes that argument.
     """
 
     def follow(wrapper: Foreign, data: memoryview, at: int) -> int:

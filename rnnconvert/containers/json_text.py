@@ -35,7 +35,7 @@ def loads(text: str | bytes, path: object, **hooks: Any) -> Any:
 
 
 def fields_of(path: object) -> Callable[[list[tuple[str, Any]]], Fields]:
-    """Return what makes Fields of the keys and values of an object, for json.loads. It raises UnreadableError if two have one key."""
+    """Return the function that makes Fields of an object's keys and values, for json.loads; it raises UnreadableError if a key repeats."""
 
     def fields(pairs: list[tuple[str, Any]]) -> Fields:
         values = Fields(pairs)

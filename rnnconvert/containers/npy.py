@@ -24,7 +24,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NPY_HEADER_BYTES
 
 MAGIC = b"\x93NUMPY"
-"""What a record begins with."""
+"""The first bytes of a record."""
 
 PICKLED = "its elements are pickled Python objects, which are never unpickled here"
 """Why an array of objects is not read."""
@@ -63,7 +63,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
 
 
 def header(array: Array | Pieced) -> bytes:
-    """Return what stands before an array's numbers; equal arrays give equal bytes."""
+    """Return the header before an array's numbers; equal arrays give equal bytes."""
     head = io.BytesIO()
     dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
     npy.write_array_header_1_0(head, {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)})

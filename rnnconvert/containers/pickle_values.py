@@ -22,7 +22,7 @@ class Global:
 
 @dataclass(eq=False, repr=False)
 class Foreign:
-    """What a pickle says about an object of a class that is unknown here.
+    """A pickle's description of an object of a class that is unknown here.
 
     made_by  the class, or the function that would have made it
     args     what it would have been called with
@@ -125,7 +125,7 @@ def global_named(module: str, name: str) -> Global | None:
 
 
 def plain_key(key: Any) -> Any:
-    """Return a key that hashes quickly whatever the file says: text, a small number, or an object's identity."""
+    """Return a key that hashes quickly for any content of the file: text, a small number, or an object's identity."""
     if key is None or isinstance(key, str | bytes | bool | float | Global | Foreign):
         return key
     if isinstance(key, int) and abs(key) < 1 << 60:  # larger ones can be chosen to have all the same hash

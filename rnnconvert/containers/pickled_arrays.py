@@ -18,9 +18,9 @@ from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import add, checked_name
 
 _STEPS = 100
-"""What a value costs of the budget: about as many steps as reading a small array takes."""
+"""The cost of a value in the budget: about as many steps as reading a small array takes."""
 _FIRST = (b"}", b"]", b")", b"(", b"c", b"\x8c", b"X")
-"""What the pickle of a container or an object begins with: it is empty, or marked, or begins with a class's name."""
+"""The beginnings of the pickle of a container or an object: it is empty, or marked, or begins with a class's name."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), Global)
 _HOLDERS = (dict, list, tuple, Foreign)
 
@@ -34,7 +34,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def value(path: str | os.PathLike[str]) -> Any:
-    """Return what a pickle describes, as `pickles.load_row` does, with the arrays that joblib puts between its instructions.
+    """Return the value that a pickle describes, as `pickles.load_row` does, with the arrays that joblib puts between its instructions.
 
     It is read once for all that ask for it in one reading. Raises UnreadableError.
     """
@@ -45,10 +45,10 @@ def value(path: str | os.PathLike[str]) -> Any:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return every array by its path, with a slash between keys, places and attributes; those of a list alone are called
-    arr_0, arr_1 and so on, as numpy.savez calls them.
+    """Return every array by its path, with a slash between keys, places and attributes; for a plain list they are called arr_0, arr_1 and
+    so on, as numpy.savez calls them.
 
-    Metadata "unreadable" says of objects without an array in them what made them, "makers" what made those with arrays.
+    Metadata "unreadable" names the makers of objects without an array in them, "makers" those of objects with arrays.
 
     Raises UnreadableError if the pickle is damaged, or if its objects are nested too deep.
     """
@@ -116,7 +116,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _key_text(key: Any, place: int) -> str:
-    """Return a dictionary's key as text: those of a tuple with slashes between, and the place of an object."""
+    """Return a dictionary's key as text: a tuple's parts with slashes between, and the place of an object."""
     value = key.value if isinstance(key, Key) else key
     parts = value if isinstance(value, tuple) else (value,)
     if not parts or not all(isinstance(part, str) or _is_short(part) for part in parts):

@@ -1,9 +1,9 @@
 """Pickles, read as data: a small machine that builds containers and never calls what they name.
 
-The machine is our own, over the instructions of `pickletools`, and not a subclass of an Unpickler: the C one allocates whatever a memo
-index asks for, and both look up attributes of, set attributes on and hash whatever the file says, so a nested tuple used as a key can
-overflow the C stack. Here each instruction is checked, nothing is imported, and a name of no known meaning becomes an inert `Foreign`
-object, so that the tensors below it can still be reached.
+The machine is our own, over the instructions of `pickletools`, and not a subclass of an Unpickler: the C one allocates any memory that a
+memo index asks for, and both look up attributes of, set attributes on and hash anything that the file names, so a nested tuple used as a
+key can overflow the C stack. Here each instruction is checked, nothing is imported, and a name without a known meaning becomes an inert
+`Foreign` object, so that the tensors below it can still be reached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rnnconvert.core.malformed import MALFORMED
 from rnnconvert.core.names import add
 
 _PROTOCOL = 0x80
-"""What a pickle of the protocols 2 to 5 begins with."""
+"""The first bytes of a pickle of the protocols 2 to 5."""
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
@@ -35,15 +35,15 @@ Followers: TypeAlias = "Mapping[str, Callable[[Foreign, memoryview, int], int]]"
 """By the dotted name of a class, what reads the bytes that follow the state of its object, and returns the byte after them."""
 
 RECOVERABLE = (*MALFORMED, EOFError, struct.error)
-"""What damaged bytes raise in code that decodes them."""
+"""Errors that damaged bytes raise in code that decodes them."""
 
 
 class Meanings(NamedTuple):
-    """What stands for what a pickle names.
+    """The meanings of the names in a pickle.
 
     builders    for known globals, over those of the plain containers
     persistent  for a persistent id, such as a tensor's storage
-    followers   what reads the bytes that some objects have after them, between the instructions
+    followers   readers of the bytes that some objects have after them, between the instructions
     """
 
     builders: Builders = MappingProxyType({})

@@ -1,7 +1,7 @@
 """Complete files that take their places together: the one place where a file of ours gets its name.
 
-A model of several files is the old one or the new one, whole, whatever is raised between two lines: signals wait until its
-files are renamed and what was there is gone, and before anything is put back the disk is asked which renames have happened.
+A model of several files is the old one or the new one, whole, even if something is raised between two lines: signals wait until its files
+are renamed and the old ones are gone, and before anything is put back the disk is asked which renames have happened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold the signals that end a command until the block has ended; a thread besides the main one receives none."""
+    """Hold the signals that end a command until the block has ended; only the main thread receives any."""
     came: list[int] = []
 
     def deliver(number: int) -> None:
@@ -74,7 +74,7 @@ _changes: contextvars.ContextVar[Changes | None] = contextvars.ContextVar("chang
 
 @contextlib.contextmanager
 def changes() -> Iterator[Changes]:
-    """Yield what tells, at any time, which files the block has written."""
+    """Yield the record of the files that the block has written so far."""
     noted = Changes()
     with bound(_changes, noted):
         yield noted

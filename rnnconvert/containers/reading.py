@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Identity(NamedTuple):
-    """What tells a file from the same file later: where it is kept, its length, and when it was last written."""
+    """The identity of a file, to recognize it later: where it is kept, its length, and when it was last written."""
 
     device: int
     inode: int
@@ -71,13 +71,13 @@ _mapped: weakref.WeakSet[Mapped] = weakref.WeakSet()
 
 
 _IN_FULL = "If you trust it, save it without compression, and with all of its numbers written out where it states them as formulas."
-"""What to do with a file that holds more than its size suggests."""
+"""The remedy for a file that holds more than its size suggests."""
 
 
 class Reading:
-    """What one reading has opened and spent.
+    """The files and the work of one reading.
 
-    cache  what was made of a file, for whoever asks for the same again: by path and by what made it
+    cache  results for a file, for later requests of the same: by path and by the function that gave them
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Reading:
         self.cache.pop(os.path.realpath(str(path)), None)
 
     def looked(self, path: object) -> dict[Any, Any]:
-        """Return what is kept of a file: a dictionary to be filled."""
+        """Return the results that are kept for a file: a dictionary to be filled."""
         return self.cache.setdefault(os.path.realpath(str(path)), {})
 
 

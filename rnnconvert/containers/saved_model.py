@@ -22,7 +22,7 @@ _RESTORING = ("Assign", "AssignVariableOp")
 
 @dataclass(frozen=True)
 class Signature:
-    """What a SavedModel serves under a name: the tensors of its graph that go in and come out, by the names that callers use."""
+    """A function that a SavedModel serves under a name: the tensors of its graph that go in and come out, by the names that callers use."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -30,7 +30,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class MetaGraph:
-    """A graph of a SavedModel with its signatures, by name; those of TensorFlow's own, which initialize it, are not among them."""
+    """A graph of a SavedModel with its signatures, by name, but without TensorFlow's own, which initialize it."""
 
     graph: GraphDef
     signatures: Mapping[str, Signature]

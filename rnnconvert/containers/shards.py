@@ -28,7 +28,7 @@ class Shard(NamedTuple):
 
 
 def shard(name: str) -> Shard | None:
-    """Return what a file's name says of the files that it is one of; None for one that stands alone."""
+    """Return the shard that a file's name states, out of how many; None for a file that stands alone."""
     parts = _NAME.fullmatch(name)
     if parts is None:
         return None

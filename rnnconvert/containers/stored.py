@@ -1,4 +1,4 @@
-"""What a container holds once it is open: arrays by name, and what else the file says."""
+"""The content of a container once it is open: arrays by name, and what else the file says."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ StatedKind = TypeVar("StatedKind")
 
 
 class FileMetadata(TypedDict, total=False):
-    """What containers that several rooms share say of a file; a room that says more has a kind of its own.
+    """Statements about a file by containers that several rooms share; a room with more of them has its own kind.
 
     unreadable    why an array is left out, by its name
-    attributes    what HDF5 says of each group and array, by their paths
-    empty         the groups of HDF5 in which nothing is, by their paths
-    __metadata__  what a .safetensors holds for anybody
+    attributes    attributes of each group and array of HDF5, by their paths
+    empty         the empty groups of HDF5, by their paths
+    __metadata__  the free metadata of a .safetensors
     index         the index of a model in several files
     texts         single texts among the variables of a checkpoint
     makers        the classes that make the values of a pickle, by their paths

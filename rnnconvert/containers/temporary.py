@@ -1,8 +1,8 @@
-"""Temporary files and folders: named in one place, and removed by the next run where this one could not.
+"""Temporary files and folders: named in one place, and removed by the next run if this one could not.
 
-A file is locked as long as the process that writes it lives. Whoever makes another one in the same folder removes those of
-ours that nobody has locked: their process was killed. A batch does so at its end, for those of its workers. The lock is the
-system's, so it ends with the process however that ends, and holds between containers and machines that share the folder.
+A file is locked as long as the process that writes it lives. A process that makes another one in the same folder removes rnnconvert's
+unlocked ones: their process was killed. A batch does so at its end, for the files of its workers. The lock is the system's, so it ends with
+the process however that ends, and holds between containers and machines that share the folder.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ def _no_room(what: str, error: OSError) -> OutputError:
 
 
 def remedy(target: Path, error: OSError) -> str:
-    """Return what to do where a file could not be written: nothing is known unless it is one of ours in a full temporary folder."""
+    """Return the remedy for a file that could not be written; "" unless it is one of rnnconvert's in a full temporary folder."""
     if error.errno in _FULL and target.parent in _held:
         return f" in the temporary folder {target.parent.parent}. Set TMPDIR to a larger disk"
     return ""
 
 
 _held: dict[Path, int] = {}
-"""What this process has locked, by its name."""
+"""The files that this process has locked, by name."""
 
 
 def second_name(path: Path) -> Path:

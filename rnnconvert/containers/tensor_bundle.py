@@ -69,7 +69,7 @@ def names(index: Path) -> list[str]:
 
 @dataclass
 class _BundleEntry:
-    """What the index says of one variable, or of one slice of it."""
+    """The index entry of one variable, or of one slice of it."""
 
     dtype: int = 0
     shape: tuple[int, ...] = ()

@@ -43,7 +43,7 @@ class Window(io.RawIOBase):
 
 
 _HEAP = b"GCOL\x01\0\0\0"
-"""What a global heap begins with: its signature, its version and three bytes of nothing."""
+"""The first bytes of a global heap: its signature, its version and three bytes of nothing."""
 
 
 class GuardedWindow(Window):

@@ -48,7 +48,7 @@ def varint(value: int) -> bytes:
 
 
 def prefix(number: int, length: int) -> bytes:
-    """Return what stands before a length-delimited field."""
+    """Return the bytes before a length-delimited field."""
     return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
 
 

@@ -50,9 +50,9 @@ def counting(seen: Callable[[int], None]) -> Iterator[None]:
 
 
 def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None = None) -> None:
-    """Write an array in C order and little-endian, straight from its memory where that is contiguous.
+    """Write an array in C order and little-endian, straight from its memory if that is contiguous.
 
-    A large one is written by several threads, if its stretches can be made in any order and the file is one of the system's.
+    A large one is written by several threads, if its stretches can be made in any order and the file is a file of the system.
 
     check  a checksum, to which the array's bytes are added
     """

@@ -25,7 +25,7 @@ def checked(function: F) -> F:
     """Return a function that raises UsageError for an argument of another type than its annotation names.
 
     Annotations that name nothing to check (Any, object, types of other packages) allow everything. A keyword that the function
-    does not have is an error that names the one most like it, among its options too, where it takes those of files.
+    does not have is an error that names the one most like it, including options of files, if it takes them.
     """
     signature = inspect.signature(function)
     keywords = [
@@ -67,14 +67,14 @@ _LISTED = {
     "executor": "`rnnconvert executors`",
     "ending": "`rnnconvert formats`",
 }
-"""What lists the choices where an error would drown in them."""
+"""The command that lists the choices if an error would drown in them."""
 
 
 def unknown(what: str, word: object, valid: Iterable[str], called: Mapping[str, Collection[str]] | None = None) -> UsageError:
-    """Return the error for a word that is not one of those known: with the one that it resembles, or with those there are.
+    """Return the error for an unknown word, which suggests the valid word that it resembles, or lists the valid ones.
 
     what    what it should name, as in "format"
-    called  what people call some of those known besides
+    called  other names that people have for some of the valid words
     """
     words = list(valid)
     return UnknownWordError(what, word, words, nearest(word, words, what, called))
@@ -148,7 +148,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _called(kind: Any) -> str:
-    """Return what a type is called in an error."""
+    """Return the words for a type in an error."""
     origin = typing.get_origin(kind) or kind
     names = {
         str: "a text",

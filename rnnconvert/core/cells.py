@@ -1,4 +1,4 @@
-"""What a recurrent cell computes: its kind, its gates and everything that changes the function.
+"""A recurrent cell: its kind, its gates and everything that changes the function.
 
 Gates have the field's letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), plain RNN `n`. With W acting on the
 input x, R on the state h and b the biases (input bias bw, recurrent bias br), every gate's pre-activation is a = W x + bw + R h + br:
@@ -123,14 +123,14 @@ class Clip:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell is: a change of any field changes the function.
+    """A cell: a change of any field changes the function.
 
     kind               rnn, gru or lstm
     reset_after        gru: whether the reset gate multiplies the recurrent product (True) or the state (False)
     activation         of the candidate
     gate_activation    of the other gates
     output_activation  lstm: of the cell state on its way to the output
-    coupled            lstm: "f" for f = 1 - i, "i" for i = 1 - f, "" for two gates of their own
+    coupled            lstm: "f" for f = 1 - i, "i" for i = 1 - f, "" for two independent gates
     constants          added to a gate's pre-activation at run time and not stored ({"f": 1.0}: forget_bias)
     clips              bounds put on values at every step
     """
@@ -168,7 +168,7 @@ class Cell:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def describe(self) -> list[str]:
-        """Return what is unusual about the cell, in words; nothing for the plain cell that most people mean."""
+        """Return the unusual properties of the cell, in words; nothing for the plain cell that most people mean."""
         plain = Cell(self.kind, self.reset_after)
         parts = []
         if self.kind != "rnn" and self.gate_activation != plain.gate_activation:

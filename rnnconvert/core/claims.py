@@ -1,4 +1,4 @@
-"""What is claimed of a result: each word is said here alone, by the evidence for it. Only a Verdict says "equal"."""
+"""The words for what a result shows, in one place: each is chosen by the evidence for it. Only a Verdict says "equal"."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def exactness(exact: Iterable[bool]) -> str:
 
 
 def filled(target: str, source: str, weights: Collection[object]) -> str:
-    """Return what was filled, by the weights or layers that were."""
+    """Return the statement that a target was filled from a source, or that nothing was filled, by the weights or layers that were."""
     return f"{'filled' if weights else 'nothing filled in'} {target} from {source}"

@@ -1,6 +1,6 @@
 """One time step of every cell, in operators alone: torch, TorchScript and every backend of Keras run these same lines.
 
-The letters and equations are those of rnnconvert.core.cells, all gates of a step side by side in canonical order. Matrices
+The letters and equations are as in rnnconvert.core.cells, all gates of a step side by side in canonical order. Matrices
 act from the right, so `h @ recurrent` is R h for every gate and every sequence of the batch.
 """
 

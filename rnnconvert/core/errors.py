@@ -1,4 +1,4 @@
-"""What can go wrong, as types: each says who, what was found, what was expected and what to do.
+"""The errors, as types: each names what is affected, what was found, what was expected and what to do.
 
 All derive from `ValueError`. `exit_code` is what the command line returns for it.
 """
@@ -52,7 +52,7 @@ class RnnConvertError(ValueError):
 
     exit_code  the one that the command line returns
     kind       its class in one word, for --json
-    details    what belongs to it and has a line of its own each: they follow the message in `str`
+    details    additional lines, which follow the message in `str`
     """
 
     exit_code = 70
@@ -68,7 +68,7 @@ class RnnConvertError(ValueError):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What belongs to the message and has a line of its own each."""
+        """The additional lines of the message."""
         return tuple(map(for_user, self._details))
 
     @property
@@ -81,7 +81,7 @@ class RnnConvertError(ValueError):
 
 
 class AssumptionWarning(UserWarning):
-    """What a function had to assume, because arrays in memory do not say it and there is no checkpoint to ask it of."""
+    """An assumption that a function had to make, because arrays in memory do not state the fact and there is no checkpoint to ask."""
 
 
 class UsageError(RnnConvertError):
@@ -112,7 +112,7 @@ class OutputError(UsageError):
 def unwritable(path: object, error: OSError, remedy: str = "") -> UsageError:
     """Return the error for a path that the system does not write to: OutputError, but for a path whose folder does not exist.
 
-    remedy  what to do, where that is known
+    remedy  what to do, if that is known
     """
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return UsageError(f"{path}: cannot write: its folder does not exist. Create it, or choose another path")

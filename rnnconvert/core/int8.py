@@ -105,5 +105,5 @@ def largest(array: Array | Pieced) -> float:
 
 
 def narrowed(name: str, lost: float, most: float) -> str:
-    """Say what int8 changes."""
+    """Return the sentence on how far int8 changes the weights."""
     return f"{name}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {most:.3g}"

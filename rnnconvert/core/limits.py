@@ -1,4 +1,4 @@
-"""What any file may ask for, in one table: docs/reliability.md shows it.
+"""The limits on what any file may ask for, in one table: docs/reliability.md shows it.
 
 A file that needs more is refused, or the part of it that does is not looked into.
 """
@@ -11,7 +11,7 @@ STEPS = 2_000_000
 STEPS_PER_BYTE = 2
 """Steps that each byte of its files adds."""
 MEMORY = 64 << 20
-"""Bytes that any reading may hold besides its files: what it unpacks and computes."""
+"""Bytes that any reading may hold in addition to its files: what it unpacks and computes."""
 MEMORY_PER_BYTE = 64
 """Bytes that each byte of its files adds."""
 OUTPUT = 64 << 20
@@ -114,7 +114,7 @@ MASK_NESTING = 50
 AXES = 32
 """Axes of one array."""
 REPEATED = 1 << 24
-"""Elements that a tensor may have beyond those of its storage."""
+"""Elements that a tensor may have beyond the elements of its storage."""
 REPEATED_NUMBERS = 1 << 32
 """Numbers that a file may state by repeating fewer: one may stand for all of a constant."""
 OBJECTS = 5_000_000
@@ -150,7 +150,7 @@ PROGRAM_OPERATIONS = 1 << 16
 SHARED_LOOKS = 1 << 22
 """Looks at tensors that share elements."""
 WRITTEN_OPERATIONS = 200_000
-"""Operations that a graph is written out in, those of a function once for each call."""
+"""Operations that a graph is written out in, a function's once for each call."""
 
 # Layers in other operations
 

@@ -20,10 +20,10 @@ from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import RnnConvertError
 
 MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError)
-"""What Python raises where a value of a file is missing, of another type, or too deep."""
+"""Errors of Python for a value of a file that is missing, of another type, or too deep."""
 
 _STUMBLES = (KeyError, IndexError, TypeError, AttributeError)
-"""What Python raises where code takes for granted what a value is."""
+"""Errors of Python in code that takes for granted what a value is."""
 
 _WRONG_CALL = re.compile(r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*")
 """How Python says that a function was called with other arguments than it has: whoever wrote the call is wrong."""
@@ -79,10 +79,10 @@ def malformed(error_of: Callable[[str], Exception], *parsers: str) -> Iterator[N
     """Raise the error of a malformed file in place of what Python raises over its values.
 
     error_of  makes it from what Python said, in words
-    parsers   modules and packages of the parser, besides the module that has this block
+    parsers   modules and packages of the parser, in addition to the module that has this block
 
-    Errors of ours pass as they are, and so do faults: what only wrong code raises (`is_fault`), and what code of ours raises
-    outside the parser.
+    The project's own errors pass unchanged, and so do faults: what only wrong code raises (`is_fault`), and what the project's code
+    raises outside the parser.
     """
     try:
         yield
@@ -120,5 +120,5 @@ def is_stumble(error: BaseException) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """Return what Python said, with the kind of error before it."""
+    """Return the words of a Python error, with its kind before them."""
     return f"{type(error).__name__}: {error}"[:300]

@@ -35,7 +35,7 @@ class Named(dict[str, T]):
         return super().__contains__(name) or (name == called("") and super().__contains__(""))
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return what has this name, or the default."""
+        """Return the value of this name, or the default."""
         return self[name] if name in self else default  # noqa: SIM401  # this is `get`
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What notebooks show of weights: small tables, and matrices as pictures."""
+"""The display of weights in notebooks: small tables, and matrices as pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader has to tell its user, as data: of which layer, of which kind, and the text."""
+"""The notes of a reader for its user, as data: the layer, the kind, and the text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LayerNote(str):
 
 
 def each_text(change: Callable[[str], str], notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    """Return notes with their texts changed; those of layers stay so."""
+    """Return notes with their texts changed; a note of a layer remains one."""
     changed = (
         LayerNote(note.layer, change(note.text), note.kind, note.unnamed) if isinstance(note, LayerNote) else change(note) for note in notes
     )

@@ -1,4 +1,4 @@
-"""What goes to people and into files of text: names and texts from files, and numbers that JSON cannot hold."""
+"""Text for people and for files of text: names and texts from files, and numbers that JSON cannot hold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _cut(word: re.Match[str]) -> str:
 def json_of(document: Any, **options: Any) -> str:
     """Return a document as JSON that is safe to look at: what is not printable is escaped, letters of all languages stay.
 
-    options  those of `json.dumps`
+    options  as of `json.dumps`
     """
     import json  # most output does not need it
 

@@ -1,6 +1,6 @@
 """The judge: every cell and option of the canonical form, in numpy, float64 unless asked otherwise.
 
-The equations are those of rnnconvert.core.cells, all gates of a step at once, over a batch. They are written for
+The equations are the ones in rnnconvert.core.cells, all gates of a step at once, over a batch. They are written for
 any module with numpy's functions: in torch they give the gradients too.
 """
 
@@ -72,7 +72,7 @@ cell state on its way to the output function, too."""
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a stack gives.
+    """The outputs of a stack.
 
     y       outputs at every step, (time, batch, out); zero beyond a sequence's length
     hidden  final states in the order of the layers and, within a layer, of its directions; each (batch, out)
@@ -117,7 +117,7 @@ class Reference:
 
     dtype      its element type
     readings   variants of the equations of rnnconvert.core.cells that other implementations compute
-    functions  what the activations compute, by their names: those of another library are less exact
+    functions  the activations' functions by name: another library's are less exact
     before     called before each array is made ready and before every step; what it raises ends the run
     """
 
@@ -197,7 +197,7 @@ _SMALL = 1 << 28
 
 
 class _TypedDirections(Sequence[Mapping[Key, Any]]):
-    """Each direction's numbers in an element type, made when that direction is run: never those of all at once."""
+    """Each direction's numbers in an element type, made when that direction is run: never all directions at once."""
 
     def __init__(self, directions: Sequence[Direction], dtype: Any, before: Callable[[], None] | None) -> None:
         self._directions, self._dtype, self._before = directions, dtype, before
@@ -330,7 +330,7 @@ class _Order:
 
 
 _AT_ONCE = 1 << 23
-"""The most numbers of the inputs' products in memory at a time: those of a long sequence would fill it."""
+"""The most numbers of the inputs' products in memory at a time: a long sequence's would fill it."""
 
 
 def products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:

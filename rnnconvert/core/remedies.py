@@ -1,4 +1,4 @@
-"""What a caller can do, as data: a setting, an option, a command. The command line and Python each spell it in their words.
+"""A caller's ways out, as data: a setting, an option, a command. The command line and Python each spell them in their words.
 
 A text is composed for whoever called, so a remedy that stands in it is spelled as `str` spells it: with flags while the
 command line runs, with keywords in Python. Nothing else in the text is touched.
@@ -59,7 +59,7 @@ class Setting(Remedy):
     """An option that a file may leave open, and its value: `--set between=nothing`, `between="nothing"`.
 
     values  the value, or several to choose from; "..." for one that the text does not name
-    layer   the layer that it is meant for, where that is not every layer
+    layer   the layer that it is meant for, if it is not meant for all
     side    "a" or "b", where two files are compared and it is meant for one
     """
 

@@ -22,7 +22,7 @@ class RoomCommand(NamedTuple):
     source    what the help calls the file that is read
     target    what the help calls the file that is written
     flag      the option that takes the target, "" where it is the second argument
-    options   the options besides, by the function's keywords: what the help says of each. Those named in `files` take a path,
+    options   the other options, by the function's keywords: the help text of each. Those named in `files` take a path,
               the others are switches
     files     what the help calls the path that an option takes, by the option
     watched   whether the function takes `watch`, which it calls with how far it is

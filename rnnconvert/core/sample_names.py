@@ -1,4 +1,4 @@
-"""What the arrays of a sample may be called: a layer's input, outputs and states, in the words of the frameworks."""
+"""Names for the arrays of a sample: a layer's input, outputs and states, in the words of the frameworks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "c_n": ("cn", "y_c", "state_c", "final_cell"),
     "lengths": ("sequence_lens", "sequence_length", "sequence_lengths", "seq_lens", "seq_lengths"),
 }
-"""Our words, which are those of ONNX and PyTorch, and what others call the same."""
+"""Our words, which are ONNX's and PyTorch's, and other names for the same."""
 
 _OURS = {other: ours for ours, others in NAMES.items() for other in (ours, *others)}
 

@@ -16,7 +16,7 @@ _TEXT = 1 << 24
 def open_handle(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a file, and return its descriptor; a pipe or a device is not waited for.
 
-    flags  as those of os.open
+    flags  as of os.open
 
     Raises UnreadableError for a folder, a pipe, a socket, a device and a name that no file can have; OSError where the system refuses.
     """

@@ -25,7 +25,7 @@ class Team:
         self._errors = np.geterr()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Call a function in every thread, and return when all of them have ended, whatever happens.
+        """Call a function in every thread, and return when all of them have ended, even after an error or an interrupt.
 
         Raises what it raised in any of them.
         """
@@ -56,7 +56,7 @@ def processors() -> int:
 
 
 def _wait(thread: threading.Thread) -> None:
-    """Wait until a thread has ended, whatever interrupts: what it works on would be closed or changed under its hands."""
+    """Wait until a thread has ended, even through interrupts: what it works on would be closed or changed under its hands."""
     interrupt: BaseException | None = None
     while thread.is_alive():
         try:

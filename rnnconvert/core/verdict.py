@@ -50,7 +50,7 @@ the layer, what an element type costs that holds each weight as nearly as it can
 without recurrence whose numbers were not compared where the whole models were."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, LAYERS: 8, NOT_EQUAL: 1, NOT_COMPARED: 5}
-"""What the command line returns for each under --strict. Without it, BUT_FOR, BY_LAYER and LAYERS are 0."""
+"""The exit code of the command line for each under --strict. Without it, BUT_FOR, BY_LAYER and LAYERS are 0."""
 
 Scope = Literal["whole", "weights", "layers", ""]
 SCOPES: Mapping[Scope, str] = {
@@ -104,11 +104,11 @@ def not_chosen(names: Iterable[str], path: str) -> Limit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison has shown; true only where everything is equal.
+    """The verdict of a comparison; true only if everything is equal.
 
     word    one of six
     limits  what it does not cover
-    scope   what it speaks of
+    scope   what it is about
     """
 
     word: Word

@@ -9,7 +9,7 @@ HOME = "https://github.com/rnnconvert/rnnconvert"
 
 
 def requirement(extras: str = "") -> str:
-    """Return what pip installs, quoted for a shell: the package, or its repository as long as there is no package.
+    """Return the requirement for pip, quoted for a shell: the package, or its repository until there is a package.
 
     extras  with commas between
     """
@@ -18,5 +18,5 @@ def requirement(extras: str = "") -> str:
 
 
 def revision() -> str:
-    """Return what names the newest version in a repository: its tag, or the branch as long as there is no tag."""
+    """Return the name of the newest version in a repository: its tag, or the branch until there is a tag."""
     return f"v{PUBLISHED}" if PUBLISHED else "main"

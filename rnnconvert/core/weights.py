@@ -115,7 +115,7 @@ class Direction:
         return Named("gate", {gate: Gate(gate, self.arrays) for gate in self.cell.gates})
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what its gates are, for a table: the direction with the gate's letter, and the gate's recurrent matrix."""
+        """Return a table's rows for its gates: the direction with the gate's letter, and the gate's recurrent matrix."""
         from rnnconvert.core.notebook import pictured
 
         way = "backward" if self.reverse else "forward"
@@ -302,7 +302,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What a layer reads is not known.
+    """The source does not show what a layer reads.
 
     why     what the source lacks, in words
     stated  whether the source states a model, in which it reads something that is not followed: nobody can confirm that this is
@@ -338,7 +338,7 @@ class Call:
 
 
 INPUT = "an input of the model"
-"""What `Call.states` is for states that a caller of the model passes."""
+"""The value of `Call.states` for states that a caller of the model passes."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -347,8 +347,7 @@ class Recurrent:
 
     name          what the source calls it
     layers        the layers, first to last
-    join          where two directions meet: at every "layer", or only at the "end", each direction
-                  being a stack of its own until then
+    join          where two directions meet: at every "layer", or only at the "end", each direction being a separate stack until then
     output_order  "time", or "processing" for a reversed layer whose outputs stay in the order in which they
                   were computed (Keras go_backwards)
     readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
@@ -429,7 +428,7 @@ class Recurrent:
 
     @property
     def reads(self) -> Reads:
-        """What its first call reads; Unknown where the source does not state its calls."""
+        """The sequence that its first call reads; Unknown if the source does not state its calls."""
         return self.calls[0].sequence if self.calls else Unknown("its source states weights, and no model around them")
 
     @property

@@ -1,7 +1,7 @@
-"""What turns one stack's arrays into another's: found by comparing arrays, without running anything.
+"""The conventions that turn one stack's arrays into another's: found by comparing arrays, without running anything.
 
-Each wrong convention of weights is planted in A, direction by direction, and its arrays compared with those of B. Where no
-convention leads from one to the other, each array of B is searched for among all arrays of A: moved, transposed, negated.
+Each wrong convention of weights is planted in A, direction by direction, and its arrays compared with B's. If no convention leads from one
+to the other, each array of B is searched for among all arrays of A: moved, transposed, negated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Explained:
-    """What turns A's arrays into B's.
+    """The conventions that turn A's arrays into B's.
 
-    faults   conventions that do so together, and in `others` those that do so as well
-    moved    what else was found, in words: arrays of B that are other arrays of A
+    faults   conventions that do so together, and in `others` alternatives that do so as well
+    moved    other findings, in words: arrays of B that are other arrays of A
     unknown  arrays of B that come from nowhere in A, in words
     """
 
@@ -48,7 +48,7 @@ class Explained:
 
 
 def explained(a: Recurrent, b: Recurrent) -> Explained | None:
-    """Return what turns the arrays of one stack into those of another; None where they are the same, or of other sizes."""
+    """Return the conventions that turn the arrays of one stack into another's; None if they are the same, or of other sizes."""
     if not _comparable(a, b):
         return None
     compare = Comparing()
@@ -64,7 +64,7 @@ def explained(a: Recurrent, b: Recurrent) -> Explained | None:
 
 
 def explained_in_any_form(a: Recurrent, b: Recurrent) -> Explained | None:
-    """Return what turns the arrays of one stack into those of another: as they are, or else in one form."""
+    """Return the conventions that turn the arrays of one stack into another's: as they are stored, or else in one form."""
     explanation = explained(a, b)
     if explanation is not None and explanation.complete:
         return explanation
@@ -88,7 +88,7 @@ def _rest(arrays: Sequence[str]) -> str:
 
 
 def nothing() -> str:
-    """Say what was searched without success."""
+    """Return the sentence on what was searched without success."""
     tried = len(FAULTS) + len(ARRAYS)
     return (
         f"none of the {tried} known wrong conventions turns A's arrays into B's, tried in the whole stack and in each layer, "

@@ -52,16 +52,16 @@ _NEAR = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """What a sample shows about one layer of a file.
+    """The evidence of a sample about one layer of a file.
 
-    name       of the layer
+    name       the layer's name
     stack      the layer as the file is read
     verdict    "equal": it computes the sample; "explained": it does with another convention; "ambiguous": with several, which
                this sample does not distinguish; "unknown": with none that was searched; "other layer": another layer of the
                file computes the sample; "other sizes": the sample cannot be of this layer; "not searched": the whole model explains it
     sentences  for people
     fault      the convention, as `diagnose` of two files names it; "" without one, or while it is uncertain
-    fix        what reads the file right, as the command line writes it, tried; "" if none is known
+    fix        the options that read the file right, as the command line writes them, tried; "" if none are known
     layout     the layout file that `fix` needs; "" if it needs none
     """
 
@@ -169,7 +169,7 @@ class _SampledLayer:
         return Sampled(self._name, self._file, "unknown", tuple(sentences))
 
     def _read_otherwise(self, identification: Identification, read: Read | None) -> Sampled:
-        """Return what other readings of the arrays compute the sample, in the words of wrong conventions."""
+        """Return the finding for other readings of the arrays that compute the sample, in the words of wrong conventions."""
         named = [(candidate, self._explained(candidate)) for candidate in identification.functions]
         causes = [f"it does if {_cause(function, why)}" for function, why in named]
         if identification.verdict == "ambiguous":
@@ -182,7 +182,7 @@ class _SampledLayer:
         return Sampled(self._name, self._file, "explained", (_NOT, *causes, *_in_words(fix)), fault, fix, layout)
 
     def _explained(self, function: Function) -> Explained | None:
-        """Return the conventions that turn the file's arrays into those of a function, in the reading that needs fewest."""
+        """Return the conventions that turn the file's arrays into a function's, in the reading that needs fewest."""
         explanations = [by_arrays.explained_in_any_form(self._stack, settled(stack)) for stack in function.stacks[:_NAMED]]
         complete = [explanation for explanation in explanations if explanation is not None and explanation.complete]
         return min(
@@ -283,7 +283,7 @@ def _in_words(fix: str) -> Iterator[str]:
 
 
 def _cause(function: Function, why: Explained | None) -> str:
-    """Return what completes "the file computes the sample if"."""
+    """Return the completion of "the file computes the sample if"."""
     if why is not None and why.complete:
         return " and ".join(fault.sentence for fault in why.faults)
     lines = list(function.lines())

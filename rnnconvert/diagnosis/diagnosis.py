@@ -27,7 +27,7 @@ class Diagnosis:
     sentences  for people: what explains it, where it begins, what differs
     fault      name of the fault that explains it, several joined by " and "; "" if none does, or nothing differs
     cause      the same as a sentence
-    kind       what the fault is in: "weights", or a "run" of right weights; "" where that is unknown
+    kind       where the fault is: in the "weights", or in a "run" of right weights; "" if unknown
     """
 
     sentences: tuple[str, ...]
@@ -57,9 +57,9 @@ class _Reason:
 
 
 class Comparand:
-    """The same layer in another file: what its arrays show is found once, for all runs of it.
+    """The same layer in another file: its arrays are examined once, for all runs of it.
 
-    outputs  what the reference computes of it, by case, where that is known
+    outputs  the reference's outputs for it, by case, if known
     """
 
     def __init__(self, stack: Recurrent, other: Recurrent, outputs: Mapping[str, Outputs] | None = None) -> None:
@@ -67,7 +67,7 @@ class Comparand:
 
     @cached_property
     def arrays(self) -> Explained | None:
-        """What turns the one's arrays into the other's."""
+        """The conventions that turn the one's arrays into the other's."""
         return by_arrays.explained_in_any_form(self._stack, self.other)
 
     @cached_property
@@ -77,7 +77,7 @@ class Comparand:
 
     @cached_property
     def differences(self) -> list[Difference]:
-        """What differs, part by part."""
+        """The differences, part by part."""
         return differences(self._stack, self.other)
 
 
@@ -90,12 +90,12 @@ def diagnose(
     ran: bool = True,
     measures: Sequence[Measure] | None = None,
 ) -> Diagnosis:
-    """Find out why the outputs found for some cases are not those of a stack.
+    """Find out why the outputs found for some cases are not a stack's.
 
     dtype        element type that they were computed in, the weights' own if None
-    counterpart  the layer of the other file in canonical form, where the outputs come from one
+    counterpart  the layer of the other file in canonical form, if the outputs come from one
     ran          whether a framework gave the outputs, and not the reference from the counterpart's weights
-    measures     what is allowed for each case, where that is known
+    measures     the allowed error for each case, if known
     """
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
@@ -164,7 +164,7 @@ def _equal(error: float) -> str:
 
 
 def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Off | None:
-    """Return how far the outputs are from those of the other file's weights; None where these cannot be run."""
+    """Return how far the outputs are from the outputs of the other file's weights; None if these cannot be run."""
     try:
         if all(case.name in comparand.outputs for case, _ in answers):
             # Computed in the element type already: as near as rounding allows.
@@ -178,7 +178,7 @@ def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers
 
 
 def _moved(explanation: Explained | None) -> Iterator[str]:
-    """Yield what the arrays show where no convention explains all of them."""
+    """Yield the evidence of the arrays if no convention explains all of them."""
     if explanation is None or explanation.complete:
         return
     if explanation.faults:
@@ -187,7 +187,7 @@ def _moved(explanation: Explained | None) -> Iterator[str]:
 
 
 def _weights(found_in: Sequence[Difference], own_off: Off | None) -> Iterator[str]:
-    """Yield what the other file's own weights show about the difference."""
+    """Yield the evidence of the other file's own weights about the difference."""
     yield from first_difference.gates(found_in)
     if own_off is not None and own_off.ratio <= 1:
         yield f"the other file's own weights give these outputs (to {own_off.error:.2g}): the conversion is wrong, not the run"

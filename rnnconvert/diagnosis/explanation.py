@@ -22,5 +22,5 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """What completes "equal if"."""
+        """The completion of "equal if"."""
         return " and ".join(fault.sentence for fault in self.faults)

@@ -62,7 +62,7 @@ def final_states_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs
 
 
 def initial_states_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Start the sequence from zero, or from the learned state, whatever is given."""
+    """Start the sequence from zero, or from the learned state, even if states are given."""
     return None if case.hidden is None else replace(case, hidden=None, cell=None).solve(stack, dtype)
 
 

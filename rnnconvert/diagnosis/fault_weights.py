@@ -169,7 +169,7 @@ def clip_moved(kind: str, to: ClipKind) -> Change:
 
 
 def without(parts: tuple[str, ...], gate: str = "") -> Change:
-    """Drop some parts of a direction, or zero those of one gate, which cannot be absent alone."""
+    """Drop some parts of a direction, or zero one gate's parts, which cannot be absent alone."""
 
     def change(d: Direction) -> Direction | None:
         gone: dict[Key, Source | None] = {key: None for key in d.arrays if key[0] in parts and (not gate or key[1] == gate)}

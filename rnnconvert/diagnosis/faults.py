@@ -44,7 +44,7 @@ class Fault:
     wrong: Run | None = None
 
     def run(self, stack: Recurrent, case: Case, dtype: Any = np.float64) -> Outputs | None:
-        """Return what a model with this fault gives for a case; None where the fault does not apply."""
+        """Return the outputs of a model with this fault for a case; None if the fault does not apply."""
         if self.wrong is not None:
             return self.wrong(stack, case, dtype)
         assert self.change is not None
@@ -105,8 +105,8 @@ ACROSS = frozenset({"batch and time exchanged"})
 ARRAYS: dict[str, Fault] = {
     name: Fault(name, sentence, needs, fault_stacks.everywhere(change), change) for name, sentence, needs, change in ARRAY_ROWS
 }
-"""Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show
-whatever these do."""
+"""Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show the same
+about inputs."""
 
 
 def of_stack(stack: Recurrent) -> Iterator[Fault]:

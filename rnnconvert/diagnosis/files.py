@@ -51,7 +51,7 @@ class Compared:
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """What "equal" does not cover of this layer."""
+        """The limits of "equal" for this layer."""
         name = self.pair.name
         rounded = [difference for difference in self.differences if difference.rounded]
         limits = [Limit("merge", name, difference.words) for difference in self.differences if difference.kind == "outside"]
@@ -116,9 +116,9 @@ def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chos
 def diagnose_files(
     a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = (), draw: Draw | None = None
 ) -> list[Diagnosed]:
-    """Find out why the layers of B do not compute the same as those of A: both run by the reference, on the cases drawn.
+    """Find out why the layers of B do not compute the same as A's: both run by the reference, on the cases drawn.
 
-    Raises what `compare_files` does, and RefusedError for a cell that the reference cannot compute.
+    Raises the errors of `compare_files`, and RefusedError for a cell that the reference cannot compute.
     """
     return [_diagnosed(compared, draw or Draw()) for compared in compare_files(a, b, layers, chosen)]
 

@@ -1,4 +1,4 @@
-"""What differs between two files, and why, as values that print themselves."""
+"""The differences between two files, and their causes, as values that print themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LayerFindings = TypeVar("LayerFindings", Compared, Diagnosed)
 
 @dataclass(frozen=True, repr=False)
 class _TwoFiles(Generic[LayerFindings]):
-    """What was found about two files, layer by layer."""
+    """The findings about two files, layer by layer."""
 
     a: Checkpoint
     b: Checkpoint
@@ -98,7 +98,7 @@ class _TwoFiles(Generic[LayerFindings]):
         return listing(self._verdict(f"{self.a.path} and {self.b.path}"), rows)
 
     def _verdict(self, files: str) -> str:
-        """Say what the verdict on two files is, and what of them it speaks of."""
+        """Return the verdict on two files, in a sentence, with its scope."""
         raise NotImplementedError
 
     def _pair(self, layer: LayerFindings) -> LayerPair:
@@ -111,7 +111,7 @@ class _TwoFiles(Generic[LayerFindings]):
         raise NotImplementedError
 
     def lines_of(self, layer: LayerFindings) -> Iterable[str]:
-        """Return what there is to say about one layer, line by line."""
+        """Return the findings about one layer, line by line."""
         raise NotImplementedError
 
     def _document(self, layer: LayerFindings) -> dict[str, Any]:
@@ -119,11 +119,11 @@ class _TwoFiles(Generic[LayerFindings]):
 
 
 class Comparison(_TwoFiles[Compared]):
-    """What two files have in common and what not, layer by layer.
+    """The comparison of two files, layer by layer.
 
     a, b    the files
     layers  each layer of A with its counterpart in B, and the differences of their weights and cells
-    others  what a comparison of the layers that are not recurrent showed
+    others  the comparison of the layers that are not recurrent
     """
 
     def _verdict(self, files: str) -> str:
@@ -153,12 +153,12 @@ class Comparison(_TwoFiles[Compared]):
 
 
 class Findings(_TwoFiles[Diagnosed]):
-    """Why the layers of one file do not compute the same as those of another.
+    """The reasons why the layers of two files do not compute the same.
 
     a, b    the files
-    layers  each layer of A with its counterpart in B, and what was found
-    others  what a comparison of the layers that are not recurrent showed
-    model   what the models gave when they ran whole; None where they did not
+    layers  each layer of A with its counterpart in B, and the findings
+    others  the comparison of the layers that are not recurrent
+    model   the comparison of the models, run whole; None if they did not run
     """
 
     def _verdict(self, files: str) -> str:
@@ -227,18 +227,18 @@ def _differences(compared: Compared) -> Iterator[str]:
             where, part = _place(unequal), f"{unequal.part}{f' of gate {unequal.gate}' if unequal.gate else ''}"
             text = unequal.words if unequal.kind == "feature" else f"{part}: {unequal.words}"
             yield f"differs: {f'{where}: ' if where else ''}{text}"
-    numbers = [difference for difference in differences_ if difference.kind == "weights"]
-    yield from (f"differs: {_line(number)}" for number in numbers if not number.equal)
-    yield from (f"note: {words}" for words in dict.fromkeys(number.words for number in numbers if number.words))
-    same, rounded = sum(number.error == 0 for number in numbers), [number for number in numbers if number.rounded]
+    weights = [difference for difference in differences_ if difference.kind == "weights"]
+    yield from (f"differs: {_line(difference)}" for difference in weights if not difference.equal)
+    yield from (f"note: {words}" for words in dict.fromkeys(difference.words for difference in weights if difference.words))
+    same, rounded = sum(difference.error == 0 for difference in weights), [difference for difference in weights if difference.rounded]
     if compared.exact:
         yield f"equal: all {same} arrays, to the last bit"
         return
     if same:
-        yield f"equal: {same} of {len(numbers)} arrays, to the last bit"
+        yield f"equal: {same} of {len(weights)} arrays, to the last bit"
     if rounded:
-        worst = max(rounded, key=lambda number: number.relative)
-        yield f"equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}"
+        worst = max(rounded, key=lambda difference: difference.relative)
+        yield f"equal but for rounding: {len(rounded)} of {len(weights)} arrays, at most {worst.error:.2g}"
 
 
 def _line(difference: Difference) -> str:

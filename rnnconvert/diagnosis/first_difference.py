@@ -45,7 +45,7 @@ def _shapes(shapes_: Sequence[tuple[int, ...]]) -> str:
 
 
 def where(stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Sequence[tuple[Case, Outputs]]) -> Iterator[str]:
-    """Yield what differs, and where the first difference is."""
+    """Yield which outputs differ, and where the first difference is."""
     bad = [{name for name, off in by_output.items() if off.ratio > 1} for by_output in offs]
     every = set().union(*bad)
     cases = [case for case, _ in answers]
@@ -62,7 +62,7 @@ def where(stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Se
 
 
 def _only(every: set[str], bad: Sequence[set[str]], cases: Sequence[Case]) -> Iterator[str]:
-    """Yield what every differing output shares and no equal output has."""
+    """Yield the traits that every differing output shares and no equal output has."""
     if every == {"y, padded steps"}:
         yield "only padded steps differ"
     elif every and all(name.startswith(("h_n", "c_n")) for name in every):

@@ -1,6 +1,6 @@
-"""What people do wrong around recurrent layers, each as what it does to a whole model's inputs, outputs or one of its weights.
+"""Faults around recurrent layers that people make, each as its effect on a whole model's inputs, outputs or one of its weights.
 
-fault_tables has those of layers; these need no reference, since the model itself runs with them.
+fault_tables has the faults of layers; these need no reference, since the model itself runs with them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _LARGEST = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class ModelFault:
-    """Something wrong with how a model is called, or with what stands in it.
+    """Something wrong with how a model is called, or with its content.
 
-    name      what reports call it
-    sentence  what completes "the model gives the same if ..."
-    remedy    what to do about it, or ""
-    input     what it does to each input with several axes
-    output    what it does to an output that differs; of a fault of inputs, to every output
+    name      its name in reports
+    sentence  the completion of "the model gives the same if ..."
+    remedy    the remedy, or ""
+    input     its effect on each input with several axes
+    output    its effect on an output that differs; for a fault of inputs, on every output
     weight    the weight's numbers, and those with the fault
-    exact     whether it has no constants of its own: what was fitted, or is the same by other means, is tried only if nothing else explains
+    exact     whether it has no fitted constants: a fault with such constants, or the same by other means, is tried only if nothing else
+              explains the difference
     """
 
     name: str
@@ -233,7 +234,7 @@ _WEIGHTS: tuple[tuple[str, str, bool, Callable[[Array], Array]], ...] = (
         for fill in (True, False)
     ),
 )  # fmt: skip
-"""What happens to a weight: the name, what completes "the weight ...", whether it is one of tables (embeddings), and how."""
+"""Faults of a weight: the name, the completion of "the weight ...", whether it is one of tables (embeddings), and the change."""
 
 
 def weight_faults(model: Model, other: Model | None) -> Iterator[ModelFault]:
@@ -268,7 +269,7 @@ def _among(array: Array, others: Sequence[Array], alike: bool) -> bool:
 
 _CONSTANTS = (255.0, 256.0, 127.5, 127.0, 128.0, 100.0, 1000.0, 32767.0, 32768.0, 65535.0)
 SCALES = (1.0, *(power for constant in _CONSTANTS for power in (1 / constant, constant)))
-"""What inputs are most often multiplied by: where a search for another factor begins."""
+"""The most common factors of inputs: where a search for another factor begins."""
 
 
 def linear(what: str, change: str, factor: Array, offset: Array, fault: ModelFault) -> ModelFault:

@@ -22,10 +22,10 @@ Inputs = Sequence[Array]
 
 @dataclass(frozen=True, eq=False)
 class ModelRuns:
-    """What a model gave.
+    """The outputs of a model.
 
-    outputs  of each call
-    shaken   of each run with other weights, the outputs of each call
+    outputs  the outputs of each call
+    shaken   for each run with other weights, the outputs of each call
     """
 
     outputs: list[tuple[Array, ...]]
@@ -73,7 +73,7 @@ class RunnableFile:
 
     @property
     def recurrent_alone(self) -> bool:
-        """Whether it has no weights but those of recurrent layers."""
+        """Whether it has no weights other than recurrent layers'."""
         return all(unit.stack is not None for unit in self.model.units)
 
     def calls(self) -> list[list[Array]]:
@@ -90,7 +90,7 @@ class RunnableFile:
         return self._file.drawn(full=True)
 
     def run(self, calls: Sequence[Inputs], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()) -> ModelRuns:
-        """Return what it gives for each call, begun anew. Raises UsageError for inputs that it does not take."""
+        """Return its outputs for each call, begun anew. Raises UsageError for inputs that it does not take."""
         return ModelRuns(*self._file.apart([named(list(call)) for call in calls], shakes, changes))
 
 
@@ -127,7 +127,7 @@ class Calling:
         return [exchanged(array) if self.turned and array.ndim > 1 else array for array in chosen]
 
     def back(self, runs: ModelRuns) -> ModelRuns:
-        """Return what the model gave with its axes as the other has them."""
+        """Return the model's outputs with their axes as the other model has them."""
         if not self.turned:
             return runs
         return ModelRuns([_turned(call) for call in runs.outputs], [[_turned(call) for call in calls] for calls in runs.shaken])
@@ -138,7 +138,7 @@ def _turned(outputs: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def callings(names: Sequence[str], others: Sequence[str]) -> Iterator[Calling]:
-    """Yield the ways in which a model with inputs of other names may take those of a model with these, the most likely first."""
+    """Yield the ways in which a model may take the inputs of another, whose names differ, the most likely first."""
     alike = sorted(names) == sorted(others)
     possible = [tuple(names.index(name) for name in others)] if alike else orders(len(names))
     for order in possible if len(names) == len(others) else ():

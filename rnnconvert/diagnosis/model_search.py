@@ -114,7 +114,7 @@ class ModelSearch:
             ]
 
     def _faults(self, exact: bool) -> Iterator[ModelFault]:
-        """Yield what may explain it: of faults that need a run those that come near in the first call."""
+        """Yield the candidates for the cause: of faults that need a run, the ones that come near in the first call."""
         if exact:
             yield from OUTPUT_FAULTS
         near = [fault for fault in INPUT_FAULTS if fault.exact == exact]
@@ -134,7 +134,7 @@ class ModelSearch:
             yield from self._fitted_inputs()
 
     def _runs(self, calls: Sequence[Inputs]) -> Iterator[ModelRuns | None]:
-        """Yield what the model gives for each of several calls, None for one that it does not take: all are tried at once."""
+        """Yield the model's outputs for each of several calls, None for one that it does not take: all are tried at once."""
         try:
             yield from (ModelRuns([outputs]) for outputs in (self._side.run(calls).outputs if calls else ()))
             return
@@ -166,7 +166,7 @@ class ModelSearch:
         return bool(max(move for move, _ in moves) > _MOVED_ULPS * epsilon(self._dtype) * max(size for _, size in moves))
 
     def _with(self, fault: ModelFault, calls: Sequence[Inputs], shakes: int) -> ModelRuns | None:
-        """Return what the model gives with a fault, None where it does not apply."""
+        """Return the outputs of the model with a fault, None if it does not apply."""
         inputs = [fault.of_inputs(call) for call in calls]
         if all(call is None for call in inputs):
             return None
@@ -286,7 +286,7 @@ class ModelSearch:
                     return
 
     def _residuals(self, several: Sequence[Array]) -> list[Array | None]:
-        """Return what is left with inputs multiplied and shifted by each of several constants; None where the model does not run so."""
+        """Return the residuals with inputs multiplied and shifted by each of several constants; None if the model does not run on them."""
         faults = [_linear("input", constants[0], constants[1], plain=False) for constants in several]
         calls = self._calls[:2]
         runs = list(self._runs([fault.of_inputs(call) or call for fault in faults for call in calls]))

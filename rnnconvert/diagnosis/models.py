@@ -31,13 +31,13 @@ Status = Literal["equal", "not equal", "not compared"]
 
 @dataclass(frozen=True)
 class ModelDiagnosis:
-    """What running whole models showed.
+    """The result of running whole models.
 
     status     "equal"; "not equal"; or "not compared"
     reason     why it is not equal, or was not compared
     fault      the names of the fault that explains the difference, of several joined by " and "; "" without one, or with several
     sentences  for people: what explains it, and what to do
-    called     how B is called otherwise than A, in words
+    called     how the call of B differs from the call of A, in words
     masked     whether the models differ only where they mask steps
     """
 

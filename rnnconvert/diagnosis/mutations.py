@@ -191,7 +191,7 @@ class _Planted:
             yield replace(outputs, y=np.zeros((*case.x.shape[:2], 0), np.float32))
 
     def outputs(self, case: Case, dtype: Any) -> Outputs | None:
-        """Return what the faulty model gives; None where a fault of runs does not apply to the case."""
+        """Return the outputs of the faulty model; None if a fault of runs does not apply to the case."""
         if self.fault.change is None:
             return self.fault.run(self._stack, case, dtype)
         return None if self._planted_stack is None else case.solve(self._planted_stack, dtype)

@@ -46,7 +46,7 @@ class Near:
 
 
 def near(a: Recurrent, b: Recurrent) -> Near | None:
-    """Return how the numbers of one stack differ from those of another, where they only differ as numbers do."""
+    """Return how the numbers of one stack differ from another's, if nothing but numbers differs."""
     for first, other in ((a, b), to_common_form(a, b)[:2]):
         pairs = _unlike(first, other)
         if pairs:

@@ -1,4 +1,4 @@
-"""Which faults explain the outputs found: single ones, then those of some layers, directions or arrays, then two at once."""
+"""Which faults explain the outputs found: single ones, then faults of some layers, directions or arrays, then two at once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FaultSearch:
         return explanations or self._pair()
 
     def nothing(self) -> str:
-        """Say what was searched without success."""
+        """Return the sentence on what was searched without success."""
         text = f"none of the {self.tried} known wrong conventions explains it, tried {self.places}, and {self.two}"
         if self.stuck:
             text += f". Up to {self.stuck} every final state is explained; there, none of them explains it"
@@ -127,7 +127,7 @@ class FaultSearch:
         return FAR * max((float(np.max(array, initial=0.0)) for array in allowed), default=0.0)
 
     def _alone(self, order: int, direction: Direction, x: Array) -> Outputs:
-        """Return what one direction gives for an input."""
+        """Return the outputs of one direction for an input."""
         case = self._few[0].case
         hidden, cell = (states and states[order : order + 1] for states in (case.hidden, case.cell))
         return reference.run(Recurrent("", (Layer((direction,)),)), x, hidden or None, cell or None, case.lengths)
@@ -185,7 +185,7 @@ class FaultSearch:
         return []
 
     def _together(self, ways_by_place: Mapping[Place, list[Way]]) -> list[Explanation]:
-        """Return what explains every direction, judged by all answers."""
+        """Return the explanations of every direction, judged by all answers."""
         if not ways_by_place:
             return []
         best = likeliest(ways_by_place)
@@ -292,7 +292,7 @@ def _with(direction: Direction, way: Way) -> Direction:
 
 
 def _outputs(planted: Planted, case: Case, dtype: Any = np.float64) -> Outputs:
-    """Return what a model with these faults gives for a case; a fault of runs may not apply to it."""
+    """Return the outputs of a model with these faults for a case; a fault of runs may not apply to it."""
     stack, run = planted
     outputs = None if run is None else run.run(stack, case, dtype)
     return case.solve(stack, dtype) if outputs is None else outputs

@@ -1,4 +1,4 @@
-"""What a file's layer states, as settings of a conversion."""
+"""The statements of a file's layer, as settings of a conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two files, and why: `rnnconvert diff` and `diagnose`, and their functions in Python."""
+"""The differences between two files, and their causes: `rnnconvert diff` and `diagnose`, and their functions in Python."""
 
 from __future__ import annotations
 
@@ -51,15 +51,19 @@ def diff(
     settings_a: Sequence[str] = (),
     settings_b: Sequence[str] = (),
 ) -> Comparison:
-    """Compare the weights and the cells of two files, whatever their formats, without running anything.
+    """Compare the weights and the cells of two files, in any formats, without running anything.
 
-    a, b                what `load` reads, or checkpoints that were read
+    a, b                sources, as `load` takes them, or checkpoints that were read
     layers              only these layers of A
-    pairs               "A=B", a layer of A and one of B; "A=B1+B2" where B has it in pieces
+    pairs               "A=B", a layer of A and one of B; "A=B1+B2" if B has it in pieces
     format_a, format_b  read the file as this format, instead of asking it
-    settings            what both files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of them
+    settings            answers to what both files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of them
 
-    Raises what `load` raises, and UsageError if the pairs of layers are not certain.
+    Raises the errors of `load`, and UsageError if the pairs of layers are not certain.
+
+        >>> import rnnconvert as rc
+        >>> rc.diff("examples/encoder.keras", "examples/encoder.keras")
+        <Comparison: every weight of examples/encoder.keras and examples/encoder.keras is equal>
     """
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))), _others(first, other, layers))
@@ -96,7 +100,7 @@ def diagnose(
 ) -> Findings | SampleFindings:
     """Find out why B does not compute the same as A.
 
-    Their recurrent layers run in the reference, without a framework. Where these agree and both files hold models that run here, the
+    Their recurrent layers run in the reference, without a framework. If these agree and both files hold models that run here, the
     models run whole, too: a fault around the layers that explains all of a difference is named.
 
     With io= in place of B: whether A, or a layer of it, computes a recorded sample, and if not, under which convention it does.
@@ -108,6 +112,11 @@ def diagnose(
 
     The other arguments are those of `diff`. Raises what it raises, RefusedError for a cell that the reference cannot compute,
     and UsageError for a sample that no layer can have given.
+
+        >>> import rnnconvert as rc
+        >>> findings = rc.diagnose("examples/unknown/misread.safetensors", io="examples/unknown/sample.npz")
+        >>> findings.layers[0].sentences[:2]
+        ('the file does not compute the sample', 'it does if gates i and f are swapped')
     """
     if (b is None) == (io is None):
         raise UsageError("diagnose takes two files, or one and a sample as io=. Give one of the two")
@@ -126,8 +135,8 @@ def diagnose(
 class _Side(NamedTuple):
     """One of two files, and how it is read.
 
-    name      "a" or "b", as the arguments about it end
-    settings  its own, beside those of both
+    name      "a" or "b", the end of the arguments about it
+    settings  its own, in addition to the settings of both
     """
 
     name: str

@@ -1,19 +1,19 @@
-"""One module a framework: where its recurrent layers are in its files, and which cells they are.
+"""One module a framework: where its files keep the recurrent layers, and which cells they are.
 
 A module here is an adapter. It has
 
     NAME       the format's name
-    SUFFIXES   the endings of its files, the one written by default first; those of its card (rnnconvert.language.registry)
+    SUFFIXES   the endings of its files, the one written by default first, as on its card (rnnconvert.language.registry)
     recognise(file)        what it sees in a file that may be its own, or None
     layouts(options)       the layouts that it can write, the preferred one of each cell first
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
-    about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
-    companions(path)       where it has this: the other files that it writes, next to one of that name
+    about(checkpoint)      optional: what a file states about itself, such as versions, producer and epoch, in words
+    companions(path)       optional: the other files that it writes, next to one of that name
     runnable(checkpoint, folder)  where its files are code: write what a file says again into a folder, for an executor, and return that
                            path, or None for a file without code; raise NotImplementedError for code that it did not write
-    ZERO_STATES            where it has this and it is true: what it writes begins with zeros, and its caller cannot pass states
-    silent(path)           where it has this: whether a file of that name states no functions of its layers
+    ZERO_STATES            optional; if true, what it writes begins with zeros, and its caller cannot pass states
+    silent(path)           optional: whether a file of that name states no functions of its layers
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
 imports no framework unless a file cannot be read without it.
@@ -51,14 +51,13 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 
 @dataclass(frozen=True)
 class Job:
-    """What a writer is asked for.
+    """The task of a writer.
 
     parts    the recurrent layers, in the form of the framework's layouts
     dtype    element type to write, or None for each layer's own
-    options  what the caller decided
+    options  the caller's decisions
     source   the checkpoint they come from
-    carried  tensors that are not of recurrent layers and may be written unchanged: those of a file of
-             the same framework
+    carried  tensors outside recurrent layers that may be written unchanged, from a file of the same framework
     watch    is called with every piece of weights that is written
     dry_run  whether to find out what would be done, and write nothing
     """
@@ -72,7 +71,7 @@ class Job:
     dry_run: bool = False
 
     def stacks(self) -> list[tuple[Layout, Recurrent]]:
-        """Return what is written one by one: a stack, or its layers where the layout holds one at a time."""
+        """Return the stacks that are written one by one: each stack, or its layers if the layout holds one at a time."""
         return [
             (part.layout, stack) for part in self.parts for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
@@ -96,10 +95,10 @@ class Job:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What a writer wrote.
+    """The result of a writer.
 
-    notes    what a user should know of the file, in words: how to load it, what is left out
-    recipe   lines of Python that load it, where there are some
+    notes    notes for the user on the file, in words: how to load it, what is left out
+    recipe   lines of Python that load it, if any
     dropped  names of carried tensors that it has no place for
     companions  files of numbers next to it whose names their content decides
     """
@@ -167,12 +166,12 @@ def _identifiers(names: Iterable[str], spelled: Callable[[str], str], used: set[
 
 
 def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
-    """Return what follows a layer that reads from the end, in a format where the outputs of one keep the order of processing.
+    """Return the note on a layer that reads from the end, for a format in which the outputs of one keep the order of processing.
 
-    after      what has to follow, for the user
+    after      the note: what has to follow the layer
     otherwise  another way out of a stack of such layers
 
-    Raises RefusedError where another layer would read them so.
+    Raises RefusedError if another layer would read them in that order.
     """
     if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
         return []
@@ -237,12 +236,12 @@ class Adapter(Protocol):
 
 
 def written_layouts(name: str) -> Callable[[Options], list[Layout]]:
-    """Return the `layouts` of a room that writes what its data lets be written, whatever the options are."""
+    """Return the `layouts` of a room that writes all writable layouts of its data under all options."""
     return lambda options: [layout for layout in registry.layouts_of(name) if layout.writable]
 
 
 def about(checkpoint: Checkpoint) -> dict[str, str]:
-    """Return what a file states about itself: the framework and its version, producer, epoch ..., by words for it."""
+    """Return a file's statements about itself: the framework and its version, producer, epoch ..., by words for it."""
     # A layer in memory has no format, and nothing is stated about it.
     room = getattr(adapter(checkpoint.format), "about", None) if checkpoint.format in names() else None
     stated: dict[str, object] = {} if room is None else room(checkpoint)

@@ -95,7 +95,7 @@ def _split(
 
 
 def accepted(options: Options, layer: str) -> list[str]:
-    """Return what the caller takes over for a layer."""
+    """Return the features of a layer that the caller takes over."""
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 

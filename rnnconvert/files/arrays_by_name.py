@@ -45,6 +45,11 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
 
     Raises RefusedError if the framework's cell cannot hold the layer, UsageError for a stack of layers where
     it holds one at a time (rnnconvert.split_stack).
+
+        >>> import rnnconvert as rc
+        >>> summary = rc.load("examples/encoder.keras")["summary"]
+        >>> {name: array.shape for name, array in rc.pack(summary, "mlx").items()}
+        {'Wx': (20, 16), 'Wh': (20, 5), 'bias': (20,)}
     """
     chosen = Options(options)
     arrays = packed(represented(layer, format, chosen), dtype)
@@ -84,6 +89,11 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
 
     Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the arrays do not
     fit together or have several element types, or fit several layouts and neither a cell nor the option `layout` settles which.
+
+        >>> import numpy as np, rnnconvert as rc
+        >>> arrays = {"Wx": np.ones((20, 3)), "Wh": np.ones((20, 5)), "bias": np.zeros(20)}
+        >>> rc.unpack(arrays, "mlx", name="tagger")
+        <Recurrent 'tagger': LSTM, 1 layer, forward, 3 -> 5, one bias, float64>
     """
     if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
         arrays = next(iter(arrays.values()))
@@ -174,12 +184,12 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
         choices = " or ".join(candidate.name for candidate in tried)
         raise UsageError(f"{format} has no layout {wanted!r}{'' if cell is None else ' of this cell'}. Choose {choices}")
     tried = asked
-    two = options.get("bidirectional", name)
+    bidirectional = options.get("bidirectional", name)
     fitting = [
         FoundLayer(name, candidate, sizes, names, cell)
         for candidate in tried
         for sizes in fits(candidate, shapes)
-        if len(shapes) > 1 and two in (None, "true" if sizes.num_directions == 2 else "false")
+        if len(shapes) > 1 and bidirectional in (None, "true" if sizes.num_directions == 2 else "false")
     ]
     if not fitting:
         reasons = misfit(tried, shapes) if tried else "it does not have this cell"

@@ -79,7 +79,7 @@ _BUILT_IN = {
         Option("prefix", (), "the prefix of the names; the layer's name if there are several, else nothing", "write"),
     )
 }
-"""The options that belong to no framework. What each asks of them, and those that it alone has, its System says."""
+"""The options that belong to no framework. A System states what its framework asks of them, and the options that it alone has."""
 
 
 class _Catalogue(Mapping[str, Option]):
@@ -113,7 +113,7 @@ def asked_by(format: str) -> tuple[str, ...]:
 
 
 def explained(name: str) -> str:
-    """Return what an option decides, with what each format that asks for it means by it and assumes."""
+    """Return the text on an option: what it decides, and what each format that asks for it means and assumes."""
     option = OPTIONS[name]
     asking: dict[str, list[str]] = {}
     for system in registry.systems().values():

@@ -1,4 +1,4 @@
-"""What a file holds once it is read: recurrent layers in canonical form, everything else by name."""
+"""A file once it is read: recurrent layers in canonical form, everything else by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ReadKind = TypeVar("ReadKind")
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What a file holds of its own model's outputs, recorded where the model was trained.
+    """Outputs of a file's own model in the file, recorded where the model was trained.
 
     x       what the model reads, (time, batch, in)
     y       what it gives, (time, batch, out)
@@ -39,7 +39,7 @@ class Recorded:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Checkpoint(Mapping[str, Recurrent]):
-    """What a file holds: its recurrent layers in canonical form, and everything else by name.
+    """A file that was read: its recurrent layers in canonical form, and everything else by name.
 
     It is a mapping of the layers by their names: `checkpoint["encoder"]`, `len(checkpoint)`, `for name in checkpoint`.
 
@@ -51,17 +51,17 @@ class Checkpoint(Mapping[str, Recurrent]):
     questions  what the file leaves open, and what was assumed
     warnings   what the user should know: non-finite weights, tensors that could not be read
     metadata   what else the file says (a model's configuration), in the format's own words
-    arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
-               them
-    read       what its adapter knows besides: where the layers were found, for code that knows this format
+    arrays     every array by name, including the layers', in the file's order; empty if its adapter has no names for them
+    read       its adapter's own findings: where the layers are, for code that knows this format
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary copy of a model that lay inside the file: packed, in an archive, in a pickle; "" for any other
     sources    the files that it was read from, which must stay unchanged while it is written
     beside     the other files that it was read from: external data, the parts of an index, a graph
-    recorded   what the file holds of its own model's outputs
+    recorded   outputs of the file's own model that the file holds
     int8       the layers whose matrices the file holds as integers of 8 bits, with a scale for each row
-    turned     the layers that read from the end, and of whose outputs the model reads the last alone, or turns them into the order of time
+    turned     the layers that read from the end, and of whose outputs the model reads only the last, or reverses them into the order of
+               time
     clipped    the layers whose clips the caller drops, as the file has them: their values are said never to reach the bounds
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
@@ -116,7 +116,7 @@ class Checkpoint(Mapping[str, Recurrent]):
         return self.unpacked or self.path
 
     def read_as(self, kind: type[ReadKind]) -> ReadKind:
-        """Return what its adapter knows besides, in the class that this adapter has for it."""
+        """Return its adapter's own findings, in the class that this adapter has for them."""
         assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
         return self.read
 

@@ -17,7 +17,7 @@ UNACCOUNTED = "unaccounted"
 
 
 class Facts(Mapping[str, Any]):
-    """What a file states of a layer, by name. What is taken is accounted for; looking at names takes nothing.
+    """A file's statements about a layer, by name. A fact that is taken is accounted for; looking at names takes nothing.
 
     layer     the layer's name
     where     what states it, in words: "its configuration", "node 'lstm'"
@@ -69,7 +69,7 @@ class Facts(Mapping[str, Any]):
         }
 
     def unconvertible(self) -> tuple[Unconvertible, ...]:
-        """Return what is left, as something unknown that the layer computes."""
+        """Return the facts that are left, as features of the layer that are unknown."""
         return tuple(
             Unconvertible(UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_quoted(value)}, and its effect on the numbers is unknown")
             for name, value in self.left().items()
@@ -84,9 +84,9 @@ _OF_CONTAINERS = frozenset({
 
 
 def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole_file: bool = False) -> dict[str, Any]:
-    """Return what a file's attributes state of some arrays and of the groups around them, by "attribute of PLACE".
+    """Return a file's attributes of some arrays and of the groups around them, by "attribute of PLACE".
 
-    attributes  those of each array and group, by its path
+    attributes  the attributes of each array and group, by its path
     whole_file  whether the layer is the file itself: the root, "", counts for it, and where an array lies in it directly
     """
     places = {""} if whole_file or any("/" not in name for name in names) else set()

@@ -60,13 +60,18 @@ def save(
     target_format  the format to write; by default the path's ending decides
     layers         write only these, in this order; one name, or several
     dtype          element type to write; the source's own if None
-    strict         refuse whatever would be rounded
+    strict         refuse to round anything
     force          replace an existing file
     dry_run        find out what would be done, and write nothing
     progress       called while writing
     settings, options  as `load` takes them
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> rc.save(checkpoint, "encoder.onnx", layers="encoder", dry_run=True)
+        <Summary: would write encoder.onnx (onnx) from examples/encoder.keras (keras), 1 layer, bit-exact>
     """
     chosen = Options(options, settings)
     for layer, key in chosen.ledger.unused("read"):
@@ -210,9 +215,9 @@ def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
 def convert_file(source: Source, source_format: str | None, target: SaveTarget, options: Options) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    options  those of both
+    options  as both take them
 
-    Raises what they raise; on any error every existing file is left unchanged.
+    Raises the errors of both; on any error every existing file is left unchanged.
     """
     checkpoint = load_with(source, source_format, options)
     options.ledger.check_used(checkpoint.path, "read")
@@ -273,6 +278,11 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
     formats  only these, by name
 
     Raises UsageError for a format that is only read.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/decoder.keras")
+        >>> [(each.target, each.verdict) for each in rc.targets(checkpoint, formats=["keras", "ncnn", "onnx"])]
+        [('keras', 'exact'), ('ncnn', 'refused'), ('onnx', 'exact')]
     """
     chosen = options or Options()
     writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]

@@ -14,9 +14,9 @@ from rnnconvert.language.layout import Cut
 
 
 def cut(path: Path, stored: Stored, cuts: Sequence[Cut]) -> Stored:
-    """Return what a file holds, with each array that is described in the place of the file's own; what nothing takes stays.
+    """Return a file's arrays with each described array in the place of the file's own; arrays that no cut takes stay.
 
-    Raises UnreadableError where the file lacks an array, or has one that is too short.
+    Raises UnreadableError if the file lacks an array, or has one that is too short.
     """
     arrays: dict[str, Array] = {}
     used: dict[str, int] = {}

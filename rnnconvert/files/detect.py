@@ -46,7 +46,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
 
 
 class DetectedSource(NamedTuple):
-    """What reads a file: the adapter, why, and what else the file may be, each with its evidence."""
+    """The reader of a file: the adapter, why, and what else the file may be, each with its evidence."""
 
     reader: Adapter
     evidence: str
@@ -103,7 +103,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
 
 
 def _of_arrays(file: Opened) -> str:
-    """Return what reads arrays of any origin, in a sentence."""
+    """Return the advice on how arrays of any origin can be read, in a sentence."""
     if file.archive or "npy" in file.kinds:
         bare = [card.name for card in registry.cards().values() if "described" in card.kinds] if _is_vector(file) else []
         by_sizes = (
@@ -218,7 +218,7 @@ def _document(file: Opened) -> str | None:
 
 
 def _text(path: Path, head: bytes) -> str | None:
-    """Return what a file of text is that begins like this, or None."""
+    """Return the kind of a file of text that begins like this, in words, or None."""
     if path.is_dir():
         inside = sorted(entry.name for entry in path.iterdir())[:5]
         return f"a folder of another kind ({', '.join(inside)})"
@@ -249,7 +249,7 @@ class _Endings(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def _endings(added: tuple[tuple[str, tuple[str, ...]], ...]) -> _Endings:
-    """Return the endings of formats that were added, and of those of this project."""
+    """Return the endings of formats that were added, and of this project's own."""
     cards = registry.cards()
     written: dict[str, list[str]] = {}
     for format, endings in (*added, *((card.name, card.written) for card in cards.values())):

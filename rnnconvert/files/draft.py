@@ -138,7 +138,7 @@ def _local(name: str, names: Sequence[str]) -> str:
 
 
 def _scope(names: Sequence[str]) -> str:
-    """Return what stands before all of these names, up to a separator."""
+    """Return the prefix that all of these names share, up to a separator."""
     return scope_of(os.path.commonprefix(list(names)))  # noqa: RUF071  # letters; the separator is found here
 
 
@@ -245,7 +245,7 @@ def _without_factors(layers: Iterable[DraftLayer], names: Iterable[str]) -> Iter
 
 
 _ONE_MATRIX = re.compile(r"lstm|gru|rnn|cell|i2h", re.IGNORECASE)
-"""What the name of a matrix has that multiplies the state and the input, one on top of the other."""
+"""Words in the name of a matrix that multiplies the state and the input, one on top of the other."""
 
 
 def _joined(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:

@@ -12,7 +12,7 @@ STACKED = {"lstm": "i f g o", "gru": "r z n", "rnn": "n"}
 
 
 RECURRENT = re.compile(r"(?:^|[_./ ])U|hh|h2h|rec|hid|state|(?:^|[_./])(?:W?h|R)(?:[_./]|$)|(?<=[Ww])h", re.IGNORECASE)
-"""What the name of a matrix has that multiplies the state."""
+"""Words in the name of a matrix that multiplies the state."""
 _INPUT_FIRST = re.compile(r"i2h", re.IGNORECASE)
 """What the name of a matrix has in a tutorial that many follow, and whose cell joins the input and the state in this order."""
 
@@ -47,7 +47,7 @@ def length_of(shape: Shape) -> int:
 
 
 def is_pair(shape: Shape) -> bool:
-    """Return whether a shape is that of two biases of a layer, row by row, as Keras keeps those of a GRU."""
+    """Return whether a shape is that of two biases of a layer, row by row, as Keras keeps them for a GRU."""
     return len(shape) == 2 and shape[0] == 2 and shape[1] > 2
 
 

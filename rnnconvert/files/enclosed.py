@@ -20,7 +20,7 @@ _PARTS = (".pkl", ".pickle", ".joblib", ".pb", ".index", ".meta", ".json", ".pbt
 _FOLDER = "saved_model.pb"
 _STATE = "data.pkl"
 _STEPS = 10_000
-"""What looking into a file costs of the budget."""
+"""The cost of looking into a file, in the budget."""
 
 
 class EnclosedModel(NamedTuple):
@@ -75,7 +75,7 @@ def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = Fa
 
 
 def _inside(file: Opened, pickled: bool) -> list[tuple[Path, str]]:
-    """Return what lies in a file, each with words that say where."""
+    """Return the models inside a file, each with words that say where."""
     if unpacked.is_packed(file.head):
         return [(unpacked.unpacked(file.path), f"unpacked from {file.path}")]
     if pickled:
@@ -107,7 +107,7 @@ def _named(file: Opened) -> Opened:
 
 
 def _folders(inside: list[Inside]) -> list[Inside]:
-    """Return files as they are, and those of a folder that is one model as that folder."""
+    """Return the files, with the files of a folder that is one model replaced by that folder."""
     folders = {entry.path.parent: entry.place.rpartition("/")[0] for entry in inside if entry.path.name == _FOLDER}
     left = [entry for entry in inside if not any(folder in entry.path.parents for folder in folders)]
     return [*(Inside(path, place or "all of it") for path, place in folders.items()), *left]

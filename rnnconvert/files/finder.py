@@ -1,7 +1,7 @@
 """Files of arrays by name, where names and shapes show the recurrent layers: one adapter class for many frameworks.
 
-A framework with only layouts gets this adapter: those that a user describes (`--layout my_layout.toml`),
-and those of packages that only have layouts. Others are made of it by saying what differs: the methods below the line.
+A framework with only layouts gets this adapter: a user's description (`--layout my_layout.toml`), or a package that adds layouts and
+nothing else. Other adapters derive from it and override what differs: the methods below the line.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ArrayFiles:
 
     NAME       the format's name
     SUFFIXES   the endings of its files, the one written by default first
-    separators characters that may stand between a layer's name and those of its arrays; the first is written
+    separators characters that may separate a layer's name from the names of its arrays; the first is written
     beside_vectors  the endings of arrays' names that accompany a flat vector and change nothing: states of the last call
-    cuts       where its arrays lie in those of a file that calls them otherwise, as a user's layout describes it
+    cuts       where its arrays lie in the arrays of a file that calls them otherwise, as a user's layout describes it
     training   parts of the names of what training left under an array's own name: gradients
     """
 
@@ -62,7 +62,7 @@ class ArrayFiles:
     cuts: tuple[Cut, ...] = ()
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Recognize arrays named and shaped as those of one of its layouts."""
+        """Recognize arrays with the names and shapes of one of its layouts."""
         kind = self.kind(file)
         if not kind:
             return None
@@ -78,7 +78,7 @@ class ArrayFiles:
         return Seen(SHAPED, f"{kind}, with arrays of its shapes", covered) if fitting else None
 
     def layouts(self, options: Options) -> list[Layout]:
-        """Return what can be written."""
+        """Return the layouts that can be written."""
         return [layout for layout in registry.layouts_of(self.NAME) if layout.writable]
 
     def read(self, path: Path, options: Options) -> Checkpoint:
@@ -167,9 +167,9 @@ class ArrayFiles:
                 asked = [layout for layout in possible if layout.name == wanted]
                 if asked:
                     options.get("layout", name)
-                said_there = self.description(stored, name)
+                description = self.description(stored, name)
                 try:
-                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, said_there, options)
+                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, description, options)
                 except NotALayerError as error:
                     doubts.append(LayerNote(full, str(error), UNREAD))
                     continue
@@ -189,7 +189,7 @@ class ArrayFiles:
         return [group for group in groups if not unanswered[group.name]], doubts
 
     def documented(self) -> list[Layout]:
-        """Return the layouts that are found by names and shapes: those of vectors do not show their sizes."""
+        """Return the layouts that are found by names and shapes, thus not the layouts of vectors, which do not show their sizes."""
         return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
@@ -248,9 +248,9 @@ class ArrayFiles:
             fitting += [FoundLayer(name, by_name[full], sizes, names) for sizes in fits(by_name[full], shapes)]
         most = max((len(group.names) for group in fitting), default=0)
         fitting = [group for group in fitting if len(group.names) == most]
-        two = options.get("bidirectional", name)
-        if two is not None:
-            fitting = [group for group in fitting if group.sizes.num_directions == 1 + (two == "true")]
+        bidirectional = options.get("bidirectional", name)
+        if bidirectional is not None:
+            fitting = [group for group in fitting if group.sizes.num_directions == 1 + (bidirectional == "true")]
         if not fitting:
             return why_none(candidates, arrays)
         fitting = unlike(fitting)
@@ -299,14 +299,14 @@ class ArrayFiles:
     # What a framework may know better.
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """Return what these arrays are for: the class, and the function where files do not state it."""
+        """Return the words for the layer that these arrays fit: its class, and the function if files do not state it."""
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
         parts = [f"the function {stack.cell.activation}"] if open_function else []
         parts += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
         return class_in_words(layout) + (f" with {' and '.join(parts)}" if parts else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
-        """Return what the names of each stack's arrays begin with: nothing where one layer comes from another format."""
+        """Return the prefix of each stack's arrays: none for a single layer from another format."""
         bare = len(stacks) == 1 and job.source.format != self.NAME
         asked = [job.options.get("prefix", stack.name) for stack in stacks]
         return [
@@ -315,7 +315,7 @@ class ArrayFiles:
         ]
 
     def kind(self, file: Opened) -> str:
-        """Return what sort of file this is, in words; "" if it does not belong to this framework."""
+        """Return the kind of this file, in words; "" if it does not belong to this framework."""
         return file.archive or ("a bare array of numpy's" if self.cuts and "npy" in file.kinds else "")
 
     def stored(self, file: Opened) -> Stored:
@@ -332,7 +332,7 @@ class ArrayFiles:
         return {}
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Return what a layer computes: of a vector, what was said of it; what its file leaves open is asked."""
+        """Return a layer's cell: a vector's from its description; the caller is asked for what the file leaves open."""
         layout = group.layout
         mode = (options.peek("cell", group.name) or self.description(stored, group.name).get("mode", "")) if layout.flat else ""
         if mode.startswith("rnn_"):
@@ -353,7 +353,7 @@ class ArrayFiles:
 
 
 def _cautions(layout: Layout, stack: Recurrent) -> list[str]:
-    """Return what a user should know of a layer because of its numbers."""
+    """Return the cautions on a layer that its numbers give rise to."""
     ways = [direction for layer in stack.layers for direction in layer.directions]
     parts = {part for way in ways for part, gate in way.arrays if part in layout.cautions and np.any(way.get(part, gate))}
     return [text for part, text in layout.cautions.items() if part in parts]

@@ -41,7 +41,7 @@ def sentences(doubts: Mapping[str, Doubt]) -> list[LayerNote]:
 
 
 def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
-    """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change nothing."""
+    """Return layers without those whose numbers and cell equal an earlier layer's: the choice would change nothing."""
     distinct: dict[object, FoundLayer] = {}
     for group in groups:
         cell = group.cell or group.layout.cell

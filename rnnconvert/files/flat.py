@@ -27,8 +27,8 @@ _KEYS = {
 """The options that describe a vector, and what files call these facts."""
 
 Description = Mapping[str, str]
-"""What a file states about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
-input_mode (linear or skip) and input_size, which MXNet does not state."""
+"""A file's statements about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and input_mode
+(linear or skip) and input_size, which MXNet does not state."""
 
 
 def sizes(
@@ -75,7 +75,7 @@ def sizes(
 
 
 def _described(description: Description) -> dict[str, str]:
-    """Return what a file states about a vector, by the options' keys; 0 and an empty text state nothing."""
+    """Return a file's statements about a vector, by the options' keys; 0 and an empty text state nothing."""
     numbers = ("hidden_size", "num_layers", "projection_size", "input_size")
     described = {key: description[word] for key, word in _KEYS.items() if description.get(word)}
     described = {key: value for key, value in described.items() if key not in numbers or _number(value)}
@@ -86,10 +86,10 @@ def _described(description: Description) -> dict[str, str]:
 
 
 class _Described(NamedTuple):
-    """What is known of a vector.
+    """The facts about a vector.
 
-    facts      what its description states
-    described  whether it has one: what that leaves out is absent
+    facts      the statements of its description
+    described  whether it has a description, in which case a fact that it omits is absent
     """
 
     name: str

@@ -32,7 +32,7 @@ def function_of(group: FoundLayer, options: Options, allowed: Sequence[str | Act
 
     Raises UsageError for a function that the layout does not have.
     """
-    held = [allowed_one for allowed_one in allowed if allowed_one != "any"]
+    held = [name for name in allowed if name != "any"]
     held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
     functions = {str(function): function if isinstance(function, Activation) else Activation(function) for function in held}
     functions = {name: function for name, function in functions.items() if name in (OPTIONS[option].choices or functions)}

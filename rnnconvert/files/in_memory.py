@@ -1,4 +1,4 @@
-"""What Python holds in memory in place of a file: bytes, an open file, a mapping of arrays by name."""
+"""Sources in memory in place of a file: bytes, an open file, a mapping of arrays by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 
 PathLike = str | os.PathLike[str]
 Source = PathLike | bytes | bytearray | memoryview | BinaryIO | Mapping[str, Any]
-"""What `rnnconvert.load` reads: a path, the bytes of a file, an open binary file, or arrays by name."""
+"""The sources of `rnnconvert.load`: a path, the bytes of a file, an open binary file, or arrays by name."""
 
 _PIECE = 1 << 22
 

@@ -17,14 +17,14 @@ from rnnconvert.language import registry
 
 @dataclass
 class Ledger:
-    """What was asked so far.
+    """The record of what was asked so far.
 
-    settings   what the caller decided
+    settings   the caller's decisions
     used       where settings decided something
     asked      the layers that asked, by option, in order
     questions  what was asked and not decided, in the order of asking
-    notes      where the caller overruled a file, in words
-    facts      what the file states, by layer
+    notes      the facts of the file that the caller overruled, in words
+    facts      the file's statements, by layer
     unfit      why a setting cannot decide anything about a layer
     """
 
@@ -37,7 +37,7 @@ class Ledger:
     unfit: dict[Place, list[str]] = field(default_factory=dict)
 
     def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
-        """Return what a file states about a layer and nothing took."""
+        """Return a file's statements about a layer that nothing took."""
         return tuple(feature for facts in self.facts.get(layer, ()) for feature in facts.unconvertible())
 
     def decisive(self) -> list[str]:

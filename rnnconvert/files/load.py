@@ -53,6 +53,13 @@ def load(source: Source, source_format: str | None = None, settings: Iterable[st
 
     Raises UnreadableError if it cannot be read (MissingFileError if it does not exist), RefusedError if its weights have no
     canonical form, MissingPackageError if a package is needed for it.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> list(checkpoint)
+        ['encoder', 'summary']
+        >>> checkpoint["summary"].describe()
+        'LSTM, 1 layer, forward, 16 -> 5, one bias, float32'
     """
     chosen = Options(options, settings)
     checkpoint = load_with(source, source_format, chosen)
@@ -165,7 +172,7 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
 
 
 def _by_added_layouts(checkpoint: Checkpoint, path: Path, options: Options) -> Checkpoint:
-    """Return a file without layers of its own format as layouts that a user or a package adds read its arrays, where they do."""
+    """Return a file without layers of its own format as read by the layouts that a user or a package adds, if these find layers."""
     added = dict.fromkeys(value.framework for value in registry.installed_layouts() if isinstance(value, Layout))
     for reader in map(adapter, added):
         from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
@@ -196,9 +203,9 @@ def without_clips(stack: Recurrent, options: Options) -> Recurrent:
 
 
 def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
-    """Return what a layer computes besides, with the facts that nothing accounts for.
+    """Return what a layer computes beyond its cell, with the facts that nothing accounts for.
 
-    Where the caller states that these facts are harmless, they are left out.
+    If the caller states that these facts are harmless, they are left out.
     """
     every = dict.fromkeys((*stated, *options.ledger.unaccounted(layer)))
     left = [feature for feature in every if feature.option == UNACCOUNTED]

@@ -27,8 +27,8 @@ KIND, SHAPED, STATED = 1, 2, 3
 
 
 class Seen(NamedTuple):
-    """What a format sees in a file that may be its own: how sure it is, the evidence in words, and how many arrays it accounts
-    for where their names are the evidence.
+    """A format's claim on a file that may be its own: how sure it is, the evidence in words, and how many arrays it accounts for if their
+    names are the evidence.
     """
 
     score: int
@@ -99,11 +99,11 @@ class Opened:
         return self._tail == sorted_table.MAGIC
 
     def cached(self, look: Callable[[Path], T]) -> T:
-        """Return what a reader makes of its path; the same reader is not asked twice. Raises what the reader raises."""
+        """Return the result of a reader on this path, remembered by reader. Raises what the reader raises."""
         return self._remembered(look, self.path)
 
     def examined(self, look: Callable[[Opened], T]) -> T:
-        """Return what an examiner makes of it; the same examiner is not asked twice. Raises what the examiner raises."""
+        """Return the result of an examiner on this file, remembered by examiner. Raises what the examiner raises."""
         return self._remembered(look, self)
 
     def _remembered(self, look: Callable[[Any], T], subject: Any) -> T:

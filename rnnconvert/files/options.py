@@ -1,4 +1,4 @@
-"""What a reader or writer asks where a file leaves something open. A setting that nothing asks for is an error."""
+"""Questions of a reader or writer about what a file leaves open. A setting that nothing asks for is an error."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from rnnconvert.files.questions import Question
 from rnnconvert.files.settings import Place, Settings, is_finite
 
 _BACKWARDS = re.compile(r"(?<![a-z])(?:backwards?|bwd?|reversed?)(?![a-z])", re.I)
-"""What names a layer, or a scope of it, that reads from the end."""
+"""Names of a layer, or of a scope around it, that reads from the end."""
 
 
 class Options:
-    """What a reader or writer asks: the caller's settings, in the scope of one layer or direction. The ledger notes what was asked.
+    """The source of a reader's or writer's answers: the caller's settings, in the scope of one layer or direction. The ledger notes what
+    was asked.
 
     Raises UsageError for an unknown key, or a value that its key cannot have.
     """
@@ -39,7 +40,7 @@ class Options:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What was asked and not decided, in the order of asking."""
+        """The questions that nobody decided, in the order of asking."""
         return tuple(self.ledger.questions)
 
     def peek(self, key: str, layer: str = "") -> str | None:
@@ -58,7 +59,7 @@ class Options:
         return value
 
     def direction(self, number: int, count: int) -> Options:
-        """Return these options as one direction of a layer of so many asks them, where each may have functions of its own."""
+        """Return these options as seen by one direction of a layer of so many; each direction may have its own functions."""
         view = copy.copy(self)
         view._direction = number, count
         return view
@@ -85,12 +86,12 @@ class Options:
     def ask(
         self, keys: str | Sequence[str], layer: str = "", *, assumed: str, why: str, choices: Sequence[str] = (), common: bool = False
     ) -> str:
-        """Return what the caller decided of a fact that the file leaves open, or what is assumed, with a Question.
+        """Return the caller's decision on a fact that the file leaves open, or the assumption, with a Question.
 
         keys     the options that decide it: one, or several of which the question names the first
         assumed  the value taken if nobody decides
         why      what the file lacks, in words
-        choices  the values that this layer can have; those of the option if there are none
+        choices  the values that this layer can have; by default the option's
         common   whether models of other values are common: a layer whose name says that it reads from the end may well do so
 
         Raises UsageError for a value that is not among the choices.
@@ -145,7 +146,7 @@ class Options:
         harmless: Collection[str] = (),
         neutral: Mapping[str, Collection[object]] | None = None,
     ) -> Facts:
-        """Return what a file states about a layer as Facts, whose rest is examined once the file is read."""
+        """Return a file's statements about a layer as Facts, whose rest is examined once the file is read."""
         facts = Facts(layer, where, stated, harmless, neutral)
         self.ledger.facts.setdefault(layer, []).append(facts)
         return facts

@@ -47,7 +47,7 @@ def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3
 
 
 def assumptions(questions: Iterable[Question]) -> Iterator[str]:
-    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that decides."""
+    """Yield the assumptions about what files do not state, one line for all the layers that share it, with the option that decides."""
     layers: dict[tuple[str, str, str, str], list[str]] = {}
     for question in questions:
         key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")

@@ -1,4 +1,4 @@
-"""Files of bare numbers, which nothing in them describes: any bytes would be read, so those of another kind of file are refused."""
+"""Files of bare numbers, which nothing in them describes: any bytes would be read, so files of another kind are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKED: tuple[tuple[int, bytes, str], ...] = (
     (257, b"ustar", "a tar archive; unpack it first"),
     (0, b"GGUF", "a GGUF model"),
 )
-"""What archives of one file, and models that nothing here reads, begin with: at which byte, with which bytes, and what such a file is."""
+"""The beginnings of archives of one file, and of models that nothing here reads: at which byte, which bytes, and what such a file is."""
 
 BEGINNINGS: tuple[tuple[int, bytes, str], ...] = (
     *PACKED,
@@ -31,14 +31,14 @@ BEGINNINGS: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol, opcode)), "a pickle") for protocol in (2, 3, 4, 5) for opcode in b"}](cX\x8a\x95"),
     (4, b"TFL3", "a FlatBuffer of a model"),
 )
-"""What files of any other kind begin with, likewise."""
+"""The beginnings of files of any other kind, likewise."""
 
 _LEAST_TEXT = 32
 _HEAD = 512
 
 
 def begins_otherwise(head: bytes) -> str:
-    """Return what kind of file begins with these bytes, in words; "" where they may be bare numbers."""
+    """Return the kind of file that begins with these bytes, in words; "" if they may be bare numbers."""
     for at, beginning, what in BEGINNINGS:
         if head[at:].startswith(beginning):
             return what

@@ -1,4 +1,4 @@
-"""What a caller decided: `--set KEY=VALUE`, or keywords in Python, parsed.
+"""The caller's decisions: `--set KEY=VALUE`, or keywords in Python, parsed.
 
 A value may be meant for one layer: `LAYER:KEY=VALUE`. A value that contradicts what the file states is an error, unless
 it ends in an exclamation mark: `KEY=VALUE!`.
@@ -26,7 +26,7 @@ _MEANT = {
     "overwrite": ("force",),
     "float_type": ("dtype",),
 }
-"""What people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
+"""Words that people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
 
 
 class Settings:

@@ -1,4 +1,4 @@
-"""What a conversion reports."""
+"""The report of a conversion."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What a conversion did.
+    """The report of a conversion.
 
     source, target    paths
     source_format     the format read
     target_format     the format written
-    layers            what each layer is, in words, by name
+    layers            each layer in words, by name
     steps             the rewrites that were applied
     notes             how to load the result, and what the file leaves open
     left_out          how many other tensors were left out, as they are not of recurrent layers
@@ -36,8 +36,8 @@ class Summary:
     left              the names of the tensors that were left out
     recipe            lines of Python that load the layers
     checkpoint        the source as it was read
-    report            the rnnconvert.Report that proved it, where it was verified
-    files             the paths of all files written: the target, then those that belong next to it
+    report            the rnnconvert.Report that proved it, if it was verified
+    files             the paths of all files written: the target, then the files that belong next to it
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""What lies between the recurrent layers of a graph: computed from where each element comes from, not looked up by name."""
+"""The way from recurrent layer to recurrent layer in a graph, computed from the origin of each element, not looked up by name."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _VISITED = 1 << 16
 """The most operators that are visited to name what lies before a layer."""
 
 Place: TypeAlias = "tuple[Reads, bool]"
-"""What a call reads, and whether all operators took the lengths that were tried."""
+"""The sequence that a call reads, and whether all operators took the lengths that were tried."""
 
 
 def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph.
+    """Return the calls of each recurrent layer of a graph, in its order, with everything that each receives.
 
     parts  whether layers that stand alone in it may be parts of a model that the graph does not state
     """
@@ -90,7 +90,7 @@ def origin(graph: Graph, value: GraphValue) -> str:
 
 
 def _settled(graph: Graph) -> dict[LayerCall, Reads]:
-    """Return what each call reads: what all passes say whose lengths the graph takes."""
+    """Return the sequence that each call reads, on which all passes agree whose lengths the graph takes."""
     names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
     # One has fewer lengths, so that axes that are alike in one of them, where there are many, are not in the other.
     passes = [_Pass(graph, names, primes, [other]) for primes, other in itertools.permutations((_PRIMES, _PRIMES[1:]))]
@@ -152,7 +152,7 @@ class _Pass:
         return self._traced[value]
 
     def place(self, call: LayerCall) -> Place:
-        """Return what a call reads."""
+        """Return the sequence that a call reads, and whether its lengths and widths fit the layer."""
         value, axes = call.sequence
         read = self.trace.of(value)
         if not isinstance(read, Elements):
@@ -192,6 +192,7 @@ def _side_by_side(sources: Mapping[int, ElementSource]) -> Array | None:
         if not isinstance(source.maker, LayerCall) or shape is None or source.shape != shape:
             return None
         width = source.maker.sizes.hidden * source.maker.sizes.directions
+        # The numbers that Trace gives to the elements of a layer's whole output, in their own order.
         parts.append((number << BITS) + np.arange(math.prod(shape) * width).reshape(*shape, width))
     return np.concatenate(parts, axis=2)
 
@@ -203,6 +204,7 @@ def _moved(origins: Array | None, expected: Array, axes: str) -> str:
     for words, change in _CHANGES.items():
         if origins.shape == (changed := change(expected)).shape and np.array_equal(origins, changed):
             return words
+    # No two elements that layers give are alike, so that their sets show what is lost and what is repeated.
     missing, twice = np.setdiff1d(expected, origins).size, origins.size - np.unique(origins).size
     if missing or twice:
         return " and ".join(
@@ -245,7 +247,7 @@ def _words(axes: str) -> str:
 
 
 class _Before:
-    """What lies before a layer: back to the recurrent layers that come first on each way, or to the model's inputs."""
+    """The way to a layer: back to the nearest recurrent layers on each path, or to the model's inputs."""
 
     def __init__(self, graph: Graph, trace: Trace, value: GraphValue) -> None:
         self._trace = trace
@@ -274,7 +276,7 @@ class _Before:
         self.unfit = [node for node in self.operators if node in trace.unfit]
 
     def reads(self, moved: str = "") -> Reads:
-        """Return what a layer reads that does not read others directly.
+        """Return the sequence of a layer that does not read others directly.
 
         moved  where the elements stand, if nothing else happens to them
         """

@@ -48,10 +48,12 @@ def sequence(number: int, shape: tuple[int, int], call: LayerCall, axes: str) ->
     """Return a layer's whole output with each element's origin, in the order of axes that the framework gives it."""
     time, batch = shape
     size = time * batch * call.sizes.directions * call.sizes.hidden
+    # Each element is named by its source and its place there, so that no two are alike.
     plain: Array = (number << BITS) + np.arange(size).reshape(time, batch, call.sizes.directions, call.sizes.hidden)
     order = "tbdh"
     if "u" in axes:
         plain, order = plain.reshape(time, batch, call.sizes.directions * call.sizes.hidden), "tbu"
+    # A capital T is a time that runs backwards.
     if "T" in axes:
         plain, axes = plain[::-1], axes.replace("T", "t")
     absent = [letter for letter in order if letter not in axes]
@@ -69,7 +71,7 @@ def _with_ones(shape: Sequence[int], axes: str) -> list[int]:
 
 
 def canonical(origins: Array, axes: str) -> Array | None:
-    """Return what a layer reads as (time, batch, features); None where the axes are not as many as its framework wants."""
+    """Return a layer's sequence as (time, batch, features); None if it does not have as many axes as the layer's framework wants."""
     if origins.ndim != len(axes):
         return None
     ones = [place for place, letter in enumerate(axes) if letter == "1"]
@@ -78,6 +80,7 @@ def canonical(origins: Array, axes: str) -> Array | None:
     origins = origins.reshape([length for place, length in enumerate(origins.shape) if place not in ones])
     order = axes.replace("1", "")
     for letter in "tb":
+        # Without an axis of time or batch it is one step, or one sequence.
         if letter not in order.lower():
             origins, order = origins[None], letter + order
     if "T" in order:

@@ -18,12 +18,12 @@ Dims = Sequence["int | str | None"]
 
 @dataclass(eq=False)
 class GraphValue:
-    """What goes from one node to others.
+    """A value that one node gives and others read.
 
-    name      what the file calls it, for messages
-    node      the node that gives it; None for an input, a constant, and what the file does not give
-    constant  its numbers, or a function that returns them, where no input decides them
-    dims      the lengths of its axes, where the file states them
+    name      its name in the file, for messages
+    node      the node that gives it; None for an input, a constant, and a value that the file does not give
+    constant  its numbers, or a function that returns them, if no input decides them
+    dims      the lengths of its axes, if the file states them
     """
 
     name: str
@@ -38,8 +38,8 @@ class GraphNode:
 
     kind        its key in the dialect, a string for most: where names are not enough, a tuple with the operator's domain
     inputs      the values that it reads, None for one that is left out
-    attributes  what its file states besides, for the dialect
-    label       what messages call it
+    attributes  further statements of its file, for the dialect
+    label       its name in messages
     """
 
     kind: Hashable
@@ -50,20 +50,20 @@ class GraphNode:
 
 
 UNFOLLOWED = Unknown("its graph was not followed yet")
-"""What a call reads, until the whole graph is known."""
+"""The sequence of a call until the whole graph is known."""
 
 PLAIN = Call(UNFOLLOWED)
-"""A call that receives nothing besides its sequence."""
+"""A call that receives only its sequence."""
 
 
 @dataclass(frozen=True)
 class CallSizes:
-    """What a layer computes in one call.
+    """The sizes of a layer in one call.
 
     hidden      width of a direction's output
     directions  1 or 2
     dtype       the element type that it computes in
-    width       how many features it reads; 0 if that is not known
+    width       how many features it reads; 0 if unknown
     """
 
     hidden: int
@@ -81,7 +81,7 @@ class LayerCall:
     outputs     the whole sequences that it gives, with their axes
     states      the other values that it gives, each a state or an output at one step, in words
     sizes       its widths, directions and element type
-    received    what it receives besides its sequence
+    received    what it receives in addition to its sequence
     """
 
     layer: str
@@ -119,7 +119,7 @@ class Graph:
         return self._values.values()
 
     def describe(self, key: Hashable, dims: Dims | None) -> None:
-        """Note the lengths of a value's axes: those of an input, or what the file states of another value."""
+        """Note the lengths of a value's axes: an input's, or those that the file states of another value."""
         self.value(key).dims = dims
 
     def constant(self, key: Hashable, numbers: Array | Callable[[], Array | None]) -> None:

@@ -21,7 +21,7 @@ _FACTORS = 3
 _LARGEST = 1 << 16
 """The largest number by which lengths are multiplied: 32 bits hold the product."""
 _AXIS, _PLACE, _OTHER = "axis ", "place ", "length "
-"""What names of lengths begin with: those of open axes, numbers from 0 on, and lengths of which nothing else is known."""
+"""The beginnings of names of lengths: of open axes, of numbers from 0 on, and of lengths about which nothing else is known."""
 
 Symbols: TypeAlias = "Mapping[str, tuple[int, int]]"
 """The lengths of each open axis in two passes, by its name."""
@@ -40,7 +40,7 @@ def _objects(entries: Sequence[Any], shape: Sequence[int]) -> Array:
 
 
 def measured(numbers: Array, others: Array, symbols: Symbols) -> Array | None:
-    """Return the formulas of numbers that are those of a shape, by what they are in another pass; None if no length decides them."""
+    """Return the formulas of numbers that come from a shape, by their values in another pass; None if no length decides them."""
     if numbers.shape == others.shape:
         if np.array_equal(numbers, others):
             return None
@@ -58,10 +58,12 @@ def _length(length: int, other: int, symbols: Symbols) -> Dim:
     for first, second, names in products:
         if first == second:
             return Size({names: first}) if names and first else first
+        # The list grows while it is read, so that products of few lengths come before those of many.
         if len(names) < _FACTORS and first and second:
             products += [
                 (first // in_first, second // in_second, (*names, name))
                 for name, (in_first, in_second) in symbols.items()
+                # Names in order, so that each product is found once.
                 if name >= max(names, default="") and not first % in_first and not second % in_second
             ]
     return open_size(f"{_OTHER}{length} or {other}")
@@ -81,7 +83,7 @@ def agree(formulas: Array, numbers: Array) -> bool:
 
 
 def _value(formula: Dim) -> int:
-    """Return what a formula is in the first of two passes: names begin with a word and with what they are there."""
+    """Return the value of a formula in the first of two passes: each name begins with a word and its value there."""
     terms = formula.terms if isinstance(formula, Size) else (((), formula),)
     return sum(count * math.prod(int(name.split()[1]) for name in names) for names, count in terms)
 
@@ -205,6 +207,7 @@ def _sign(number: Dim, other: Dim) -> int:
     difference = number - other
     if not isinstance(difference, Size):
         return (difference > 0) - (difference < 0)
+    # Lengths of axes are at least 1; of other lengths nothing is known.
     if all(name.startswith(_AXIS) for names, _ in difference.terms for name in names):
         if difference.positive:
             return 1

@@ -1,4 +1,4 @@
-"""What operators that move elements do to an array: frameworks differ in names and attributes, and rarely in this.
+"""Operators that move elements, on arrays: frameworks differ in names and attributes, and rarely in what they do.
 
 All raise UnfitError, ValueError or IndexError for arrays of other shapes.
 """
@@ -103,7 +103,7 @@ def take(array: Array, indices: Array, axis: int) -> Array:
 
 
 def check_range(length: int, start: int | None, end: int | None) -> None:
-    """Raise ChangesError for a range that all elements of this axis are in, and not those of a longer one."""
+    """Raise ChangesError for a range that holds all elements of this axis, but not of a longer one."""
     if end is not None and length < end < END:
         raise ChangesError(f"a range that cuts what is longer than {end}")
     for bound, last in ((start, -length), (end, -length - 1)):
@@ -126,9 +126,9 @@ def cut(
 
 
 def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]) -> Array:
-    """Return what a strided slice takes.
+    """Return the elements that a strided slice takes.
 
-    masks  for each range whether its begin and its end are left open, whether it stands for all axes that are not named, whether it
+    masks  for each range whether its begin and its end are left open, whether it stands for all unnamed axes, whether it
            is a new axis, and whether it is one element, whose axis disappears
     """
     index: list[slice | int | None] = []
@@ -193,7 +193,8 @@ def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
     """Return an array with constants around it; negative numbers cut it."""
     if not len(before) == len(after) == array.ndim:
         raise UnfitError(f"{len(before)} paddings of {array.ndim} axes")
-    widths = [(max(low, 0), max(two, 0)) for low, two in zip(before, after, strict=True)]
-    bounded([length + low + two for length, (low, two) in zip(array.shape, widths, strict=True)])
-    cutting = tuple(slice(max(-low, 0), length - max(-two, 0)) for length, low, two in zip(array.shape, before, after, strict=True))
+    widths = [(max(left, 0), max(right, 0)) for left, right in zip(before, after, strict=True)]
+    bounded([length + left + right for length, (left, right) in zip(array.shape, widths, strict=True)])
+    # numpy pads by no negative number: these elements are cut off first.
+    cutting = tuple(slice(max(-left, 0), length - max(-right, 0)) for length, left, right in zip(array.shape, before, after, strict=True))
     return np.pad(array[cutting], widths)

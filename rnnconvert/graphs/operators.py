@@ -1,4 +1,4 @@
-"""What a framework's operators do to elements, as data: a dialect has one entry for each operator.
+"""The effects of a framework's operators on elements, as data: a dialect has one entry for each operator.
 
 An operator that is in no dialect computes something: so does every use of one that its entry does not know.
 """
@@ -63,7 +63,7 @@ class Applied:
 
 Function: TypeAlias = Callable[[Applied], "Array | Sequence[Array]"]
 Formula: TypeAlias = Callable[[Applied, Array], Array]
-"""What an operator does to formulas of lengths (see graphs/lengths.py), beside the numbers that it gives."""
+"""The effect of an operator on formulas of lengths (see graphs/lengths.py), beside the numbers that it gives."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Moves:
 
 @dataclass(frozen=True)
 class Measures:
-    """An operator whose numbers are those of its input's shape."""
+    """An operator that gives numbers of its input's shape."""
 
     function: Function
 
@@ -121,14 +121,14 @@ class Computes:
 class Chooses:
     """An operator that gives the input behind its first by the number that the first is, 0 for the next one.
 
-    Where that number is not known, it gives what all of them are, if they are the same.
+    If that number is unknown, it gives the value that all of these inputs share, if they are equal.
     """
 
 
 Operator: TypeAlias = "Moves | Measures | Casts | Computes | Chooses"
 
 Dialect: TypeAlias = Mapping[Hashable, Operator]
-"""What each operator of a framework does, by its kind."""
+"""The operators of a framework, by kind."""
 
 SAME = Moves(lambda applied: applied.input(0))
 """An operator that gives what it reads."""

@@ -1,4 +1,4 @@
-"""What a layer receives besides its sequence, in the words of `Call`."""
+"""The values that a layer receives in addition to its sequence, in the words of `Call`."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from rnnconvert.core.weights import Call, Directly, Input, Through
 
 
 def in_a_row(row: Sequence[tuple[str, str]], layers: Collection[str]) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a row receives, by its name.
+    """Return the calls of each recurrent layer of a row, by its name.
 
-    row     the name of each layer, and what messages call it
+    row     the name of each layer, and its name in messages
     layers  the names of the recurrent ones
     """
     received: dict[str, tuple[Call, ...]] = {}

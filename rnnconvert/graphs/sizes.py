@@ -164,6 +164,7 @@ def divided(value: Dim, by: Dim) -> Dim | None:
     terms, divisor = _terms(value), {names: count for names, count in _terms(by).items() if count}
     if not divisor:
         return None
+    # Long division, as of polynomials: the largest product of the rest by the largest of the divisor.
     first = max(divisor, key=_order)
     quotient: _Terms = {}
     for _ in range(_MOST):
@@ -182,7 +183,7 @@ def divided(value: Dim, by: Dim) -> Dim | None:
 
 
 def _order(names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return what products are ordered by, so that one with a factor more is the larger one."""
+    """Return a sort key for products, under which one with more factors is larger."""
     return len(names), names
 
 
@@ -197,7 +198,7 @@ def _without(names: tuple[str, ...], factors: tuple[str, ...]) -> tuple[str, ...
 
 
 def least(*lengths: Dim) -> Dim:
-    """Return the smallest of several lengths: one of them where that is so for every run."""
+    """Return the smallest of several lengths: one of them if it is the smallest in every run."""
     return _chosen("min", lengths, lambda length, other: reaches(other - length, 0))
 
 
@@ -235,6 +236,7 @@ def _lower(terms: Mapping[tuple[str, ...], Fraction], deep: int) -> Fraction | N
     if computed is None:
         return sum(terms.values(), Fraction()) if all(count >= 0 for names, count in terms.items() if names) else None
     names, name = computed
+    # A computed length is replaced by sums that bound it, until only axes are left.
     others = {key: count for key, count in terms.items() if key != names}
     bounds = _bounds(name, above=terms[names] < 0) if names == (name,) and deep else []
     lowest = [_lower(_sum_of(others, bound, terms[names]), deep - 1) for bound in bounds]
@@ -249,6 +251,7 @@ def _bounds(name: ComputedSymbol, above: bool) -> Sequence[Mapping[tuple[str, ..
     by = name.operands[1]
     if not isinstance(by, int) or by < 1:
         return []
+    # A floor is below the quotient by less than 1; rounding is off by a half at most.
     off = Fraction(by - 1, by) if name.function == "//" else Fraction(1, 2)
     quotient = {names: count / by for names, count in operands[0].items()}
     off = -off if not above else off if name.function == "round" else Fraction()
@@ -287,5 +290,6 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
         fixed = [length for length in several if isinstance(length, int)]
         if len(fixed) > 1:
             raise ValueError(f"axes of lengths {fixed}")
+        # An open length beside a stated one can only be that one, or 1.
         dims.append((fixed or several or [1])[0])
     return tuple(dims)

@@ -98,11 +98,12 @@ class Trace:
         """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
+        # A value of unknown shape, or of too many elements to push, has no places for them.
         large = shape is None or math.prod(shape) > PUSHED_ELEMENTS
         return Elements(None if large else np.broadcast_to(number, tuple(shape or ())))
 
     def _call(self, call: LayerCall) -> None:
-        """Give what a layer gives, as long as what it reads."""
+        """Set the outputs of a layer, which are as long as its sequence."""
         time, batch = self._shape
         value, axes = call.sequence
         read = self._values.get(value)
@@ -153,6 +154,7 @@ class Trace:
             if passes(problem):
                 raise
             self.unfit[node], results, formulas = str(problem), None, ()
+            # Lengths that fit may be multiples of the numbers at which an operator failed.
             self.integers |= set(getattr(problem, "numbers", ()))
         computes = isinstance(operator, Computes) and not (results and isinstance(results[0], np.ndarray))
         if results is not None and not computes and not isinstance(operator, Chooses):
@@ -196,6 +198,7 @@ class Trace:
         for other in self._others:
             others = other.of(value)
             if isinstance(others, np.ndarray) and others.ndim == numbers.ndim:
+                # A length that is the same in both passes could not be told from a constant.
                 axes = [*zip((*self._axes.values(), *self._shape), (*other._axes.values(), *other._shape), strict=True)]
                 return lengths.measured(numbers, others, {lengths.axis_name(*pair): pair for pair in axes if pair[0] != pair[1]})
         raise UnfitError("lengths that no other lengths fit")
@@ -210,6 +213,7 @@ class Trace:
         first = np.cumsum([entries.size for entries in read])
         arrays = list(numbers)
         for place, start in zip(data, first[:-1], strict=True):
+            # The places of numbers are moved in their stead, and show where each one comes from.
             arrays[place] = start + np.arange(numbers[place].size).reshape(numbers[place].shape)
         origins = self._listed(operator.function(_applied(node, arrays)))
         every = np.concatenate([entries.reshape(-1) for entries in read])
@@ -237,6 +241,7 @@ class Trace:
             return self._constant(node, operator.function, inputs)
         if any(isinstance(value, Elements) and value.origins is None for value in moved):
             return None
+        # The operator moves numbers that name elements, whatever the elements are.
         arrays = [_origins(value) if place in data else value for place, value in enumerate(inputs)]
         results = self._listed(operator.function(_applied(node, arrays)))
         # A view of few elements may stand for more than are ever looked at.
@@ -259,6 +264,7 @@ class Trace:
         if isinstance(value, np.ndarray):
             return value.astype(dtype)
         assert value is not None
+        # A narrower type that cannot hold the elements would round them.
         if value.exact is None or not elements.is_float(dtype) or not elements.holds(dtype, value.exact):
             raise ChangesError(f"{node.label} to {dtype}")
         return Elements(value.origins, value.exact, dtype)
@@ -271,6 +277,7 @@ class Trace:
             if 0 <= place < len(choices):
                 self.chosen[node] = place + 1
                 return choices[place]
+        # Which branch runs is open, and does not matter if all give the same.
         if not all(_same(choices[0], value) for value in choices[1:]):
             raise ChangesError(node.label)
         self.chosen[node] = 1

@@ -23,7 +23,7 @@ CANDIDATES: dict[str, Activation] = {
 }
 """Functions of the candidate, likewise."""
 FORGET_BIAS = 1.0
-"""What is usually added to the forget gate at run time, where anything is."""
+"""The usual constant for the forget gate at run time, if there is one."""
 SIGNED = {"gru": "z"}
 """The gate that may be stored with the other sign."""
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 clock = time.monotonic
-"""What measures how long a search takes."""
+"""The clock of a search."""
 
 
 class OutOfTimeError(Exception):

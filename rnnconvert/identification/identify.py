@@ -36,11 +36,11 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """What arrays compute in one reading, or in several that compute the same for every input.
+    """The function that arrays compute in one reading, or in several that compute the same for every input.
 
     names    the known layouts that keep these numbers at these places; none for a layout that is new
-    layout   a layout file that describes it, for --layout; "" where an array is several gates at once or the input is read
-             unweighted, which no layout file describes
+    layout   a layout file that describes it, for --layout; "" if an array is several gates at once or the input is read unweighted, which
+             no layout file describes
     stacks   the layer in canonical form, in each reading of the arrays that computes the same for every input
     binding  the arrays that it is made of
     gates    the order of the gates in the arrays
@@ -67,7 +67,7 @@ class Function:
         return len(self.stacks) - 1
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to say, line by line."""
+        """Yield the description, line by line."""
         yield self.stack.describe()
         names = ", ".join(self.names[:_MOST_SHOWN]) + (", ..." if len(self.names) > _MOST_SHOWN else "")
         yield f"layout: {names or 'none that is known'}; gates {self.gates}"
@@ -95,14 +95,14 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Identification:
-    """What arrays of unknown origin are.
+    """The result of identifying arrays of unknown origin.
 
     source      where they come from
     verdict     "identified": one function gives the outputs; "ambiguous": several do; "near": none does to the last bits, but
-                one comes near; "unknown": none of those searched does; "candidates": there was no sample, so nothing is decided
-    functions   those that give the outputs; where none does, those that come near
-    candidates  without a sample, what names, shapes and numbers suggest, the most likely first
-    questions   what would decide what is left open
+                one comes near; "unknown": no searched one does; "candidates": there was no sample, so nothing is decided
+    functions   the functions that give the outputs; if none does, the ones that come near
+    candidates  without a sample, the readings that names, shapes and numbers suggest, the most likely first
+    questions   the information that would decide what is left open
     searched    what was tried, in words, and `tried`, how many readings; `complete` unless time ran out
     """
 
@@ -205,6 +205,13 @@ def identify(
     sizes    what is known of the layer without a sample: input_size, hidden_size, num_layers, bidirectional
 
     Raises UnreadableError for a file that holds no arrays, UsageError for a sample whose shapes do not fit together.
+
+        >>> import rnnconvert as rc
+        >>> identification = rc.identify("examples/unknown/weights.npz", io="examples/unknown/sample.npz")
+        >>> identification
+        <Identification of examples/unknown/weights.npz: identified>
+        >>> identification.functions[0].gates
+        'i f g o'
     """
     if (inputs is None) != (outputs is None) or (io is not None and inputs is not None):
         raise UsageError("identify takes inputs and outputs together, or a sample as io=. Give one of the two")
@@ -222,7 +229,7 @@ def identify(
 
 
 def _arrays(arrays: Any) -> tuple[str, dict[str, Array]]:
-    """Return where arrays come from, and those of them that are floating-point numbers, by name."""
+    """Return where arrays come from, and the floating-point arrays among them, by name."""
     if isinstance(arrays, str | os.PathLike):
         path = local(arrays)
         return str(path), _usable(_read(path))
@@ -310,7 +317,7 @@ def _groups(readings: Sequence[LayerReading], search: Search) -> list[list[Layer
 
 
 class _Behaviour(NamedTuple):
-    """What a stack computes from random inputs, from zero states and from random ones."""
+    """The outputs of a stack for random inputs, from zero states and from random ones."""
 
     structure: tuple[object, ...]
     outputs: tuple[Array, ...]
@@ -363,7 +370,7 @@ def _function(group: Sequence[LayerReading], search: Search, error: float) -> Fu
 
 
 def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], findings: SearchResult, unseen: Sequence[str]) -> Iterator[str]:
-    """Yield what would decide between functions, or find one."""
+    """Yield the information that would decide between functions, or find one."""
     first = samples[0]
     if unseen:
         yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
@@ -385,7 +392,7 @@ def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], findings: Sea
 
 
 def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Yield what would decide between candidates."""
+    """Yield the information that would decide between candidates."""
     yield f"one input and what the layer gave for it: {Flag('io', 'sample.npz')} with the arrays x and y"
     kinds = {name.partition(".")[2] for layout_name in candidates for name in layout_name.names}
     if any("gru" in kind for kind in kinds):

@@ -1,6 +1,6 @@
-"""What many readings of one structure give, all at once: those with the same functions are rows of one computation.
+"""The outputs of many readings of one structure, all at once: readings with the same functions are rows of one computation.
 
-The equations are those of rnnconvert.core.reference, which judges what passes here.
+The equations are as in rnnconvert.core.reference, which judges the readings that pass here.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _run(
 
 
 def _turner(sample: Sample) -> Callable[[Array], Array]:
-    """Return what turns sequences, (rows, time, batch, width), from their ends."""
+    """Return a function that reverses sequences, (rows, time, batch, width), from their ends."""
     if sample.lengths is None:
         return lambda values: values[:, ::-1]
     steps = np.arange(len(sample.x))[:, None]
@@ -166,7 +166,10 @@ def _unrolled(
 
 
 def _stepping(rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array]) -> _Step:
-    """Return what computes both states after one step of a direction, from its products and the states before; h of None is zero."""
+    """Return a function that computes both states after one step of a direction, from its products and the states before.
+
+    The state h may be None, for zero.
+    """
     slots = slots_of(layout)
     gates = {gate: number for number, gate in enumerate(slots)}
     index = np.arange(rows.number)[:, None]

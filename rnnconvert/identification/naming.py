@@ -1,4 +1,4 @@
-"""What a reading is called: the known layouts that keep exactly these arrays, or a layout file for one that nobody knows."""
+"""The name of a reading: the known layouts that keep exactly these arrays, or a layout file for one that nobody knows."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _escaped(name: str) -> str:
 
 
 def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple[str, str]]:
-    """Yield what may tell the directions' names apart."""
+    """Yield the possible pairs of words that distinguish the directions' names."""
     yield from (("", "_reverse"), ("forward", "backward"), ("fw", "bw"))
     for places in spelt:
         forward, other = places.get((0, 0)), places.get((0, 1))
@@ -332,13 +332,13 @@ def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple
 
 def _pattern(places: Mapping[tuple[int, ...], str], spelling: tuple[str, str]) -> str | None:
     """Return the pattern of an array's names in all layers and directions, or None."""
-    two = len({direction for _, direction in places}) > 1
+    both_ways = len({direction for _, direction in places}) > 1
     several = len({layer for layer, _ in places}) > 1
     (layer, direction), first = min(places.items())
     for number in [m for m in re.finditer(r"\d+", first) if int(m[0]) == layer] if several else [None]:
         text = first if number is None else first[: number.start()] + "\0" + first[number.end() :]
         word = spelling[direction]
-        for at in [m.start() for m in re.finditer(re.escape(word), text)] if two else [None]:
+        for at in [m.start() for m in re.finditer(re.escape(word), text)] if both_ways else [None]:
             full = text if at is None else text[:at] + "\1" + text[at + len(word) :]
             pattern = _escaped(full).replace("\0", "{layer}").replace("\1", "{direction}")
             if all(pattern.format(layer=level, direction=spelling[way]) == name for (level, way), name in places.items()):

@@ -84,7 +84,7 @@ class LayerReading:
         return Direction(self.cell, arrays, reverse)
 
     def identity(self, blocks: Blocks) -> object:
-        """Return what two readings share that are the same numbers in the same equations, however they are written."""
+        """Return a key that is equal for readings of the same numbers in the same equations, however they are written."""
         where_of = {entry[:3]: entry[3:] for entry in self.structure.where}
 
         def block(key: Key, at: tuple[int, int]) -> object:
@@ -130,7 +130,7 @@ class LayerReading:
 
 
 def solve(stack: Recurrent, sample: Sample, dtype: Any = np.float64, deadline: Deadline = NEVER) -> Outputs:
-    """Return what the reference gives for a sample. Raises OutOfTimeError at the step before which the deadline passes."""
+    """Return the reference's outputs for a sample. Raises OutOfTimeError at the step before which the deadline passes."""
     with np.errstate(all="ignore"):
         return Reference(stack, dtype, before=deadline.check).run(sample.x, sample.h0, sample.c0, sample.lengths)
 

@@ -20,12 +20,12 @@ from rnnconvert.language.layout import Layout
 
 
 class RowReadings(NamedTuple):
-    """Readings of one structure, each a row; functions and the reset mode are those of all.
+    """Readings of one structure, each a row; all share the functions and the reset mode.
 
     weights     which of the structure's gates each gate is in W, (rows, gates); likewise in the biases and in R
     peepholes   likewise of the gates that have one
     negated     whether the update gate is stored with the other sign
-    forget      what is added to the forget gate at run time
+    forget      the constant that is added to the forget gate at run time
     """
 
     functions: Functions
@@ -68,13 +68,13 @@ def _orders(kind: str, coupled: str, shared: bool) -> Array:
 
 
 def _added(kind: str) -> tuple[float, ...]:
-    """Return what may be added to the forget gate at run time."""
+    """Return the constants that may be added to the forget gate at run time."""
     return (0.0, FORGET_BIAS) if kind == "lstm" else (0.0,)
 
 
 @functools.cache
 def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: bool, plain: bool) -> tuple[RowReadings, ...]:
-    """Return what a first step from a zero state can decide; R has its gates in the order of W until that is changed.
+    """Return the readings that a first step from a zero state can decide; R has its gates in the order of W until that is changed.
 
     held         the kinds of biases that there are, and the gates that have a peephole
     tied, plain  as a Tier has them

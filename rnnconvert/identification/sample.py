@@ -175,7 +175,7 @@ def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
 
 
 def _output(output: Array, axes: str, steps: int, batch: int) -> tuple[Array | None, Array | None] | None:
-    """Return the outputs of every step, and those of the last one; None for a shape that is neither."""
+    """Return the outputs of every step, and of the last one; None for a shape that is neither."""
     if axes == "time, in":
         output = output[:, None] if output.ndim == 2 and len(output) == steps else output
         output = output[None] if output.ndim == 1 else output

@@ -60,10 +60,10 @@ TIERS = (
 
 @dataclass
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
-    readings  those that give the outputs, but for rounding
-    near      those that come near, but not as near as rounding explains, with the error in parts of the largest value
+    readings  the readings that give the outputs, except for rounding
+    near      the readings that come near, but not as near as rounding explains, with the error in parts of the largest value
     tried     how many readings were tried
     searched  the tiers gone through, in words; the last one may be cut short
     complete  whether the time sufficed for all of the last tier
@@ -132,9 +132,9 @@ class Search:
         self._turned: dict[object, list[_SampleWay]] = {}
 
     def run(self, tiers: Sequence[Tier] = TIERS) -> SearchResult:
-        """Return what was found in the first tier that has readings which give the outputs; else all that come near.
+        """Return the result of the first tier that has readings which give the outputs; else all that come near.
 
-        tiers  those to go through; a second call goes on with others
+        tiers  the tiers to go through; a second call goes on with others
         """
         with self.ending():
             for tier in tiers if self.findings.complete else ():
@@ -283,7 +283,7 @@ class Search:
             self._dead.add(fed)
 
     def _passing(self, base: LayerReading, rows: RowReadings, blocks: Blocks, glimpse: Sample) -> Iterator[LayerReading]:
-        """Yield those of some readings that give what a part of a sample shows, each once."""
+        """Yield each reading that gives the outputs in a part of a sample, once."""
         self.findings.tried += rows.number
         off = errors(rows, base.structure, blocks, glimpse, base.merge, self._searching)
         for row in np.flatnonzero(off <= self.loose):

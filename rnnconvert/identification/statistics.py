@@ -1,4 +1,4 @@
-"""What names, shapes and numbers suggest about arrays of unknown origin: candidates with their evidence, never a verdict."""
+"""Evidence of names, shapes and numbers about arrays of unknown origin: candidates with their evidence, never a verdict."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _agrees(sizes: Sizes, sizes_stated: Mapping[str, int]) -> bool:
 
 
 def _prefixes(array_shapes: Mapping[str, Shape]) -> list[str]:
-    """Return what may be the names of layers before the names of their arrays."""
+    """Return the possible names of layers before the names of their arrays."""
     prefixes = {""}
     for name in array_shapes:
         prefixes.update(name[: match.end()] for match in re.finditer(r"[/.]", name))
@@ -187,7 +187,7 @@ def _weighed(layout: Layout, sizes: Sizes, binding: Mapping[str, str], named: bo
 
 
 def _of_numbers(layout: Layout, blocks: Blocks) -> Iterator[tuple[str, float]]:
-    """Yield what the numbers say for a layout, and against it."""
+    """Yield the evidence of the numbers for a layout, and against it."""
     block = blocks[0, 0]
     biases = {gate: np.asarray(value, np.float64) for (part, gate), value in block.items() if part == "input_bias"}
     if layout.kind == "lstm" and len(biases) == 4:

@@ -23,7 +23,7 @@ from rnnconvert.language.places import shapes, slots
 
 _WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
 _OPTIONAL = (frozenset({"initial_hidden", "initial_cell"}), frozenset({"peephole"}), frozenset({"projection"}), frozenset(BIAS_PARTS))
-"""What a layer may lack."""
+"""The parts that a layer may lack."""
 
 
 class Tier(NamedTuple):
@@ -98,7 +98,7 @@ def template_of(layout: Layout) -> Layout:
 
 
 def subsets(group: frozenset[str]) -> list[frozenset[str]]:
-    """Return what may be absent of a group of parts: none or all of it, and of the biases either one."""
+    """Return the possible absences in a group of parts: none or all of it, and of the biases either one."""
     some = [frozenset({part}) for part in group] if group == frozenset(BIAS_PARTS) else []
     return [frozenset(), *some, group]
 
@@ -109,12 +109,12 @@ def known_templates() -> tuple[Layout, ...]:
 
 
 def templates() -> tuple[Layout, ...]:
-    """Return the ways of sharing arrays among parts: those of the registry, and those that mix their habits."""
+    """Return the ways of sharing arrays among parts: the registry's, and mixtures of their habits."""
     return _layouts()[1]
 
 
 _CACHE: list[tuple[Mapping[str, Layout], tuple[Layout, ...], tuple[Layout, ...]]] = []
-"""What was made last, and of which registry: users add layouts, and remove them."""
+"""The templates that were made last, and of which registry: users add layouts, and remove them."""
 
 
 def _layouts() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
@@ -148,7 +148,7 @@ def _templates(places: Sequence[Layout]) -> tuple[Layout, ...]:
 
 
 def _what(layout: Layout) -> object:
-    """Return what tells templates apart: all but the order of axes and tensors."""
+    """Return a key that is equal for templates that differ only in the order of axes and tensors."""
     tensors = sorted(
         (t.parts, t.name.partition("|")[2], t.layers, t.reinterpreted, " ".join(sorted(w for g in t.groups for w in g if w != "1")))
         for t in layout.tensors
@@ -157,7 +157,7 @@ def _what(layout: Layout) -> object:
 
 
 def _mixed(kind: str) -> Iterator[list[Tensor]]:
-    """Yield what programs of one's own do: each matrix and bias stacked, apart or joined, in any combination."""
+    """Yield the habits of programs that define their own cells: each matrix and bias stacked, apart or joined, in any combination."""
     several = len(GATES[kind]) > 1
     apart = ("{gate}",) if several else ()
     matrices = [
@@ -166,8 +166,8 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
     ]
     for joined in ("input recurrent", "recurrent input"):
         matrices += [[Tensor("", joined, "(part in) (gate hidden)")], *([[Tensor(g, joined, "(part in) hidden")] for g in apart])]
-    input_bias, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
-    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, two]]
+    input_bias, recurrent_bias = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
+    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, recurrent_bias]]
     biases += [[Tensor("", " ".join(order), "(part gate hidden)")] for order in (BIAS_PARTS, BIAS_PARTS[::-1])]
     for g in apart:
         biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]
@@ -190,7 +190,7 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
 class Arranged(NamedTuple):
     """A template with the order of axes of each array: its blocks with their shapes, and the place of every gate.
 
-    fed  the names of the blocks of which a step from a zero state depends, with their places: all but those of R alone
+    fed  the names of the blocks of which a step from a zero state depends, with their places: all except the blocks of R alone
     """
 
     layout: Layout

@@ -18,9 +18,9 @@ Way = Literal["whole", "halves", "steps"]
 
 @dataclass(frozen=True)
 class Case:
-    """What a layer receives.
+    """The inputs of a layer.
 
-    name        what users call it
+    name        its name for users
     what        the same in words
     x           (time, batch, in)
     hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
@@ -152,7 +152,7 @@ OVERFLOWING = frozenset({"softplus", "elu", "selu", "silu", "gelu"})
 """Functions that are finite for every number, and that a kernel may compute from an exponential that is not: beyond 88 in float32."""
 
 BEYOND = 128.0
-"""What each gate of such a function reads at the least in the case "saturating"."""
+"""The least that each gate of such a function reads in the case "saturating"."""
 
 _MOST_LARGER = 1e4
 

@@ -1,4 +1,4 @@
-"""What a layer receives so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
+"""Inputs of a layer under which a wrong conversion shows: sequences, initial states, lengths, and how they are fed.
 
 With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So inputs, states and lengths
 are random and distinct. bfloat16 holds every number, so that models of all element types receive the same ones.

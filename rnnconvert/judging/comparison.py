@@ -1,4 +1,4 @@
-"""What came out of one comparison with the truth."""
+"""The result of one comparison with the truth."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ class OutputComparison:
 
     error, relative, ulps  the largest absolute error, error in parts of the expected value, and in units in the last
                            place of it: the tolerances that would have passed
-    ratio                  the largest error in units of what is allowed: it passes up to 1
-    allowed                what is allowed where that is
+    ratio                  the largest error in units of the allowance: it passes up to 1
+    allowed                the allowance at that place
     floor                  the largest floor
     mismatched             how many of the elements are off by more than allowed
     gates                  for gradients of weights, the largest error of each gate
-    telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
-                           where no value is finite
-    open_shares            at each index of the last axis the share of elements that passing does not prove; () where that is not asked
+    telling                whether passing proves anything: it does not if zeros in place of the values would pass, or if no value is finite
+    open_shares            at each index of the last axis the share of elements that passing does not prove; () if that is not asked for
     rounded                whether weights of one model are rounded: passing then shows less than equality
     """
 

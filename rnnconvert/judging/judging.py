@@ -2,18 +2,17 @@
 
 The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the reference makes in the
 model's own element type, or with each weight one unit in the last place off (Case.rough), and the error of the source in its own framework,
-once that has itself passed; where a recurrence amplifies errors, what it makes of those of functions, too (rnnconvert.judging.rounding). A
+once that has itself passed; if a recurrence amplifies errors, also the amplified errors of functions (rnnconvert.judging.rounding). A
 unit of an output passes at a time step if its error there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
-with eps of the element type, the floor and the truth those of this unit and of all that are at most PEERS times as large:
+with eps of the element type, the floor and the truth of this unit and of all that are at most PEERS times as large:
 one large unit excuses no other. The mean, since at a single step the reference may be lucky; the last term, since all of
 it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
-(onnxruntime's by a polynomial); for gradients the largest slope, from which a slope of that tanh comes. Elements at which the
-floor itself is not
-finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
-values themselves, passing proves nothing (`Comparison.telling`).
+(onnxruntime's by a polynomial); for gradients the largest slope, from which a slope of that tanh comes. Elements at which the floor itself
+is not finite, as after an overflow of the element type, are not judged: anything would pass. And if rounding leads as far as the values
+themselves, passing proves nothing (`Comparison.telling`).
 """
 
 from __future__ import annotations

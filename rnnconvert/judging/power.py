@@ -38,10 +38,10 @@ _MOST = 4
 
 @dataclass
 class Power:
-    """What the inputs of a layer exercise.
+    """The parts of a layer that its inputs exercise.
 
-    cases  that exercise something that those before them do not
-    words  what none exercises, in words; "" where everything is
+    cases  cases that exercise something that earlier ones do not
+    words  the parts that none exercises, in words; "" if all are exercised
     """
 
     cases: list[str]
@@ -49,9 +49,9 @@ class Power:
 
 
 def power(stack: Recurrent, base_cases: Sequence[Case], seed: int | None = None) -> tuple[Power, list[Case]]:
-    """Return what cases exercise, and further ones that exercise what they do not: the input or the states scaled.
+    """Return the parts that cases exercise, and further cases that exercise others: with the input or the states scaled.
 
-    seed  of the further ones; None for none
+    seed  the seed of the further cases; None for no further ones
     """
     rows_by_place, used = _seen(stack, base_cases)
     added: list[Case] = []
@@ -95,7 +95,7 @@ def _wanted(seen_rows: dict[Row, Rows]) -> list[tuple[Part, int]]:
 
 
 def _seen(stack: Recurrent, base_cases: Sequence[Case]) -> tuple[dict[Row, Rows], list[str]]:
-    """Return what cases exercise, and the names of those that it takes."""
+    """Return the parts that cases exercise, and the names of the cases that it takes."""
     seen_rows: dict[Row, Rows] = {}
     used: list[str] = []
     # Not every executor takes lengths, or states.

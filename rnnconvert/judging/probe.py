@@ -14,11 +14,11 @@ from rnnconvert.core.weights import Direction, Key
 from rnnconvert.judging.judging import ULPS
 
 MARGIN = 30
-"""How many units in the last place of float32 a unit must move to be seen, whatever rounds in it."""
+"""How many units in the last place of float32 a unit must move to be seen, under any rounding in it."""
 
 
 _FACTORS = (-1.0, 2.0)
-"""What each row is multiplied by: a wrong sign, and a size that does not show where a gate is saturated."""
+"""The factors of each row: a wrong sign, and a size that does not show if a gate is saturated."""
 
 
 _NEW = 0.1
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass
 class Rows:
-    """What was seen of a gate's rows.
+    """Observations of a gate's rows.
 
     effective  which units were moved by each of the changes, (changes, hidden)
     size   how large the row's part of the gate was at the most; rest, everything else
@@ -101,7 +101,7 @@ class Probe:
                 seen_rows[row].effective[number] |= unit
 
     def _parts(self, x: Array, sums: Array, h: Array) -> Iterator[tuple[str, Part, Array]]:
-        """Yield what each matrix adds to each gate, (batch, hidden)."""
+        """Yield the contribution of each matrix to each gate, (batch, hidden)."""
         cell, arrays = self.direction.cell, self.arrays
         state, factor = h, np.ones((), np.float32)
         for gate in cell.gates:
@@ -121,7 +121,7 @@ class Probe:
         return np.asarray(FUNCTIONS[function.name](np, value, function.alpha, function.beta), np.float32)
 
     def _in_place_of_zeros(self, part: Part, gate: str, share: Array, source: Array) -> Array:
-        """Return what a weight in place of zeros would add to the units whose row is all zeros, and 0 to the others."""
+        """Return the contribution of a weight in place of zeros to the units whose row is all zeros, and 0 for the others."""
         idle: Array = np.logical_not(share.any(axis=0))
         if not idle.any():
             return np.zeros((), np.float32)

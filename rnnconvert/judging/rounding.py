@@ -75,9 +75,9 @@ ARITHMETICS: Mapping[str, Arithmetic] = {
 
 
 def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic, seed: int = 0) -> list[Outputs]:
-    """Return what the reference gives in float64 where each value of tanh and sigmoid is a unit off, up or down.
+    """Return the reference's outputs in float64 with each value of tanh and sigmoid a unit off, up or down.
 
-    A library is off by the same for the same argument: in each step, where a gate stays unchanged.
+    A library is off by the same for the same argument: in each step, if a gate stays unchanged.
     """
 
     def off(name: str) -> Function:

@@ -1,9 +1,9 @@
 """Outputs of whole models: rounding explains as much as they move when every weight is about one unit in the last place off.
 
-What their axes are is not known. So no index of any axis excuses another: a unit, a time step or a row that is large by far. Where
-zeros would still pass, or an element is not finite once weights are moved, passing does not prove it: `left_open` says where that
-is so on every input. Integers and truths do not round: they must be the same wherever they are with moved weights, too. What is not
-finite must be so in both models, and of one kind, unless values are about to overflow: then rounding decides.
+The meaning of their axes is unknown. So no index of any axis excuses another: a unit, a time step or a row that is large by far. If zeros
+would still pass, or an element is not finite once weights are moved, passing does not prove it: `left_open` names the elements for which
+that is so on every input. Integers and truths do not round: they must be the same in every place where moved weights leave them the same. A
+value that is not finite must be so in both models, and of one kind, unless values are about to overflow: then rounding decides.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WholeJudge:
 
 
 def left_open(comparisons: Iterable[OutputComparison]) -> str:
-    """Return what passing does not prove on any input, in words, given the comparisons of one output on several; "" for nothing."""
+    """Return the words for what passing does not prove on any input, from the comparisons of one output on several; "" for nothing."""
     judged = [comparison for comparison in comparisons if comparison.open_shares]
     if not judged:
         return ""

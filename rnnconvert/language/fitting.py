@@ -93,7 +93,7 @@ def _fitting(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int
 
 
 def _may_fit(layout: Layout, names: Iterable[str]) -> bool:
-    """Return whether names are those of a layout's tensors, and have the matrices that every cell has; to try sizes takes far longer."""
+    """Return whether names fit a layout's tensors and include the matrices that every cell has; to try sizes takes far longer."""
     present: set[str] = set()
     for name in names:
         named = [tensor for tensor in layout.tensors if pattern(layout, tensor).fullmatch(name)]
@@ -169,10 +169,10 @@ def as_wide(shape: Shape, sizes: Sizes) -> bool:
 
 
 def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> list[str]:
-    """Return the arrays of modules that may norm the gates or the state of a layer: arrays of a norm are alike, and as wide.
+    """Return the arrays of modules that may norm the gates or the state of a layer: a norm's arrays are alike in shape and as wide.
 
     array_shapes  by name, without what stands before the modules
-    separators    what may stand between the name of a module and those of its arrays
+    separators    characters that may separate a module's name from the names of its arrays
     """
     modules: dict[str, dict[str, Shape]] = {}
     for name, shape in array_shapes.items():

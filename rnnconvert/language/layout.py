@@ -92,7 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part lies in an array, whatever the array's own strides.
+    """The place of a part in an array, for any strides of the array.
 
     start  index of its first element, one number for each axis of the array
     dims   for each axis of the part: its length, the array's axis it runs along, and the step on it
@@ -206,13 +206,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Holds:
-    """What a framework's cell can compute besides the plain equations of rnnconvert.core.cells.
+    """The abilities of a framework's cell beyond the plain equations of rnnconvert.core.cells.
 
-    biases            the bias modes it has, preferred first: none, input, recurrent, both
-    activations       functions it has for the candidate: a name, with any constants, or an Activation with
+    biases            its bias modes, preferred first: none, input, recurrent, both
+    activations       its functions for the candidate: a name, with any constants, or an Activation with
                       exactly these; "any" for every function
     gate_activations  likewise for the other gates
-    output_activation "same" where the LSTM's output goes through the candidate's function, else as above
+    output_activation "same" if the LSTM's output goes through the candidate's function, else as above
     asked_functions   functions that its class takes as arguments and its files do not hold, by the options that decide them:
                       activation, recurrent_activation, output_activation
     coupled           the coupled gates that it knows: "f", "i"
@@ -231,7 +231,7 @@ class Holds:
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     mixed_directions  whether the two directions may be different cells
-    own_functions     whether each direction may have functions of its own, which files do not say
+    own_functions     whether each direction may have its own functions, which files do not state
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
     full_projection   whether a projection may be as wide as the cell
@@ -284,19 +284,19 @@ class Layout:
     gates        the order in which gates are stacked, in canonical letters; "-z" where the framework mixes
                  with 1 - z: sigmoid(-x) = 1 - sigmoid(x)
     tensors      its arrays
-    source       where the framework says so
-    class_name   what the framework calls the layer
-    reset_after  gru: where its reset gate stands
+    source       where the framework's source states this
+    class_name   the framework's name for the layer
+    reset_after  gru: whether its reset gate stands after the recurrent product
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
-    coupled      lstm: a gate that has no arrays of its own, "i" for i = 1 - f or "f" for f = 1 - i
+    coupled      lstm: a gate without arrays, "i" for i = 1 - f or "f" for f = 1 - i
     spelling     what {direction} reads for the forward and the backward direction
-    alone        what it reads where there is one direction only; None where that reads like the forward one of two
+    alone        what it reads for a single direction; None if that is spelt as the forward one of two
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
-    proof        what showed that the framework computes this; "" where its System says it for all of them
+    proof        the proof that the framework computes this; "" if its System states one for all of them
     neighbours   the names of arrays that the same code keeps next to the layer's, such as its output's: they change nothing in it
-    cautions     what a user should know of a layer with numbers other than zero in a part, by the part
+    cautions     warnings about a layer with numbers other than zero in a part, by the part
     """
 
     name: str
@@ -358,20 +358,20 @@ class Layout:
         return Cell(kind, self.reset_after, candidate, gates, of_output, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
-        """Return what {gate} reads in a tensor's name, in the order of `gates`."""
+        """Return the spellings of {gate} in a tensor's name, in the order of `gates`."""
         return (tensor.letters or self.letters or self.gates.replace("-", "")).split()
 
 
 @dataclass(frozen=True)
 class Option:
-    """What a caller may decide: `--set NAME=VALUE`, or a keyword in Python.
+    """An option of the caller: `--set NAME=VALUE`, or a keyword in Python.
 
     name     its key
     choices  the values that it may have; empty where any text or number will do
     meaning  what it decides, and what is assumed without it, in the words of no framework
     side     "read" where it decides a fact of the source, "write" one of the target, "both" for either
     number   "whole" or "real" where its values are numbers; "none" is a value of a real number too
-    each     whether two directions may have values of their own: `relu,tanh`, forward and backward
+    each     whether two directions may have different values: `relu,tanh`, forward and backward
     """
 
     name: str
@@ -414,17 +414,17 @@ class Cut:
 class System:
     """A framework, or a library or file that holds weights: the facts that its layouts do not state.
 
-    name      what its layouts' names begin with
-    title     what people call it
+    name      the beginning of its layouts' names
+    title     the name that people use
     versions  the versions that are meant, and those at which the meaning of a file changed
     proof     how it was shown that it computes what its layouts say, in one of four ways, strongest first:
               "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
               outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
-    notes     what is refused, and what else a user should know; one sentence each
-    separator what stands between a layer's name and those of its arrays in the files that are written
+    notes     refusals and cautions for the user; one sentence each
+    separator the separator of a layer's name and the names of its arrays in the files that are written
     speaking  whether its files state what a layer computes, so that an executor that runs one needs no description
-    suffixes  the endings of its files, the default first, for a framework known by its layouts alone;
-              those of every archive of arrays if empty
+    suffixes  the endings of its files, the default first, for a framework known by its layouts alone; if empty, the endings of every
+              archive of arrays
     asks      the options (rnnconvert.files.options) that its files and its writer leave to the caller, each with what that
               means here and what is assumed here; "" where the option's own meaning says it all
     options   options that it alone has
@@ -437,9 +437,9 @@ class System:
     recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
     language  in which what it writes is loaded, and the lines that do so: a file's recipe
     family    where its files come from, one of FAMILIES
-    cuts      where the arrays of its layouts lie in those of a file that calls or arranges them otherwise
+    cuts      where the arrays of its layouts lie in a file that names or arranges its arrays otherwise
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
-    called    what people call it besides, in lower case, with blanks between: libraries that read its files among them
+    called    other names that people use, in lower case, with blanks between: including libraries that read its files
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Layouts that a user describes in a TOML file: the same data as a module of rnnconvert.formats.
+"""A user's description of layouts in a TOML file: the same data as a module of rnnconvert.formats.
 
     [system]                                # optional
     title = "Our trainer"
@@ -19,7 +19,7 @@
     name = "kernel"
     from = "arr_0"
 
-The fields are those of rnnconvert.language.layout: Layout, Tensor, Holds, System and Cut.
+The fields are as in rnnconvert.language.layout: Layout, Tensor, Holds, System and Cut.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _tensor(table: Mapping[str, Any], where: str) -> Tensor:
 
 
 def _gates_of(tensor: Tensor) -> Iterator[str]:
-    """Yield the gates that a tensor names for parts of its own."""
+    """Yield the gates that a tensor names for individual parts."""
     yield from (gate for section in tensor.sections for _, gates_held in section for gate in gates_held or ())
 
 

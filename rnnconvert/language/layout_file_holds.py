@@ -1,4 +1,4 @@
-"""What a layout file says that a layer can compute."""
+"""The section of a layout file on what a layer can compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtypes": tuple(FLOATS),
     "output_activation": ("same", "any"),
 }
-"""What the words of `holds` may be."""
+"""The values that the words of `holds` may have."""
 
 
 _CLIPS = ("gates", "cell", "state", "projection")

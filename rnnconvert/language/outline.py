@@ -222,7 +222,7 @@ def _zeros(*shape: int) -> Array:
 
 
 def constants(cell: Cell, hidden_size: int) -> Array | None:
-    """Return what is added to every gate's pre-activation at run time, (gates * hidden,), or None."""
+    """Return the constants that are added to every gate's pre-activation at run time, (gates * hidden,), or None."""
     if not any(cell.constants.values()):
         return None
     return np.repeat([float(cell.constants.get(gate, 0.0)) for gate in cell.gates], hidden_size)

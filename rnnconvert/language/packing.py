@@ -41,7 +41,7 @@ class _Placed(NamedTuple):
         return array.reshape(self.place.shape) if self.reinterpreted else array
 
     def part(self, window: tuple[slice, ...]) -> Array | None:
-        """Return some of the numbers; of a computed matrix, compute only these where that is possible."""
+        """Return some of the numbers; of a computed matrix, compute only these if possible."""
         if self.source is None or self.reinterpreted:
             values = self.values()
             return None if values is None else values[window]
@@ -122,6 +122,7 @@ class Packed:
             yield Stretch(run.size, make)
 
     def _runs(self) -> Iterator[Stretch]:
+        # PIECE_BYTES // 8: <= A small array is made whole: pieces of it would cost more than they save.
         if nbytes(self) <= PIECE_BYTES // 8:
             yield Stretch(math.prod(self.shape), lambda room: np.asarray(self).reshape(-1))
             return
@@ -147,6 +148,7 @@ class Packed:
         band: list[_Placed] = []
         for placed in sorted(self._placed, key=lambda p: p.place.offset(self.shape)):
             start, stop = self._extent(placed.place)
+            # Sorted by their starts: a source that begins where all before it have ended interleaves with none of them.
             if band and start >= end:
                 yield band
                 band = []
@@ -181,6 +183,7 @@ class Packed:
         row = strides[0][axes[0]]
         length = band[0].place.shape[axes[0]]
         first = band[0].place.offset(self.shape)
+        # All step by the same rows, and none reaches out of its row: then a few rows can be made without the others.
         aligned = all(
             step[axis] == row and placed.place.shape[axis] == length and self._extent(placed.place)[1] - (length - 1) * row - first <= row
             for placed, step, axis in zip(band, strides, axes, strict=True)
@@ -260,6 +263,7 @@ def pack(
     """
     sizes = Sizes.of(stack)
     if stack.first.biases not in layout.holds.biases:
+        # The layout needs biases that the stack lacks: they get places, and are written as zeros.
         sizes = replace(sizes, parts=sizes.parts | (frozenset(BIAS_PARTS) & layout.part_names))
     kind = dtype or stack.dtype
     placed: dict[str, list[_Placed]] = {}
@@ -310,6 +314,7 @@ def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Source]) -> dict[t
             for gate in gates_of(sizes.kind, part):
                 if _lacks(layout, (part, gate)):
                     matrix = arrays_of["recurrent", gate]
+                    # One stored zero stands for all units.
                     arrays_of[part, gate] = np.broadcast_to(np.zeros((), matrix.dtype), matrix.shape[:1])
     return blocks
 

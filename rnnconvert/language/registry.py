@@ -41,17 +41,17 @@ _ADDED: list[Any] = []
 
 @dataclass(frozen=True)
 class Card:
-    """What is known about a format before its room is entered.
+    """The facts about a format that are known before its room is entered.
 
     name     the format's name
     room     its room: the full name of a module
     kinds    the kinds of file (rnnconvert.files.opened) in which its weights may be; "zip:NAME" for a zip archive with such an
              entry
     endings  the endings of its files, the one written by default first
-    usual    endings that it shares with others, and that mean it when nobody says which
-    named    endings of files that are examined whatever their kind is
-    unwritten  those of its endings that are only read
-    begins   where its own files have which bytes
+    usual    endings that it shares with others, and that mean this format by default
+    named    endings of files that are examined whatever their kind
+    unwritten  endings that are only read
+    begins   the bytes that identify its files, and where
     """
 
     name: str
@@ -118,7 +118,7 @@ def _of_data(file: Path) -> Card:
 
 
 def _assigned(file: Path, name: str) -> ast.expr | None:
-    """Return what a module assigns to a name, as a tree; nothing of the module is run."""
+    """Return the expression that a module assigns to a name, as a tree; nothing of the module is run."""
     for node in tree_of(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
             return node.value
@@ -137,7 +137,7 @@ def layouts() -> dict[str, Layout]:
 
 @functools.cache
 def systems() -> dict[str, System]:
-    """Return what the layouts do not state about their frameworks, by the framework's name."""
+    """Return the systems, which state what the layouts do not, by the framework's name."""
     return {value.name: value for value in _data() if isinstance(value, System)}
 
 
@@ -162,7 +162,7 @@ def _built_in() -> list[Any]:
 
 @functools.cache
 def _installed() -> list[Any]:
-    """Return what installed packages add; of one that cannot be imported a warning says that its formats are missing."""
+    """Return the values that installed packages add; if one cannot be imported, warn that its formats are missing."""
     result: list[Any] = []
     if not any(map(_may_add, sys.path)):
         return result
@@ -199,7 +199,7 @@ def _may_add(place: str) -> bool:
 
 
 def installed_layouts() -> list[Any]:
-    """Return what installed packages and the user's own files add: layouts, systems, adapters."""
+    """Return the values that installed packages and the user's own files add: layouts, systems, adapters."""
     return [*_installed(), *_ADDED]
 
 
@@ -297,7 +297,7 @@ def holding(fits: Callable[[Layout], bool]) -> str:
 
 
 def title(name: str) -> str:
-    """Return what people call a framework, or its name where it has no other."""
+    """Return the name that people use for a framework, or its own if there is no other."""
     system = systems().get(name)
     return system.title if system is not None else name
 
@@ -319,7 +319,7 @@ def _members(module: object) -> Iterator[Any]:
 
 
 def called() -> dict[str, list[str]]:
-    """Return what people call formats besides their names."""
+    """Return other names that people use for formats."""
     return {name: system.called.split() for name, system in systems().items()}
 
 

@@ -1,7 +1,7 @@
 """The language of layers without recurrence: what surrounds the recurrent core of a model, as data.
 
-A layer has a kind, and a kind has parts with canonical axes. A framework stores each part under a name of its own,
-with its axes in an order of its own; both are written in words, outermost first:
+A layer has a kind, and a kind has parts with canonical axes. A framework stores each part under its own name, with the axes in its own
+order; both are written in words, outermost first:
 
     out in              a matrix with a row for each output
     *space in out       as many axes of space as the array has, then two more
@@ -47,10 +47,10 @@ _NEEDED = {"batch_norm": ("mean",), "conv_lstm": ("weight", "recurrent")}
 class SurroundingTensor:
     """One array of a layer.
 
-    name  what the framework calls it
+    name  the framework's name for it
     part  which part of the kind it is
-    axes  how it lies, where that is not the canonical way
-    as_   its canonical axes in the same words, where these are not the kind's own
+    axes  its axes as stored, if they differ from the canonical ones
+    as_   its canonical axes in the same words, if they differ from the kind's
     """
 
     name: str

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class WrongLayoutError(Exception):
-    """What is wrong with a description."""
+    """A mistake in a description."""
 
 
 def texts_of(value: object, where: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from rnnconvert.models.runners import Tap
 
 
 def align(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
-    """Return what several models gave, all as sequences or all as last outputs; None where that is impossible.
+    """Return the outputs of several models, all as sequences or all as last outputs; None if that is impossible.
 
-    Where one of them knows the lengths of its sequences, the steps after them are left out: frameworks fill them differently.
+    If one of them knows the lengths of its sequences, the steps after them are left out: frameworks fill them differently.
     """
     lengths = next((tap.lengths for tap in taps if tap.lengths is not None), None)
     if all(tap.sequence is not None for tap in taps):

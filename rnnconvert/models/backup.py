@@ -18,10 +18,10 @@ _SLICE = 256 << 10
 
 
 class Backup:
-    """What arrays held when it was made.
+    """A copy of arrays, as they were when it was made.
 
-    It is kept in memory of the system's that has no file, where there is such memory: a process's own is filled with zeros before
-    it is used, page by page, which takes longer than the copy. It is given back when this is closed.
+    It is kept in system memory without a file, where the system has such memory: a process's own memory is filled with zeros before it is
+    used, page by page, which takes longer than the copy. It is given back when this is closed.
     """
 
     def __init__(self, arrays: Iterable[Array]) -> None:

@@ -93,7 +93,7 @@ def _value(unit: Unit, option: str) -> Any:
 
 
 def unconvertible(pair: FilledPair) -> Iterator[str]:
-    """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
+    """Yield the operations of one side that no setting of the other side's layer covers: the other side's own code has to do them."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {option for option in _ELSEWHERE if _has_no(pair.source, pair.kind, option) or _has_no(pair.target, pair.kind, option)}
     for unit, other, side, others in (
@@ -115,7 +115,7 @@ _OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
 
 
 def unsaid(pair: FilledPair) -> Iterator[str]:
-    """Yield what was not compared because one side does not say how it is set."""
+    """Yield the settings that were not compared because one side does not state them."""
     if pair.kind not in ("conv", "conv_transpose"):
         return
     for unit, other, side in ((pair.source, pair.target, "the source"), (pair.target, pair.source, "the target")):
@@ -178,7 +178,7 @@ def _plain(unit: Unit) -> dict[str, Any]:
 
 
 def _settled(value: Any) -> Any:
-    """Return numbers for each axis, those of both sides as one where they are the same."""
+    """Return numbers for each axis, with the two sides of an axis as one number if they are equal."""
     return tuple(_one_side(length) for length in value) if isinstance(value, (list, tuple)) else value
 
 
@@ -189,44 +189,44 @@ def _one_side(length: Any) -> Any:
 
 
 def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    first, two = ours[option], theirs[option]
+    our_value, their_value = ours[option], theirs[option]
     if option == "output_padding":
-        return _same_ends(first, two, ours)
+        return _same_ends(our_value, their_value, ours)
     if option in ("stride", "dilation"):
-        return _each(first, two) or first is None or two is None
+        return _each(our_value, their_value) or our_value is None or their_value is None
     if option == "padding_mode" and _each(0 if ours.get("padding") == "valid" else ours.get("padding"), 0):
         return True  # nothing is padded
     if option == "padding":
-        return _same_padding(first, two, ours)
-    return _close(first, two)
+        return _same_padding(our_value, their_value, ours)
+    return _close(our_value, their_value)
 
 
-def _close(first: Any, two: Any) -> bool:
+def _close(ours: Any, theirs: Any) -> bool:
     """Return whether two settings are the same, one of which a file may hold in single precision."""
-    if first is None or two is None:
-        return first is two
-    if isinstance(first, float) or isinstance(two, float):
-        return abs(float(first) - float(two)) <= 1e-6 * max(abs(float(first)), abs(float(two)))
-    return bool(first == two)
+    if ours is None or theirs is None:
+        return ours is theirs
+    if isinstance(ours, float) or isinstance(theirs, float):
+        return abs(float(ours) - float(theirs)) <= 1e-6 * max(abs(float(ours)), abs(float(theirs)))
+    return bool(ours == theirs)
 
 
-def _each(first: Any, two: Any) -> bool:
+def _each(ours: Any, theirs: Any) -> bool:
     """Return whether two settings, one number or one for each axis, are the same."""
-    left = first if isinstance(first, tuple) else (first,)
-    right = two if isinstance(two, tuple) else (two,)
+    left = ours if isinstance(ours, tuple) else (ours,)
+    right = theirs if isinstance(theirs, tuple) else (theirs,)
     axes = max(len(left), len(right))
     return (left * axes)[:axes] == (right * axes)[:axes]
 
 
-def _same_ends(first: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+def _same_ends(our_value: Any, their_value: Any, ours: Mapping[str, Any]) -> bool:
     """Return whether two transposed convolutions end alike."""
-    if AS_FAR_AS_THE_KERNEL in (first, two):
+    if AS_FAR_AS_THE_KERNEL in (our_value, their_value):
         axes = len(ours["transposed_kernel"])
         steps, spreads = (_for_each(ours.get(word, 1), axes) for word in ("stride", "dilation"))
         lengths = [(length - 1) * spread + 1 for length, spread in zip(ours["transposed_kernel"], spreads, strict=True)]
         reach = tuple(max(step - length, 0) for step, length in zip(steps, lengths, strict=True))
-        first, two = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (first, two))
-    return _each(first, two)
+        our_value, their_value = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (our_value, their_value))
+    return _each(our_value, their_value)
 
 
 def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
@@ -234,14 +234,14 @@ def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
     return several * (axes if len(several) == 1 else 1)
 
 
-def _same_padding(first: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+def _same_padding(our_value: Any, their_value: Any, ours: Mapping[str, Any]) -> bool:
     """Return whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
-    words = [value for value in (first, two) if isinstance(value, str)]
+    words = [value for value in (our_value, their_value) if isinstance(value, str)]
     if len(words) == 2:
-        return bool(first == two)
+        return bool(our_value == their_value)
     if not words:
-        return _each(first, two)
-    number = two if isinstance(first, str) else first
+        return _each(our_value, their_value)
+    number = their_value if isinstance(our_value, str) else our_value
     if words[0] == "valid":
         return _each(number, 0)
     if words[0] != "same" or "kernel" not in ours or not _each(ours.get("stride", 1), 1):

@@ -31,10 +31,10 @@ NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
 
 @dataclass
 class Filling:
-    """What goes into the target.
+    """The weights that go into the target.
 
     arrays    the new numbers by the target's names, in its shapes and element types
-    made_of   for each of them, the source's arrays that it is made of
+    made_of   the source's arrays behind each of them
     steps     what was done to bring layers into the target's form
     problems  what does not fit, in words
     """
@@ -70,7 +70,7 @@ def fill(pairs: Iterable[FilledPair], target: Model, source: Model, accepted: It
 
 
 def _other_way(error: Exception, target: Model) -> str:
-    """Say what else can be done where a live module's class computes something else."""
+    """Return the advice on a module of rnnconvert's own, for a live module whose class computes something else."""
     system = registry.systems().get(target.framework)
     if not isinstance(error, RefusedError) or system is None or not system.own_layer or target.live is None:
         return ""
@@ -222,7 +222,7 @@ def _without_zero_biases(pair: FilledPair, stack: Recurrent, target_stack: Recur
 
 
 def _unlike(unit: Unit, stack: Recurrent) -> bool:
-    """Return whether the directions of a layer are unlike, each with arrays of its own."""
+    """Return whether the directions of a layer are unlike, each with separate arrays."""
     return not stack.uniform and all(len(group.directions) == 1 for group in unit.groups) and len(unit.groups) > 1
 
 

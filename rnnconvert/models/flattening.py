@@ -25,7 +25,7 @@ SIDES = ("target", "source")
 NONE = "none"
 """The caller's word for a model in which nothing is flattened."""
 SAME = "same"
-"""The caller's word for two models that flatten alike, whatever either shows: no column moves."""
+"""The caller's word for two models that flatten alike, regardless of what either shows: no column moves."""
 
 Flatten = str | Mapping[str, str] | None
 """The caller's choice: "none", or the order of each side that does not show its own, {"target": "channels_first"} or

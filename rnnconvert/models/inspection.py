@@ -1,4 +1,4 @@
-"""What a file holds and where it can go: `rnnconvert inspect`, and `rnnconvert.inspect` in Python."""
+"""The content of a file and the targets of its layers: `rnnconvert inspect`, and `rnnconvert.inspect` in Python."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MOST = 12
 
 @dataclass(frozen=True, repr=False)
 class Inspection:
-    """What a file holds, and where its layers can go.
+    """The content of a file, and the targets of its layers.
 
-    checkpoint  what was read
+    checkpoint  the file as it was read
     targets     for each layer and format that was asked for: exactly, by which rewrite, or why it is refused
     """
 
@@ -47,7 +47,7 @@ class Inspection:
 
     @cached_property
     def about(self) -> dict[str, str]:
-        """What the file states about itself: the framework and its version, producer, epoch and the like."""
+        """The file's statements about itself: the framework and its version, producer, epoch and the like."""
         return about(self.checkpoint)
 
     @cached_property
@@ -164,11 +164,18 @@ def inspect(
     settings: Iterable[str] = (),
     **options: Unpack[ReadOptions],
 ) -> Inspection:
-    """Return what a file holds: its format and why, each recurrent layer, the other layers, and what the file leaves open.
+    """Return the content of a file: its format and the evidence, each recurrent layer, the other layers, and what the file leaves open.
 
     targets  formats, or True for every one: whether each layer goes there exactly, by which rewrite, or why it is refused
 
-    The other arguments are those of `load`, which says what is raised.
+    The other arguments, and the errors, are as for `load`.
+
+        >>> import rnnconvert as rc
+        >>> inspection = rc.inspect("examples/decoder.keras", targets="pytorch")
+        >>> inspection
+        <Inspection of Checkpoint examples/decoder.keras (keras): 1 layer>
+        >>> inspection.targets[0].verdict
+        'refused'
     """
     return inspect_with(source, source_format, Options(options, settings), targets)
 

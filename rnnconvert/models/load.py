@@ -69,6 +69,11 @@ def load_into(
     The target's element types, devices and tied weights stay unchanged, and on any error so do its numbers.
 
     Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and what `load` raises.
+
+        >>> import onnx, rnnconvert as rc
+        >>> model = onnx.load("examples/exported.onnx")
+        >>> rc.load_into(model, "examples/exported.onnx")
+        <Transplant of examples/exported.onnx into ONNX model 'tf2onnx': 4 layers filled>
     """
     with resumed(source.sources) if isinstance(source, Checkpoint) else reading():
         giving = model_of(source, source_format, tuple(settings), **options)
@@ -115,13 +120,18 @@ def transplant_file(
     inputs: PathLike | None = None,
     **options: object,
 ) -> Transplant:
-    """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
+    """Write a file like `into`, with the weights of `source` in it; the options are as for `load_into`.
 
     inputs  a .npy or .npz file of inputs: both whole models are run on them, and the file is kept only if they agree
 
     watch  called with what is being done, and while writing with the bytes done and all bytes
 
     Raises what `load_into` raises; on any error every existing file is left unchanged.
+
+        >>> import rnnconvert as rc
+        >>> transplant = rc.transplant_file("examples/encoder.keras", "examples/encoder.keras", "filled.keras", dry_run=True)
+        >>> [layer.target for layer in transplant.filled]
+        ['encoder', 'summary', 'scores']
     """
     only_replace(Path(output), force or dry_run)
     if dry_run and inputs is not None:
@@ -160,7 +170,13 @@ def transplant_file(
 
 
 def propose_mapping(target: Any, source: Any, **options: Any) -> str:
-    """Return the text of a mapping file for two models; the options are those of `proposal`."""
+    """Return the text of a mapping file for two models; the options are as for `proposal`.
+
+    >>> import rnnconvert as rc
+    >>> text = rc.propose_mapping("examples/encoder.keras", "examples/encoder.keras")
+    >>> text.splitlines()[4:6]
+    ['layers:', '  encoder: encoder  # recurrent: the only recurrent layer of these sizes on both sides']
+    """
     return str(proposal(target, source, **options))
 
 

@@ -31,7 +31,7 @@ _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 
 @dataclass(frozen=True)
 class StatedMapping:
-    """What a mapping says; see the module.
+    """A mapping as it is stated; see the module.
 
     remarks  the comments of a file behind the layers, by the target's
     """
@@ -51,7 +51,7 @@ class StatedMapping:
 
 _PERSON = "chosen by a person"
 _EVIDENCE = re.compile(rf"[a-z_ ]+: (?!{_PERSON})")
-"""What `propose` writes behind the pairs that it found itself."""
+"""The remark that `propose` writes behind the pairs that it found itself."""
 
 
 def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> StatedMapping:
@@ -103,7 +103,7 @@ def read(path: Path) -> StatedMapping:
 
 
 def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
-    """Return what YAML holds, and add the comments behind its keys and values."""
+    """Return the content of a YAML text, and add the comments behind its keys and values."""
     try:
         import yaml
     except ImportError:

@@ -55,21 +55,21 @@ class Flat:
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """One layer of a model: what is paired with one layer of the other model.
+    """One layer of a model, to be paired with one layer of the other model.
 
-    name      what the model calls it; of a stack, its number in brackets
+    name      its name in the model; for a layer of a stack, with its number in brackets
     names     a layer without recurrence: its tensors' names as its layouts have them, and the model's
-    readings  what such a layer may be: one layout, or several where the file does not say its class
+    readings  the layouts that such a layer may have: one, or several if the file does not state its class
     stack     a recurrent layer, as a stack of one
-    groups    where the recurrent layer's arrays are; empty where they cannot be written
-    facts     what is set next to the weights, in our words: epsilon, stride, activation, batch_first ...
+    groups    where the recurrent layer's arrays are; empty if they cannot be written
+    facts     settings next to the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not state, with the defaults of its framework
     title     its class, as a user would write it
     stated    whether the file or the object states that class, so that names and shapes need not show it
-    alias     the layer that it is by another name, or ""
-    called    what names are compared by, where that is not its name: the module that a node of a graph was made from
-    reads     how what it reads was flattened; None where the model does not show what it reads
-    gives     how what it gives is cut into channels, or None
+    alias     the layer of which it is another name, or ""
+    called    the name to compare instead of its own: of the module that a node of a graph was made from
+    reads     how its input was flattened; None if the model does not show its input
+    gives     how its output is cut into channels, or None
     """
 
     name: str
@@ -98,7 +98,7 @@ class Unit:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it is, or may be: "recurrent", "array", or kinds of rnnconvert.language.surroundings."""
+        """The kinds that it is, or may be: "recurrent", "array", or kinds of rnnconvert.language.surroundings."""
         if self.stack is not None:
             return ("recurrent",)
         return tuple(dict.fromkeys(reading.kind for reading in self.readings)) or ("array",)
@@ -119,17 +119,17 @@ class Model:
     framework  the format's name
     title      its path or class, for messages
     units      its layers
-    arrays     every array by the model's own name, those of no layer too; of a live object on another device, each is read when its
-               numbers are asked for
+    arrays     every array by the model's own name, including arrays of no layer; of a live object on another device, each is read when
+               its numbers are asked for
     flow       whether the layers stand in the order in which data goes through them, not only as they were made
     alphabet   whether they are in alphabetical order, as some files keep them, which shows nothing about the data's order
     aside      arrays that are not weights (counters, seeds, optimizer state), and what they are
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
-    live       the object itself, where there is one
-    hinders    says why some new arrays cannot be written, in words; None where all can
-    notes      what a user should know
-    questions  what a file does not say, and what was assumed
+    live       the object itself, if there is one
+    hinders    says why some new arrays cannot be written, in words; None if all can
+    notes      notes for the user
+    questions  what a file does not state, and what was assumed
     classes    for arrays of layers whose kind is unknown: the layer, and its class as the file states it
     by_names   whether the names of its arrays alone show its layers, so that arrays may stand in none
     """
@@ -231,36 +231,36 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
     Raises ValueError unless they read the same input, are single layers of one direction, and the first of them reads
     forward, the second from the end.
     """
-    first, two = forward.stack, backward.stack
-    if first is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (first, two)):
+    ahead, back = forward.stack, backward.stack
+    if ahead is None or back is None or any(stack.num_layers * stack.num_directions != 1 for stack in (ahead, back)):
         raise ValueError(f"{forward.name!r} and {backward.name!r} are not two layers of one direction each")
-    if first.input_size != two.input_size:
-        raise ValueError(f"{forward.name!r} reads {first.input_size} values per step, but {backward.name!r} reads {two.input_size}")
-    if first.first.reverse and not two.first.reverse:
+    if ahead.input_size != back.input_size:
+        raise ValueError(f"{forward.name!r} reads {ahead.input_size} values per step, but {backward.name!r} reads {back.input_size}")
+    if ahead.first.reverse and not back.first.reverse:
         raise ValueError(
             f"{forward.name!r} reads from the end and {backward.name!r} from the beginning. Put the forward direction "
             f"first: {backward.name} + {forward.name}"
         )
-    layer = Layer((first.first.replace(reverse=False), two.first.replace(reverse=True)))
+    layer = Layer((ahead.first.replace(reverse=False), back.first.replace(reverse=True)))
     groups = [replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups]
-    stack = first.replace(name=name, layers=(layer,), output_order="time")
+    stack = ahead.replace(name=name, layers=(layer,), output_order="time")
     return forward.replace(name=name, stack=stack, groups=tuple(groups))
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
     """Return the arrays of one layer of a stack, under the names that a stack of one has for them."""
-    names_of_number = {}
+    local_names = {}
     for local, full in names.items():
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(local)
             if match is None:
                 continue
             if "layer" not in match.re.groupindex:
-                names_of_number[local] = full
+                local_names[local] = full
             elif int(match["layer"]) == number:
-                names_of_number[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
+                local_names[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
             break
-    return names_of_number
+    return local_names
 
 
 @contextlib.contextmanager

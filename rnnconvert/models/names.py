@@ -34,12 +34,12 @@ def _flat(unit: Unit) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
 
 
-def spelling(evidence: str, target: Unit, two: Unit) -> str:
+def spelling(evidence: str, target: Unit, source: Unit) -> str:
     """Return the evidence of names with the names that were compared, where the layers have others."""
-    called = [unit for unit in (target, two) if unit.called and unit.called != unit.name]
+    called = [unit for unit in (target, source) if unit.called and unit.called != unit.name]
     if called:
         return f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
-    if evidence == NAMES[0][1] and target.name != two.name:
+    if evidence == NAMES[0][1] and target.name != source.name:
         return f"{evidence} but for prefixes, separators and capitals"
     return evidence
 
@@ -63,7 +63,7 @@ def matching(
     by_key = dict(zip(theirs, sources, strict=True))
     keyed = zip(targets, ours, strict=True)
     pairs = [(target, by_key[name]) for target, name in keyed if name and counts[name] == other_counts[name] == 1]
-    return [(target, two) for target, two in pairs if common(target, two)]
+    return [(target, source) for target, source in pairs if common(target, source)]
 
 
 def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
@@ -72,14 +72,14 @@ def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], s
     """
     if len(matches) == len(targets) == len(sources):
         return matches
-    return [(target, two) for target, two in matches if not any(character.isdigit() for character in target.name + two.name)]
+    return [(target, source) for target, source in matches if not any(character.isdigit() for character in target.name + source.name)]
 
 
 def crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
     """Return whether pairs are in another order in one model than in the other."""
     ours, theirs = ({id(unit): number for number, unit in enumerate(units)} for units in (targets, sources))
-    places = sorted((ours[id(target)], theirs[id(two)]) for target, two in named)
-    return any(two[1] < before[1] for before, two in itertools.pairwise(places))
+    places = sorted((ours[id(target)], theirs[id(source)]) for target, source in named)
+    return any(after[1] < before[1] for before, after in itertools.pairwise(places))
 
 
 def numbers(units: Sequence[Unit], flow: bool) -> str:
@@ -90,7 +90,7 @@ def numbers(units: Sequence[Unit], flow: bool) -> str:
     counted = [[int(part) for part in name[1::2]] for name in names]
     first = names[0][0::2]
     same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)
-    if same and all(before < two for before, two in itertools.pairwise(counted)):
+    if same and all(before < after for before, after in itertools.pairwise(counted)):
         return "names that count up"
     return ""
 

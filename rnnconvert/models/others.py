@@ -1,4 +1,4 @@
-"""What a file holds besides its recurrent layers, by name and kind: what a conversion leaves out, and `inspect` lists."""
+"""The contents of a file around its recurrent layers, by name and kind: what a conversion leaves out, and `inspect` lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import filled_reader_of, kept_beside, reader_of
 
 _LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
-"""What the name of a stack's layer ends in."""
+"""The end of the name of a stack's layer."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Other:
 
 
 def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[Other]:
-    """Return what a checkpoint holds besides its recurrent layers; groups of arrays last.
+    """Return a checkpoint's contents around its recurrent layers; groups of arrays last.
 
-    names  only what has some of these tensors
+    names  only entries with some of these tensors
     """
     wanted = dict.fromkeys(checkpoint.tensors if names is None else names)
     result: list[Other] = []
@@ -71,7 +71,7 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
 
 
 def _around(model: Model) -> str:
-    """Return what stands before the names of all arrays in a file, and not before those of its recurrent layers."""
+    """Return the prefix that all arrays in a file have in their names and its recurrent layers lack."""
     layers = [unit for unit in model.units if unit.stack and unit.arrays]
     names = [(unit.arrays[0], _LAYER_OF_STACK.sub("", unit.name)) for unit in layers]
     first = {array.partition(name)[0] for array, name in names if name}
@@ -94,7 +94,7 @@ def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
 
 
 def moves_whole_models(source: str, target: str) -> bool:
-    """Return whether a transplant moves the layers around the recurrent ones out of files of one format into those of another."""
+    """Return whether a transplant moves the layers around the recurrent ones from files of one format into files of another."""
     return reader_of(source) is not None and filled_reader_of(target) is not None
 
 

@@ -49,9 +49,9 @@ def pair(
 
 
 def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
-    """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
+    """Return a predicate of a target's layer and a source's layer: whether the latter could fill the former, in kind and sizes."""
     work = _ModelPairing(target, source)
-    return lambda target_unit, two: work.common(target_unit, two) is not None
+    return lambda target_unit, source_unit: work.common(target_unit, source_unit) is not None
 
 
 class _ModelPairing:
@@ -76,24 +76,24 @@ class _ModelPairing:
             if self._is_paired(name, other):
                 continue
             target = self._unit(self.target, self.targets, name, "the target")
-            two = self._unit(self.source, self.sources, other, "the source")
+            source = self._unit(self.source, self.sources, other, "the source")
             if target not in self.targets:
                 raise UsageError(f"the layer {name!r} of the target cannot be both left unchanged and filled from {other!r}")
-            if two not in self.sources:
+            if source not in self.sources:
                 raise UsageError(f"the layer {other!r} of the source cannot fill two layers of the target")
-            kind = self.common(target, two, named=True)
+            kind = self.common(target, source, named=True)
             if kind is None:
-                raise UsageError(self._why_not(target, two))
-            self.add(target, two, kind, evidence, "told")
+                raise UsageError(self._why_not(target, source))
+            self.add(target, source, kind, evidence, "told")
 
     def _is_paired(self, name: str, other: str) -> bool:
         """Return whether the caller named the same two layers before, by other names of theirs."""
-        target, two = (
+        target, source = (
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
             for model, called in ((self.target, name), (self.source, other))
         )
         pairs = [(pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.pairing.pairs]
-        return (target, two) in pairs
+        return (target, source) in pairs
 
     def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
         """Return the layer of that name; for "a + b", these two as the two directions of one."""
@@ -123,10 +123,10 @@ class _ModelPairing:
             else:
                 yield (ours[0] if len(ours) == 1 else name), (theirs[0] if len(theirs) == 1 else other)
 
-    def add(self, target: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
+    def add(self, target: Unit, source: Unit, kind: str, evidence: str, confidence: str) -> None:
         self.targets.remove(target)
-        self.sources.remove(two)
-        self.pairing.pairs.append(FilledPair(target, two, kind, evidence, confidence))
+        self.sources.remove(source)
+        self.pairing.pairs.append(FilledPair(target, source, kind, evidence, confidence))
 
     def sizes(self, model: Model, unit: Unit) -> dict[str, Hashable]:
         """Return, for each kind that a layer may be, the sizes that it must share with its counterpart."""
@@ -134,21 +134,21 @@ class _ModelPairing:
             self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
         return self._sizes[id(unit)]
 
-    def common(self, target: Unit, two: Unit, named: bool = False) -> str | None:
+    def common(self, target: Unit, source: Unit, named: bool = False) -> str | None:
         """Return the kind that both layers are, in the same sizes, or None.
 
         named  whether the caller named the two, so that arrays of no layer need not be called alike
         """
-        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, two)
+        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, source)
         same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
-        if same == ["array"] and not named and components_of(target.name)[-1:] != components_of(two.name)[-1:]:
+        if same == ["array"] and not named and components_of(target.name)[-1:] != components_of(source.name)[-1:]:
             return None  # an array of no layer is known by its name alone
         return same[0] if same else None
 
-    def _why_not(self, target: Unit, two: Unit) -> str:
-        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, two)
+    def _why_not(self, target: Unit, source: Unit) -> str:
+        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, source)
         return (
-            f"the layer {quoted(target.name)} of the target cannot be filled from {quoted(two.name)} of the source: "
+            f"the layer {quoted(target.name)} of the target cannot be filled from {quoted(source.name)} of the source: "
             f"it is {_described(ours)}, but the other is {_described(theirs)}"
         )
 
@@ -183,7 +183,7 @@ class _ModelPairing:
         return [*sets.values()]
 
     def _traits(self, model: Model, unit: Unit) -> Iterator[Hashable]:
-        """Yield what a layer has in common with all layers of the other model that it fits: see `common`."""
+        """Yield the traits that a layer shares with all layers of the other model that it fits: see `common`."""
         for kind, size in self.sizes(model, unit).items():
             yield kind, size, components_of(unit.name)[-1:] if kind == "array" else ()
 
@@ -199,36 +199,36 @@ class _ModelPairing:
             named = trusted_matches(matching(targets, sources, key, self.common), targets, sources)
             if self.target.flow and self.source.flow and not trust_order and crossed(named, targets, sources):
                 break  # names say the one thing, and the order in which data flows the other
-            for named_target, two in named:
-                self.add(named_target, two, self._kind(named_target, two), spelling(evidence, named_target, two), "names")
-            filled, used = {id(target) for target, _ in named}, {id(two) for _, two in named}
+            for named_target, source in named:
+                self.add(named_target, source, self._kind(named_target, source), spelling(evidence, named_target, source), "names")
+            filled, used = {id(target) for target, _ in named}, {id(source) for _, source in named}
             targets = [target for target in targets if id(target) not in filled]
-            sources = [two for two in sources if id(two) not in used]
+            sources = [source for source in sources if id(source) not in used]
         else:
             named = []
         if targets and len(targets) == len(sources) and not named:
             rule = self._order(targets, sources, trust_order)
             if rule is not None:
-                for target, two in zip(targets, sources, strict=True):
-                    self.add(target, two, self._kind(target, two), *rule)
+                for target, source in zip(targets, sources, strict=True):
+                    self.add(target, source, self._kind(target, source), *rule)
                 return
         if not targets or not sources:
             self.pairing.unfilled += targets
             self.pairing.unused += sources
             return
-        kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
+        kind = self._kind(targets[0], next(source for source in sources if self.common(targets[0], source)))
         self.pairing.ambiguous.append(Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind))
 
-    def _alone(self, target: Unit, two: Unit) -> bool:
+    def _alone(self, target: Unit, source: Unit) -> bool:
         """Return whether no other layers fit these two, not even layers that were paired or left out before."""
         ours, theirs = self._having
-        fitting_source = set[int]().union(*(ours.get(trait, ()) for trait in self._traits(self.source, two)))
+        fitting_source = set[int]().union(*(ours.get(trait, ()) for trait in self._traits(self.source, source)))
         fitting_target = set[int]().union(*(theirs.get(trait, ()) for trait in self._traits(self.target, target)))
         return len(fitting_source) <= 1 and len(fitting_target) <= 1
 
     @cached_property
     def _having(self) -> tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]]:
-        """The layers of the target that have a trait, and those of the source."""
+        """The layers of the target that have a trait, and the layers of the source."""
         having: tuple[dict[Hashable, set[int]], dict[Hashable, set[int]]] = ({}, {})
         for side, model in zip(having, (self.target, self.source), strict=True):
             for unit in (unit for unit in model.units if not unit.alias):
@@ -236,14 +236,14 @@ class _ModelPairing:
                     side.setdefault(trait, set()).add(id(unit))
         return having
 
-    def _kind(self, target: Unit, two: Unit) -> str:
-        kind = self.common(target, two)
+    def _kind(self, target: Unit, source: Unit) -> str:
+        kind = self.common(target, source)
         assert kind is not None
         return kind
 
     def _order(self, targets: Sequence[Unit], sources: Sequence[Unit], trusted: bool) -> tuple[str, str] | None:
         """Return why layers may be paired in order, or None."""
-        if any(self.common(target, two) is None for target, two in zip(targets, sources, strict=True)):
+        if any(self.common(target, source) is None for target, source in zip(targets, sources, strict=True)):
             return None
         if len(targets) == 1:
             return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes left", "sizes"

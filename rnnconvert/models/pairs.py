@@ -43,10 +43,10 @@ class Choice:
 
 @dataclass
 class Pairing:
-    """What belongs together.
+    """The layers that belong together, and those that have no counterpart.
 
-    pairs      layers that do
-    ambiguous  layers that may, in several ways
+    pairs      layers that belong together
+    ambiguous  layers that fit in several ways
     unfilled   layers of the target that nothing fits
     unused     layers of the source that fit nothing
     skipped    layers of the target that the caller leaves unchanged

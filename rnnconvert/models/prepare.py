@@ -29,7 +29,7 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 PathLike = str | os.PathLike[str]
 
 ALL = "all"
-"""What stands for every difference of settings among those that the caller takes over."""
+"""The word for every difference of settings among those that the caller takes over."""
 
 
 _INLINE = 16
@@ -38,14 +38,14 @@ _INLINE = 16
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the caller decides.
+    """The decisions of the caller.
 
     mapping      a mapping file, or target names and the source names that fill them
     strict       whether every weight of both models must have its place
     accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
                  rnnconvert.rewrites.fit_to_layout.ACCEPTS
-    flatten      how a side that does not show it flattens a convolution's output: {"target": order}, {"source": order} or
-                 both; "none" if nothing is flattened
+    flatten      how a side that does not show it flattens a convolution's output: {"target": order}, {"source": order} or both; "none" if
+                 nothing is flattened
     trust_order  whether layers that fit one another in several ways are paired in order
     """
 
@@ -57,7 +57,7 @@ class Wishes:
 
 
 def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
-    """Return what would be done, and the arrays that would be filled.
+    """Return the transplant that would be done, and the arrays that would be filled.
 
     Raises TransplantError with everything that does not fit.
     """
@@ -106,7 +106,7 @@ def _around_alike(matched: FilledPair) -> FilledPair:
 
 
 def _flatten(stated: Flatten, mapped_: Flatten) -> Flatten:
-    """Return what the call or the mapping file says of flattening. Raises UsageError where both do and differ."""
+    """Return the order of flattening that the call or the mapping file states. Raises UsageError if both do and differ."""
     if stated is not None and mapped_ is not None and (orders(stated), stated == NONE) != (orders(mapped_), mapped_ == NONE):
         raise UsageError(f"flatten is {stated!r} in the call and {mapped_!r} in the mapping file. Give it once")
     return mapped_ if stated is None else stated

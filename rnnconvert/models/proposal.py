@@ -55,7 +55,7 @@ class Proposal:
         return "\n".join(lines) + "\n"
 
     def _left(self) -> list[str]:
-        """Return the layers that have no counterpart: those of the target as a list to leave unchanged."""
+        """Return the layers that have no counterpart: the target's as a list to leave unchanged."""
         lines: list[str] = []
         if self.pairing.skipped or self.pairing.unfilled:
             lines += ["", "leave:", *(f"  - {_quoted(unit.name)}" for unit in self.pairing.skipped)]

@@ -119,6 +119,11 @@ def from_model(model: Any) -> dict[str, Recurrent]:
     A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack joins them again.
 
     Raises UsageError for an object of an unknown framework, or one that is not built yet.
+
+        >>> import onnx, rnnconvert as rc
+        >>> layers = rc.from_model(onnx.load("examples/exported.onnx"))
+        >>> [layer.describe() for layer in layers.values()]
+        ['GRU (reset after), 1 layer, forward, 6 -> 8, two biases, float32']
     """
     return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
 

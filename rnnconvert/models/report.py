@@ -1,4 +1,4 @@
-"""What a transplant did, layer by layer."""
+"""The report of a transplant, layer by layer."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class Filled:
 
 @dataclass(frozen=True, repr=False)
 class Transplant:
-    """What was filled, what stayed unchanged, what was left over.
+    """The report of a transplant: what was filled, what stayed unchanged, what was left over.
 
-    target, source  what they are: paths, or classes of live objects
+    target, source  their names: paths, or classes of live objects
     filled          the layers that were filled
     kept            arrays of the target that stayed unchanged
     left            arrays of the source that went nowhere
     aside           arrays that are not weights, on either side, and what they are
     steps           what was done to bring layers into the target's form
     differences     what is set differently next to the weights
-    notes           what a user should know
-    questions       what the source does not say, and what was assumed
-    made_of         for every array filled, the source's arrays that it is made of
-    model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
+    notes           notes for the user
+    questions       what the source does not state, and what was assumed
+    made_of         the source's arrays behind every array that was filled
+    model           the filled object: the one that was handed in, or a new one if that cannot be changed (JAX); of
                     a file, its path
     is_new          whether `model` is a new object, and the one that was handed in is unchanged
     giver           the source as it was handed in
     plan            how the weights moved, for what belongs to them
-    proof           what both whole models gave, where they were run before the file was kept
+    proof           the outputs of both whole models, if they were run before the file was kept
     """
 
     target: str
@@ -131,7 +131,7 @@ class Transplant:
         return listing(self._title(), rows)
 
     def _title(self) -> str:
-        """Return what was filled; where that is a new object, so, before anything else."""
+        """Return the statement of what was filled, which says first if it is a new object."""
         where = " (a new tree, in report.model; yours is unchanged)" if self.is_new else ""
         return filled(self.target, self.source, self.filled) + where
 

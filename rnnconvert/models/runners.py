@@ -47,11 +47,11 @@ class DoesNotRunError(UsageError):
 
 @dataclass(frozen=True)
 class Tap:
-    """What a recurrent layer gave.
+    """The output of a recurrent layer.
 
-    sequence  (time, batch, unit), or None where it gives its last output alone
+    sequence  (time, batch, unit), or None if it gives only its last output
     last      (batch, unit), or None
-    lengths   how many steps of each sequence count, where the layer knows them: what it gives after them is filling
+    lengths   how many steps of each sequence count, if the layer knows them: its outputs after them are filling
     """
 
     sequence: Array | None = None
@@ -61,10 +61,10 @@ class Tap:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a model gave.
+    """The outputs of a model.
 
     outputs  its own outputs, in order
-    taps     what its recurrent layers gave, by their names
+    taps     the outputs of its recurrent layers, by their names
     """
 
     outputs: tuple[Array, ...]
@@ -76,10 +76,10 @@ class NotRunError(UsageError):
 
 
 class ModelApart(ABC):
-    """A model that runs in a process of its own.
+    """A model that runs in a separate process.
 
-    notes   what a reader of a comparison should know of how it runs
-    coarse  how many units in the last place of 1 its functions are off, however small their values are, where that is more than usual
+    notes   notes on how it runs, for a reader of a comparison
+    coarse  how many units in the last place of 1 its functions are off, however small their values are, if that is more than usual
     """
 
     notes: tuple[str, ...]
@@ -92,18 +92,18 @@ class ModelApart(ABC):
 
     @abstractmethod
     def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
-        """Return what the model gives after calls on those before, and what it gives with its weights moved, several times.
+        """Return the outputs of the model after calls on the inputs in `before`, and its outputs with its weights moved, several times.
 
-        Raises UsageError for inputs that the model does not take, and where it does not run on them.
+        Raises UsageError for inputs that the model does not take, and if it does not run on them.
         """
 
 
 class FileModel(ModelApart):
-    """The model of a file, which an executor runs in a process of its own, with its limits; the process ends with it.
+    """The model of a file, which an executor runs in a separate process, with its limits; the process ends with it.
 
     path    the file as its user has it
-    names   those of its inputs, in their order
-    shapes  those of its inputs, None for an axis of any size; () for an input that does not say
+    names   its inputs' names, in their order
+    shapes  its inputs' shapes, None for an axis of any size; () for an input that states none
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class FileModel(ModelApart):
 
         executors  their names: the first one that can run here runs it
         run        the file that runs in its place, None for itself
-        inputs     the names of its inputs in their order, where that is not the executor's; outputs likewise
+        inputs     the names of its inputs in their order, if that is not the executor's order; outputs likewise
         settings   how the file is read where its layers are examined
-        until      what is closed with it: a folder with the file that runs
+        until      the resources to close with it: a folder with the file that runs
 
         Raises NotRunError for a file that the executor refuses or cannot load, MissingPackageError without one.
         """
@@ -156,11 +156,11 @@ class FileModel(ModelApart):
     def apart(
         self, calls: Sequence[NamedArrays], shakes: int = 0, changes: Sequence[tuple[Array, Array]] = ()
     ) -> tuple[list[tuple[Array, ...]], list[list[tuple[Array, ...]]]]:
-        """Return what the model gives for each of several calls, each begun anew, and the same with its weights moved, several times.
+        """Return the outputs of the model for each of several calls, each begun anew, and the same with its weights moved, several times.
 
         changes  weights of the model, each with the numbers that take its place
 
-        Raises UsageError for inputs or weights that are not the model's, and where it does not run on them.
+        Raises UsageError for inputs or weights that are not the model's, and if it does not run on them.
         """
         answer = self._called(calls, (), shakes, changes, apart=True)
         every = [[self._outputs_of(call) for call in run.outputs] for run in (answer.run, *answer.shaken)]
@@ -205,7 +205,7 @@ class FileModel(ModelApart):
         return inputs
 
     def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> Ran:
-        """Return what the model gave in the last of its calls."""
+        """Return the outputs of the model in the last of its calls."""
         taps = {places[name]: _tap(calls) for name, calls in run.layers[-1].items()}
         return Ran(self._outputs_of(run.outputs[-1]), {k: tap for k, tap in taps.items() if tap})
 
@@ -224,7 +224,7 @@ def _able(names: Sequence[str], path: Path) -> Executor:
 
 
 def _ordered(names: Sequence[str], stated: Sequence[str]) -> list[str]:
-    """Return names in a stated order, where that is one of the same names."""
+    """Return names in a stated order, if that order has the same names."""
     return list(stated) if sorted(stated) == sorted(names) else list(names)
 
 
@@ -234,7 +234,7 @@ def _places(units: Sequence[Unit]) -> dict[str, str]:
 
 
 def _tap(calls: Calls) -> Tap | None:
-    """Return what a layer gave in its first call; a cell, called step by step, in all that go on from it."""
+    """Return the output of a layer in its first call; for a cell, called step by step, in all calls that go on from it."""
     first, *rest = calls
     if first["last"] is not None:
         return Tap(last=first["last"], lengths=_lengths(first["mask"]))
@@ -270,11 +270,11 @@ class ModelRunner(Protocol):
         ...
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the model and its recurrent layers give for these inputs, without training, after calls on those before."""
+        """Return the outputs of the model and its recurrent layers for these inputs, without training, after the calls in `before`."""
         ...
 
     def input_names(self, live: Any) -> Sequence[str]:
-        """Return what the model's inputs are called, in its order; nothing where nothing says."""
+        """Return the names of the model's inputs, in its order; none if nothing states them."""
         ...
 
     def shaken(self, live: Any, seed: int) -> Any:
@@ -289,7 +289,7 @@ def runners() -> dict[str, ModelRunner]:
 
 
 def opener(format: str) -> Callable[..., FileModel] | None:
-    """Return what makes a model of a format's file, as `open_file` of a module here does; None where nothing runs such files whole."""
+    """Return the function that opens a model of a format's file, as `open_file` of a module here; None if nothing runs such files whole."""
     runner = runners().get(format)
     if runner is not None:
         return getattr(runner, "open_file", None)
@@ -319,6 +319,6 @@ def argument_names(function: Any) -> list[str]:
 
 
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:
-    """Return numbers in float64, each about one unit in the last place of its own type off, up or down."""
+    """Return numbers in float64, each about one unit in the last place of its original type off, up or down."""
     step = np.where(generator.random(values.shape) < 0.5, -0.5, 0.5)
     return np.asarray(values.astype(np.float64) * (1 + step * eps))  # numpy makes a number of its own of an array without axes

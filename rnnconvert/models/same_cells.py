@@ -10,7 +10,7 @@ from rnnconvert.models.pairs import FilledPair
 
 
 class MisfitError(Exception):
-    """What does not fit, in words."""
+    """A mismatch, in words."""
 
 
 _WORDS = {

@@ -15,12 +15,12 @@ from rnnconvert.models.model import Group, Unit, by_class, tensors
 
 
 class Owner(NamedTuple):
-    """What some arrays of a model belong to: a module, a node, a part of a path.
+    """The owner of some arrays of a model: a module, a node, a part of a path.
 
-    name        what the model calls it
-    class_name  its class, or "" where that is unknown
+    name        its name in the model
+    class_name  its class, or "" if unknown
     names       its arrays: the framework's names, and the model's
-    facts       what an attribute of it is, or None
+    facts       returns the value of an attribute of it, or None
     title       its class, as a user would write it
     """
 
@@ -50,7 +50,7 @@ def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Source]) -> l
 
 
 def facts_of(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
-    """Return what is set next to a layer's weights, in our words."""
+    """Return the settings next to a layer's weights, in our words."""
     stated_facts = {}
     for word, attribute in layout.facts.items():
         complement, _, plain = attribute.rpartition("1 - ")
@@ -106,8 +106,8 @@ def units_of_written(
 ) -> list[Unit]:
     """Return the layer of a class that `scaffold` wrote.
 
-    cell    what its cell computes, and its input_size and hidden_size
-    places  its arrays, the first of which reads the input; those of a second direction end in _reverse
+    cell    the description of its cell, and its input_size and hidden_size
+    places  its arrays, the first of which reads the input; a second direction's end in _reverse
     names   the names of its arrays in the class, and the model's
     """
     ends = ("", "_reverse")[: 1 + (f"{places[0].name}_reverse" in names)]

@@ -14,10 +14,10 @@ from rnnconvert.models.pairs import Choice, Pairing
 
 
 def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, by_name: bool = False) -> list[str]:
-    """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
+    """Return the open ends that a strict transplant does not allow; if names share one memory, one of them is enough.
 
     inline  how many numbers an array of no layer may have that the code around the target states itself
-    by_name  whether the code around the target, whose layers were paired by name, is known to read nothing else of the source
+    by_name  whether the code around the target, whose layers were paired by name, is known to read nothing else from the source
     """
     filled = target.memory(name for filled_pair in pairing.pairs for name in filled_pair.target.arrays)
     used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
@@ -38,7 +38,7 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, b
 
 
 def _remedies(pairing: Pairing, target: Model, source: Model) -> list[str]:
-    """Return what decides between layers that fit in several ways: once for all of them."""
+    """Return the remedy that decides between layers that fit in several ways: once for all of them."""
     choices = pairing.ambiguous
     if not choices:
         return []
@@ -80,14 +80,14 @@ def _or_in_order(target: Model, source: Model) -> str:
 
 
 def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
-    """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
+    """Return the hint at what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            forward, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
+            forward, backward = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
             return (
-                f"; if {forward!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
-                f"mapping {unit.name}: {forward} + {two}"
+                f"; if {forward!r} and {backward!r} of the source are its forward and its backward direction, confirm with the "
+                f"mapping {unit.name}: {forward} + {backward}"
             )
     alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",) or len(alike) != 1:

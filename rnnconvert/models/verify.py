@@ -31,7 +31,7 @@ Apply = Callable[..., Any]
 
 
 class SourceDoesNotRunError(DoesNotRunError):
-    """What is compared with does not run on inputs, so that these say nothing about the other model."""
+    """The reference model does not run on inputs, so that these say nothing about the other model."""
 
 
 YOURS = "your inputs"
@@ -44,7 +44,7 @@ class WholeModels:
 
     comparisons  each recurrent layer's output and the models' own, in order, with the tolerance that would have passed
     unseen       layers whose outputs were not compared, and why
-    notes        how a file's model was run, where that is not as it stands
+    notes        how a file's model was run, if not as it stands
     limits       what these inputs do not show
     """
 
@@ -76,7 +76,7 @@ class WholeModels:
 
     @property
     def exit_code(self) -> int:
-        """What a command returns: 0 equal, 1 not equal, 5 where nothing was compared that tells anything."""
+        """The exit code of a command: 0 equal, 1 not equal, 5 if nothing was compared that tells anything."""
         return self.conclusion.exit_code()
 
     @property
@@ -85,7 +85,7 @@ class WholeModels:
         return bool(self.conclusion)
 
     def joined(self, other: WholeModels) -> WholeModels:
-        """Return what these and the runs on other inputs show together."""
+        """Return the comparisons and limits of these runs and of runs on other inputs together."""
         unseen, notes, limits = (
             tuple(dict.fromkeys((*ours, *theirs)))
             for ours, theirs in ((self.unseen, other.unseen), (self.notes, other.notes), (self.limits, other.limits))
@@ -120,7 +120,7 @@ class ModelCalls:
     label: str = "the inputs given"
 
     def runner(self, model: Model) -> ModelRunner | _CallersFramework:
-        """Return what runs a model. Raises UsageError for one without code."""
+        """Return the runner of a model. Raises UsageError for one without code."""
         runner = runners().get(model.framework)
         if runner is not None and not (self.apply is not None and getattr(runner, "BY_APPLY", False)):
             return runner
@@ -131,9 +131,9 @@ class ModelCalls:
         return _CallersFramework(self.apply)
 
     def run(self, model: Model, shakes: int = 0) -> tuple[Ran, list[Ran]]:
-        """Return what a model gives, and what it gives with its weights moved, several times; nothing where it cannot be copied.
+        """Return the outputs of a model, and its outputs with its weights moved, several times; none of these if it cannot be copied.
 
-        Raises UsageError where its framework raises anything.
+        Raises UsageError if its framework raises anything.
         """
         units = [unit for unit in model.units if unit.stack is not None]
         inputs, before = named(self.inputs), [named(call) for call in self.before]
@@ -184,12 +184,12 @@ def compared(
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
     for target_name, name in pairs:
-        target_unit, two = ours.unit(target_name), theirs.unit(name)
-        if target_name not in ran_ours.taps or name not in truth.taps or target_unit is None or two is None:
+        target_unit, source_unit = ours.unit(target_name), theirs.unit(name)
+        if target_name not in ran_ours.taps or name not in truth.taps or target_unit is None or source_unit is None:
             unseen.append(f"{target_name or 'the layer'}: its output cannot be seen from outside")
             continue
         shakes = [ran.taps.get(name if by_source else target_name) for ran in rounding.runs]
-        aligned = align([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
+        aligned = align([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], source_unit)
         if aligned is None:
             unseen.append(f"{target_name}: one model gives all its outputs joined, the other only the last ones")
             continue
@@ -221,9 +221,9 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
 
 
 def opened(source: Any, calls: ModelCalls | None = None) -> tuple[Model, tuple[str, ...]]:
-    """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed.
+    """Return a model that runs, in the element type of its weights if possible, and how it was loaded and changed.
 
-    calls  how it is called, where it is a file
+    calls  how it is called, if it is a file
     """
     if isinstance(source, (str, Path)):
         model = model_of(source)
@@ -255,7 +255,7 @@ class _CallersFramework:
         return ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the function gives; its inner layers are not seen, and a tree keeps nothing from the calls before."""
+        """Return the outputs of the function; its inner layers are not seen, and a tree keeps nothing from earlier calls."""
         outputs_given = self.apply(live, *[np.array(array) for array in inputs])
         outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
         return Ran(tuple(np.array(output) for output in outputs), {})
@@ -272,10 +272,10 @@ class _CallersFramework:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """What rounding explains.
+    """The differences that rounding explains.
 
-    runs       of the model whose weights were moved, each time otherwise
-    by_source  whether that is the source, and not the target
+    runs       outputs of the model with its weights moved, each time otherwise
+    by_source  whether that model is the source, and not the target
     coarse     how many units in the last place of 1 functions of either framework are off, however small their values are
     """
 
@@ -308,8 +308,8 @@ def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[
         raise UsageError(
             f"the target gives {len(result.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give equally many"
         )
-    for number, (output_array, two) in enumerate(zip(result.outputs, truth.outputs, strict=True)):
+    for number, (result_output, expected) in enumerate(zip(result.outputs, truth.outputs, strict=True)):
         name = "output" if len(result.outputs) == 1 else f"output {number}"
         shaken = [ran.outputs[number] for ran in rounding.runs]
-        axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        yield rounding.compare(Output(label, name, axes), output_array, two, shaken)
+        axes = tuple(f"axis {axis}" for axis in range(expected.ndim))
+        yield rounding.compare(Output(label, name, axes), result_output, expected, shaken)

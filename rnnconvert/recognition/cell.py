@@ -1,4 +1,4 @@
-"""Which cell a step computes: found by trying its formula on numbers, whatever operators it is written with."""
+"""Which cell a step computes: found by trying its formula on numbers, so that it does not matter with which operators it is written."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def _match(formula: Piece, hidden: str, cell_states: Sequence[str]) -> Match:
         raise UnmatchedError("its state is used in parts")
     formula, tried = narrowed(formula)
     trial = Trial(formula, tried)
+    # Variables are sums of products, and states outside of products: n; h, z, n and for reset_after r, n'; c, i, f, g, o.
     if state is None and len(pieces) == 1 and not isinstance(formula, Leaf):
         return _rnn(trial)
     if state is not None and len(pieces) in (3, 5):
@@ -82,6 +83,7 @@ def _retention(trial: Trial, state: object, problem: str) -> _Retention:
     """Return the gate that alone decides how much of a state stays. Raises UnmatchedError without such a gate."""
 
     def share(changed: Mapping[object, Array | float]) -> Array:
+        # A new state is linear in the old one, so that a difference is the factor.
         return trial.evaluate({**changed, state: 1.0}) - trial.evaluate({**changed, state: 0.0})
 
     keys = trial.reads(share, [state])
@@ -99,6 +101,7 @@ def _gru(trial: Trial, state: Leaf, hidden: str) -> Match:
     shape = trial.draws[z].shape
 
     def candidate(changed: Mapping[object, Array | float]) -> Array:
+        # Any gate will do under which a part of the candidate is left.
         middle = {z: 0.1 * sign}
         retained = share(middle)
         return np.asarray(trial.evaluate({**changed, **middle, h: 0.0}) / (1 - retained))
@@ -113,6 +116,7 @@ def _gru(trial: Trial, state: Leaf, hidden: str) -> Match:
             Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]}, {"r": reset_sign, "z": sign, "n": 1}
         )
         return confirmed(trial, updated((h, z), gate, sign, partial(of_one, n, function)), matched)
+    # No name shows which variable is the reset gate, and which of the two sums it multiplies.
     for r, below, above in itertools.permutations(rest):
         function = identified(partial(with_fixed, candidate, above, {below: 0.0}, 1.0), shape)
         if function is None:
@@ -139,6 +143,7 @@ def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piec
     gates = [key for key in trial.names if key not in states]
     if len(states) != 1 or len(gates) != 1:
         raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
+    # Random numbers rarely come near the places where a function bends.
     near = corners(trial.formula, next(iter(trial.draws.values())).shape[1])
     for sign in (1, -1):
         every = [(draws, run_function(gate, sign * draws[gates[0]]) * draws[states[0]]) for draws in (trial.draws, near)]
@@ -186,6 +191,7 @@ def _lstm_of(formula: Piece, new: Piece, old: Leaf, size: int) -> Match:
     shape = trial.draws[f].shape
     for i, g in itertools.permutations(rest):
         for way in (1, -1):
+            # Without the old cell state and with i fixed, a multiple of the function of g is left.
             opened = run_function(gate, np.full(shape, 0.3 * way))
             function = identified(partial(with_fixed, trial.evaluate, g, {c: 0.0, i: 0.3}, opened), shape)
             if function is None:
@@ -209,6 +215,7 @@ def _output(
     (o,) = names
     random = np.random.default_rng(21)
     shape = trial.draws[gate_keys["f"]].shape
+    # Drawn apart from the cell state's own variables: the output must be right for every cell state.
     state, output = np.asarray(random.standard_normal(shape) * 4), np.asarray(random.standard_normal(shape) * 4)
 
     def out(values: Mapping[object, Array | float]) -> Array:
@@ -228,7 +235,7 @@ def _output(
 
 
 def sides(piece: Piece) -> Linear:
-    """Return what stands in a gate as a sum of products."""
+    """Return a gate as a sum of products."""
     if isinstance(piece, Linear):
         return piece
     if isinstance(piece, Leaf):

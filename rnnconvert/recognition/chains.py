@@ -10,7 +10,7 @@ from rnnconvert.recognition.uses import UsedGraph
 
 
 def repeats(graph: UsedGraph) -> bool:
-    """Return whether products with one matrix depend on one another, as those of written-out steps do."""
+    """Return whether products with one matrix depend on one another, as the products of written-out steps do."""
     return any(len(chain) > 2 for chain in chains_of(graph))
 
 

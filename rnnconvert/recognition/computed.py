@@ -40,12 +40,12 @@ class Computed:
     """A layer that other operators compute.
 
     stack     the layer
-    recognised  what was recognized
+    recognised  the layer as its operators show it
     nodes     the operators that compute it
-    reads     the values that it reads; before a node turns one around, where it therefore reads from the end
+    reads     the values that it reads; before a node turns one around, if it therefore reads from the end
     turned    whether nodes turn around what it reads
-    errors    how far its outputs are from those of the operators on random inputs
-    warnings  what the user should know of it
+    errors    how far its outputs are from the operators' on random inputs
+    warnings  warnings for the user about it
     """
 
     stack: Recurrent
@@ -70,12 +70,12 @@ class Computed:
 
 @dataclass(eq=False)
 class RecognisedLayers:
-    """What was found in a graph.
+    """The layers that were found in a graph.
 
     layers   the layers by name
     reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
     scopes   every graph, first the one that was searched
-    cells    those of these names whose steps were recognised as a cell's: a layer, whatever else the graph holds
+    cells    the names among these whose steps were recognised as a cell's: a layer, no matter what else the graph holds
     """
 
     layers: dict[str, Computed] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def recognise_layers(program: Program, scope: Scope, reserved: Iterable[str], li
 def _guarded(
     candidates: Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]], done: RecognisedLayers
 ) -> Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]]:
-    """Yield what is found, until a node is not as its operator asks."""
+    """Yield the candidates, up to a node that breaks the rules of its operator."""
     try:
         yield from candidates
     except MALFORMED as error:

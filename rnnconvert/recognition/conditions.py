@@ -1,4 +1,4 @@
-"""What decides in a graph: the operators that compare values, and the numbers with which they do.
+"""The conditions in a graph: the operators that compare values, and the numbers with which they do.
 
 Random numbers never meet a condition such as x == -1, so inputs are made that do.
 """

@@ -33,6 +33,7 @@ def narrowed(formula: Piece) -> tuple[Piece, int]:
     _, columns = np.unique(rows, axis=1, return_index=True)
     if len(columns) > _COLUMNS:
         raise UnmatchedError("each of its units has constants of its own")
+    # Units with the same constants compute the same, so that one of each kind is enough.
     columns = np.resize(columns, max(_TRIED, len(columns)))
     return _narrow(formula, columns), len(columns)
 
@@ -73,7 +74,7 @@ _SEARCHED: dict[object, list[Array]] = {}
 
 
 def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
-    """Return what formulas share that differ in their variables alone."""
+    """Return a key that is equal for formulas that differ only in their variables."""
     if isinstance(formula, Each):
         return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
     return formula.key if isinstance(formula, StoredPiece) else numbers[formula.key]
@@ -90,6 +91,7 @@ def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[objec
         for key in variables(part):
             for base in bases:
                 for root in _roots(part, bound, key, base):
+                    # On both sides of the place where a function bends, from very near to far.
                     near = root + _OFFSETS * np.maximum(1.0, np.abs(root))
                     for name in names:
                         rows[name].append(near if name == key else np.broadcast_to(base[name], near.shape))
@@ -130,6 +132,7 @@ def _roots(part: Piece, bound: float, key: object, base: Mapping[object, Array])
         for place in (changes.argmax(0), len(changes) - 1 - changes[::-1].argmax(0)):
             low, high = _GRID[place, 0][None], _GRID[place + 1, 0][None]
             start = above(low)
+            # Bisection, of all units at once.
             for _ in range(_HALVES):
                 middle = (low + high) / 2
                 same = above(middle) == start

@@ -25,7 +25,7 @@ Place: TypeAlias = "tuple[Scope, str, int]"
 
 
 def place(scope: Scope, shapes: Shapes, name: str, axis: int) -> Place:
-    """Return the earliest value that has an axis of the same length as a value's, for whatever the model is given."""
+    """Return the earliest value that has an axis of the same length as a value's, for any input of the model."""
     for _ in range(_FOLLOWED):
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
@@ -53,9 +53,11 @@ def _before(scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: t
         return (first, order[axis]) if axis < len(order) else None
     if kind in SPREAD:
         return _spread(scope, shapes, node, axis, shapes.dims(scope, name))
+    # All axes of the first factor but the last are as long as the product's.
     if kind == "MatMul":
         matrix, dims = shapes.dims(scope, node.inputs[1]), shapes.dims(scope, name)
         return (first, axis) if matrix is not None and len(matrix) == 2 and dims and axis < len(dims) - 1 else None
+    # A lookup in a stored table, as an embedding has it, gives as many rows as there are indices.
     if kind == "Gather":
         table, dims = scope.constant(first), shapes.dims(scope, node.inputs[1])
         usable = table is not None and dims is not None and axis < len(dims)
@@ -91,12 +93,13 @@ def _spread(scope: Scope, shapes: Shapes, node: Operation, axis: int, dims: Dims
         at = axis - len(dims) + len(operand_dims)
         if at >= 0 and operand_dims[at] != 1:
             candidates.append((name, at))
+    # Several inputs may be as long because all of them come from one value.
     places = {place(scope, shapes, *candidate) for candidate in candidates} if len(candidates) > 1 else set()
     return candidates[0] if len(candidates) == 1 or len(places) == 1 else None
 
 
 def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> set[int]:
-    """Return the axes along which a Slice or Split takes a part; all where that is unknown."""
+    """Return the axes along which a Slice or Split takes a part; all if that is unknown."""
     rank = 8 if dims is None else len(dims)
     if node.kind == "Split":
         axes: list[int] | None = [scope.attributes(node).get("axis", 0)]

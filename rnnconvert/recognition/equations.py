@@ -1,4 +1,4 @@
-"""What the cells give for numbers of their variables."""
+"""The equations of cells, evaluated for numbers of their variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def candidate_after(keys: tuple[object, object, object], function: Activation, g
 
 
 def updated(keys: tuple[object, object], gate: Activation, sign: int, candidate: Computed) -> Computed:
-    """Return what a GRU gives for numbers of its variables."""
+    """Return a function from numbers of its variables to the new state of a GRU."""
 
     def run(numbers: Numbers) -> Array:
         h, z = (numbers[key] for key in keys)

@@ -1,4 +1,4 @@
-"""What a value of one step is, as a formula: products with stored matrices, and functions of each unit.
+"""The formula of a value of one step: products with stored matrices, and functions of each unit.
 
 A value's features are pieces side by side. A piece is a run of features of a value that is not looked into (`Leaf`), a sum of
 products with stored matrices and of stored vectors (`Linear`), a function of each unit (`Each`), or stored (`Stored`).
@@ -54,7 +54,7 @@ class Leaf:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.origin, self.start, self.stop
 
 
@@ -71,7 +71,7 @@ class StoredPiece:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.array.shape, self.array.tobytes()
 
 
@@ -107,7 +107,7 @@ class Linear:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         terms = tuple((term.operand.key, _place(term.matrix)) for term in self.terms)
         return "linear", terms, tuple(_place(bias.array) for bias in self.biases)
 
@@ -131,12 +131,12 @@ class Each:
 
     @cached_property
     def key(self) -> object:
-        """What equal pieces share."""
+        """A key that is equal for equal pieces."""
         return self.operator, tuple(operand.key for operand in self.operands), self.constants
 
 
 Piece: TypeAlias = "Leaf | StoredPiece | Linear | Each"
-Pieces: TypeAlias = "tuple[Piece, ...]"
+Formula: TypeAlias = "tuple[Piece, ...]"
 
 
 def _parts(piece: Piece) -> int:
@@ -153,12 +153,12 @@ def _place(array: Array | None) -> object:
     return None if array is None else (array.__array_interface__["data"][0], array.shape, array.strides)
 
 
-def width(pieces: Pieces) -> int:
+def width(pieces: Formula) -> int:
     """Return how many features a value has."""
     return sum(piece.width for piece in pieces)
 
 
-def take(pieces: Pieces, start: int, stop: int) -> Pieces:
+def take(pieces: Formula, start: int, stop: int) -> Formula:
     """Return some of the features of a value."""
     parts: list[Piece] = []
     at = 0
@@ -186,6 +186,7 @@ def _cut(piece: Piece, start: int, stop: int) -> Piece:
     for operand, matrix in piece.terms:
         if matrix is None:
             terms.append(Term(_cut(operand, start, stop), None))
+        # A vector scales each unit; a matrix has a column for each.
         elif matrix.ndim == 1:
             terms.append(Term(_cut(operand, start, stop), matrix[start:stop]))
         else:
@@ -198,7 +199,7 @@ def _for_all(piece: Piece) -> bool:
     return isinstance(piece, StoredPiece) and piece.array.ndim == 0
 
 
-def product(pieces: Pieces, matrix: Array) -> Pieces:
+def product(pieces: Formula, matrix: Array) -> Formula:
     """Return a value times a stored matrix (features, width)."""
     if matrix.size > MATRIX_NUMBERS:
         raise UnmatchedError(f"a matrix {matrix.shape} is larger than this looks into")
@@ -210,6 +211,7 @@ def product(pieces: Pieces, matrix: Array) -> Pieces:
     for piece in pieces:
         rows = matrix[at : at + piece.width] if len(pieces) > 1 else matrix
         if isinstance(piece, StoredPiece):
+            # A stored part of the value gives the same sum at every step.
             biases.append(Bias(piece.array @ rows, True))
         else:
             terms.append(Term(piece, rows))
@@ -217,7 +219,7 @@ def product(pieces: Pieces, matrix: Array) -> Pieces:
     return (Linear(tuple(terms), tuple(biases), matrix.shape[1]),)
 
 
-def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
+def together(operator: str, left: Formula, right: Formula) -> Formula:
     """Return a function of two values, unit by unit."""
     if len(left) == 1 and _for_all(left[0]):
         return tuple(_combined(operator, left[0], piece) for piece in right)
@@ -229,6 +231,7 @@ def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
         )
     if width(left) != width(right):
         raise UnmatchedError(f"{operator} of {width(left)} and {width(right)} features")
+    # Both are cut where either has an edge, so that each piece meets one other.
     edges = sorted(_edges(left) | _edges(right))
     combined: list[Piece] = []
     for start, stop in itertools.pairwise(edges):
@@ -237,7 +240,7 @@ def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
     return tuple(combined)
 
 
-def _edges(pieces: Pieces) -> set[int]:
+def _edges(pieces: Formula) -> set[int]:
     edges = {0}
     at = 0
     for piece in pieces:
@@ -246,7 +249,7 @@ def _edges(pieces: Pieces) -> set[int]:
     return edges
 
 
-def alone(operator: str, pieces: Pieces, constants: tuple[float, ...] = ()) -> Pieces:
+def alone(operator: str, pieces: Formula, constants: tuple[float, ...] = ()) -> Formula:
     """Return a function of a value, unit by unit."""
     return tuple(Each(operator, (_shifted(operator, piece),), constants, piece.width) for piece in pieces)
 
@@ -289,6 +292,7 @@ def _combined(operator: str, left: Piece, right: Piece) -> Piece:
     if operator == "Mul":
         for piece, other in ((left, right), (right, left)):
             if isinstance(other, StoredPiece) and other.array.ndim and isinstance(piece, Each | Leaf):
+                # A stored factor for each unit may be a peephole, so that it stays a product.
                 return Linear((Term(piece, other.array),), (), piece.width)
     return Each(operator, (_number(left), _number(right)), (), max(left.width, right.width))
 
@@ -310,7 +314,7 @@ def _plus(linear: Linear, vector: Array) -> Linear:
 
 
 def _linear(piece: Piece) -> Linear | None:
-    """Return a piece as a sum of products: a run of features of the input is one, a state of its own is not."""
+    """Return a piece as a sum of products: a run of features of the input is one, a run of the step's own state is not."""
     if isinstance(piece, Linear):
         return piece
     if isinstance(piece, Leaf) and not piece.origin.state:
@@ -330,7 +334,7 @@ def depends(piece: Piece) -> bool:
 
 
 def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
-    """Return what formulas share that differ in the values they read alone, and these values in their order."""
+    """Return a key that is equal for formulas that differ only in the values that they read, and these values in their order."""
     origins: dict[Origin, int] = {}
 
     def structure(part: Piece) -> object:
@@ -348,7 +352,7 @@ def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
 
 
 def variables(piece: Piece) -> dict[object, Piece]:
-    """Return what a function of each unit works on: sums of products, and runs of features."""
+    """Return the variables of a function of each unit: sums of products, and runs of features."""
     if isinstance(piece, Each):
         pieces: dict[object, Piece] = {}
         for operand in piece.operands:

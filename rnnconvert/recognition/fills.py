@@ -1,4 +1,4 @@
-"""What the values of a Loop's or Scan's masked step are where the step does not count."""
+"""The values of a Loop's or Scan's masked step at steps that do not count."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ State = tuple[str, str, str, str]
 
 
 class Fills:
-    """What the values of a masked step are where the step does not count.
+    """The values of a masked step at steps that do not count.
 
     hidden  the states of numbers
-    state   the cell's hidden state, with what it becomes where the step counts
+    state   the cell's hidden state, with its new value if the step counts
     """
 
     def __init__(self, scope: Scope, inner: Scope, truth: masks.Truth, hidden: Sequence[State], state: State) -> None:
         self.scope, self.inner, self.truth, self.hidden, self.state = scope, inner, truth, hidden, state
 
     def of(self, value: str) -> Literal["state", "output", "zero"] | None:
-        """Return what stands for a step that does not count in a value of the body that is the new state elsewhere."""
+        """Return the stand-in, at steps that do not count, for a value of the body that is otherwise the new state."""
         value = same_numbers(self.inner, value)
         for name, after, _, _ in self.hidden:
             if same_numbers(self.inner, after) == value and name == self.state[0]:

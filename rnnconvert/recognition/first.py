@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import spread
-from rnnconvert.recognition.expression import Bias, Each, Leaf, Linear, Origin, Piece, Pieces, StoredPiece, Term, value, variables
+from rnnconvert.recognition.expression import Bias, Each, Formula, Leaf, Linear, Origin, Piece, StoredPiece, Term, value, variables
 from rnnconvert.recognition.sums import StartSums
 from rnnconvert.recognition.trace import At, Tracer
 from rnnconvert.recognition.trial import Match, same_function
@@ -47,7 +47,7 @@ class _First(Tracer):
                 yield name
                 waiting += filter(None, producer[0].inputs)
 
-    def _begins(self, scope: Scope, name: str) -> Pieces | None:
+    def _begins(self, scope: Scope, name: str) -> Formula | None:
         """Return zeros of any batch as numbers."""
         if scope.constant(name) is not None:
             return None
@@ -57,13 +57,13 @@ class _First(Tracer):
         size = self._width(scope, name)
         return None if size is None else (StoredPiece(np.zeros(size, np.float32)),)
 
-    def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
+    def _traced(self, scope: Scope, name: str, at: At | None) -> Formula:
         zeros = self._begins(scope, name) if at is None else None
         if zeros is not None:
             return zeros
         return self._source(scope, name, at) if at is None and name in self.inputs else super()._traced(scope, name, at)
 
-    def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
+    def _operand(self, scope: Scope, name: str, at: At | None) -> Formula:
         where, resolved = scope.resolve(name)
         if at is None and (where.constant(resolved) is not None or self._begins(where, resolved) is not None):
             return self._value(where, resolved, at)
@@ -73,11 +73,11 @@ class _First(Tracer):
 def first_step(
     scope: Scope, shapes: Shapes, cell: Match, step: Piece, origins: Mapping[Origin, int], ends: Sequence[str]
 ) -> dict[Origin, int]:
-    """Return what a step reads that gives the states with which another one begins, if it is one of the same cell from zeros.
+    """Return the inputs of a step from zeros that gives the states with which another step of the same cell begins.
 
-    cell, step  the other step: what it was recognised as, and its formula
-    origins     what the other step reads, with the width of each
-    ends        the hidden state that it begins with, and the cell state where it has one
+    cell, step  the other step: the cell as it was recognised, and its formula
+    origins     the inputs of the other step, with the width of each
+    ends        the hidden state that it begins with, and the cell state if it has one
 
     Raises UnmatchedError for a step that does anything else.
     """
@@ -136,6 +136,7 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         before = scope.producer(product.value)
         if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
             continue
+        # Of a joined value the stored part is the state of zeros, and the rest the input.
         parts = before[0].inputs if before[0].kind == "Concat" else [product.value]
         values |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
     return values
@@ -162,7 +163,7 @@ def _leaves(piece: Piece) -> Iterator[Leaf]:
 
 
 def _paired(pieces: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origin, int]:
-    """Return what formulas read in the order of what another step reads: elements of the same sequences."""
+    """Return the inputs of formulas in the order of another step's inputs: elements of the same sequences."""
     read = {leaf.origin: leaf.full_width for piece in pieces for leaf in _leaves(piece)}
     pairing: dict[Origin, int] = {}
     for origin, size in origins.items():
@@ -192,6 +193,7 @@ def _as_zero_start(piece: Piece, states: Collection[object]) -> Piece:
         return _sum_begun(piece, states)
     operands = tuple(_as_zero_start(operand, states) for operand in piece.operands)
     zero = [isinstance(operand, StoredPiece) and not operand.array.any() for operand in operands]
+    # Exporters leave out what a state of zeros makes needless, each in its own way: here it is all left out.
     if piece.operator == "Mul" and any(zero):
         return StoredPiece(np.zeros(()))
     if piece.operator == "Add" and any(zero):

@@ -27,13 +27,13 @@ _FOLDED = 1 << 12
 class RecurrentCall:
     """A recurrent operation, by the values of its graph; sequences go with their axes (see rnnconvert/graphs/graph.py).
 
-    sequence  what it reads
+    sequence  the sequence that it reads
     outputs   the sequences that it gives
     sizes     its widths, directions and element type
     states    the states that it gives, in words
     initial   the states that it begins with
     lengths   the lengths of its sequences
-    besides   what else it receives, in words
+    besides   other things that it receives, in words
     """
 
     sequence: tuple[str, str]
@@ -95,7 +95,7 @@ def common_call(scope: Scope, node: Operation, stack: Recurrent) -> RecurrentCal
 def received(
     scopes: Sequence[Scope], homes: Iterable[tuple[str, Scope, RecurrentCall]], looked: RecognisedLayers
 ) -> dict[str, tuple[Call, ...]]:
-    """Return what each layer of a model receives.
+    """Return the calls of each layer of a model, with all that it receives.
 
     homes   the recurrent operations: the layer's name, the graph that it is in, and its call, of which a layer may have several
     looked  the layers that other operators compute
@@ -104,7 +104,7 @@ def received(
 
 
 def _nothing() -> None:
-    """Return no numbers: those of large constants decide no places."""
+    """Return no numbers: large constants decide no places."""
 
 
 class _Flow:

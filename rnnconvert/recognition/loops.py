@@ -84,7 +84,9 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     carried = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in carried):
+            # A state that no step changes is a value from around the loop.
             inner.bind(name, scope, first)
+    # A whole number that grows by one at each step counts them.
     counters = {name for name, _, _, _ in carried if _counts(inner, name, carried)}
     hidden = [state for state in carried if state[0] not in counters and _is_float(inner, state[0])]
     rest = [state[0] for state in carried if state not in hidden and state[0] not in counters]
@@ -93,6 +95,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     if not hidden:
         raise UnmatchedError("it carries no state of numbers")
     iteration = inner.body.inputs[0] if node.kind == "Loop" else ""
+    # Only a counter from zero is the place of a step's element in its sequence.
     begins = {name for name, _, first, _ in carried if name in counters and _zero(scope, first)}
     if node.kind == "Loop":
         check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in carried if state[0] in counters])
@@ -105,6 +108,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     tracer = Tracer(inner, shapes, [state[0] for state in hidden], later, dict(body.scanned), counted)
     truth, becoming = masks.masked_states(inner, [(state[0], state[1]) for state in hidden])
     new = [(name, becoming[name], first, final) for name, _, first, final in hidden if name in becoming]
+    # Loops with a mask carry a copy of the output, too, for the steps that do not count.
     new = [candidate for candidate in new if masks.is_read(inner, candidate[0])]
     cell_match, state = _cell(tracer, inner, hidden if truth is None else new)
     fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
@@ -130,6 +134,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
         fills.check(hidden, becoming, cell)
         mask = masks.mask(inner, shapes, truth, tracer.element, counted)
     uses = _uses(body, used, state, cell, hidden, rank) if fills is None else fills.uses(body.states, body.gathered, used, cell)
+    # Outputs that are put in front of earlier ones are in the order of time if the loop reads from the end.
     order = {before for value, _, _, before in ((g[1], g[0], g[2], g[3]) for g in body.gathered) if value in used}
     processing = backward and False in order
     if mask is not None and (backward or True in order or rank == 3):
@@ -155,6 +160,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
 def _loop(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
     body = inner.body
     inputs, outputs = list(body.inputs), list(body.outputs)
+    # The iteration and the condition come before the states; the body gives only the condition before them.
     count = len(inputs) - 2
     finals = [*node.outputs, *[""] * (len(outputs) - 1 - len(node.outputs))]
     if count != len(node.inputs) - 2 or len(outputs) - 1 < count:
@@ -238,6 +244,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
                 after = next((entry[1] for entry in hidden if entry[0] == cell_match.old.origin.value), "")
                 if not after:
                     raise UnmatchedError("its cell state is kept at other steps than its hidden state")
+                # The new cell state inside the output and the one that is carried must be the same formula.
                 (new,) = tracer.trace(after)
                 if new.key != cell_match.new.key:
                     raise UnmatchedError("its new cell state is not what its output is made of")

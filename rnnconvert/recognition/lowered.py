@@ -47,7 +47,7 @@ def recognise_in(
 
 
 def received_in(lower: Callable[[], Program], homes: Sequence[tuple[str, RecurrentCall]]) -> dict[str, tuple[Call, ...]]:
-    """Return what the recurrent operations of a graph receive.
+    """Return the calls of a graph's recurrent operations, with all that they receive.
 
     lower  makes the graph a program
     homes  the layers' names and calls, of which a layer may have several

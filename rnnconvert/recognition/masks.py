@@ -88,6 +88,7 @@ def choice(inner: Scope, name: str) -> Selection | None:
     parts = [part for operand in node.inputs if (part := _product(inner, operand)) is not None]
     if len(parts) != 2:
         return None
+    # m * new + (1 - m) * old.
     (operand_truth, new), (other, old) = parts
     if operand_truth.value != other.value or operand_truth.negated == other.negated:
         return None
@@ -121,9 +122,9 @@ def _truth(inner: Scope, name: str) -> Truth:
 
 
 def masked_states(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
-    """Return what decides whether states stay, and what each becomes where it does not; None where nothing decides.
+    """Return the condition under which states stay, and the new value of each otherwise; None if there is no condition.
 
-    states  names of states and of what they become
+    states  names of states and of their new values
     """
     updates: dict[str, str] = {}
     truths: set[Truth] = set()
@@ -131,6 +132,7 @@ def masked_states(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Trut
         selection = choice(inner, after)
         if selection is None or name not in (selection.new, selection.old):
             continue
+        # The state stays where the truth holds, if it is what the truth selects.
         turned = name == selection.new
         truths.add(Truth(selection.truth.value, selection.truth.negated != turned))
         updates[name] = selection.old if turned else selection.new
@@ -159,6 +161,7 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
             raise UnmatchedError(f"the mask {value!r} has {rank} axes, and more than one truth for a step")
         return Mask(value, axis, rank, truth.negated)
     producer = inner.producer(truth.value)
+    # The number of the step compared with the length of each sequence, either way round.
     for place in (0, 1):
         if producer is None:
             break

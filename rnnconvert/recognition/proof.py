@@ -52,7 +52,7 @@ def prove(scope: Scope, layer: RecognisedLayer, region: Region, budget: Budget) 
 
 
 def _reference_outputs(scope: Scope, layer: RecognisedLayer, trial: Mapping[str, Array]) -> reference.Outputs:
-    """Return what the layer gives for random inputs."""
+    """Return the layer's outputs for random inputs."""
     sequences = []
     for read in layer.reads:
         sequence = np.stack([trial[name] for name in read.steps]) if read.steps else np.moveaxis(trial[read.value], read.axis, 0)
@@ -90,7 +90,7 @@ def _counting(layer: RecognisedLayer, trial: Mapping[str, Array], steps: int) ->
 
 
 def _spread(layer: RecognisedLayer, use: Use, outputs: reference.Outputs, trial: Mapping[str, Array]) -> reference.Outputs:
-    """Return what a layer with a mask gives at each step and at the end, from what it gives for the steps that count."""
+    """Return the outputs of a layer with a mask at each step and at the end, from its outputs for the steps that count."""
     counts = _steps(layer, trial, len(outputs.y))
     before = np.cumsum(counts, 0)
     y = np.take_along_axis(outputs.y, np.maximum(before - 1, 0)[:, :, None], 0)
@@ -105,7 +105,7 @@ def _spread(layer: RecognisedLayer, use: Use, outputs: reference.Outputs, trial:
 
 
 def _form(use: Use, outputs: reference.Outputs) -> Array:
-    """Return what the layer gives in the form in which it is used."""
+    """Return the layer's outputs in the form in which they are used."""
     if use.kind == "sequence":
         sequence = outputs.y[:, None] if use.rank == 3 else outputs.y
         return np.moveaxis(sequence, 0, use.axis)

@@ -135,6 +135,7 @@ def weights(match: Match, hidden: str, scope: Scope) -> Weights:
         gate, linear, sign = letter.rstrip("'"), sides(piece), match.signs[letter]
         size = linear.width
         for operand, matrix in linear.terms:
+            # The operand of a candidate that resets before the product is a formula itself: r * h.
             nested = not isinstance(operand, Leaf)
             state = operand if isinstance(operand, Leaf) and operand.origin.state else None
             cell_state = (match.old is not None and operand.key == match.old.key) or (
@@ -145,6 +146,7 @@ def weights(match: Match, hidden: str, scope: Scope) -> Weights:
                     raise UnmatchedError(f"the peephole of gate {gate} sees the cell state of the wrong step")
                 _add(arrays, ("peephole", gate), matrix * sign if sign < 0 else matrix)
             elif isinstance(operand, Leaf) and not operand.origin.state:
+                # What the reset gate multiplies has no input in it.
                 if letter == "n'" or (matrix is not None and matrix.ndim != 2):
                     raise UnmatchedError(f"gate {gate} reads the input in another way than a cell does")
                 inputs.setdefault(gate, []).append((operand, matrix))
@@ -159,6 +161,7 @@ def weights(match: Match, hidden: str, scope: Scope) -> Weights:
             else:
                 raise UnmatchedError(f"gate {gate} reads the state in another way than a cell does")
         for bias, recurrent in linear.biases:
+            # Of two biases that are summed anyway, the one beside the recurrent product is called recurrent.
             inside = letter == "n'" or (recurrent and not (match.cell.reset_after and letter == "n"))
             key = ("recurrent_bias" if inside else "input_bias", gate)
             if key in biases:
@@ -168,6 +171,7 @@ def weights(match: Match, hidden: str, scope: Scope) -> Weights:
             else:
                 biases[key] = -bias
     for leaf, matrix in (term for terms in inputs.values() for term in terms):
+        # The input is added to the gate without a matrix: an identity, unless its matrix is merely out of sight.
         if matrix is None:
             _check_read_as_it_is(scope, leaf.origin.value)
     origins = _origins(inputs)
@@ -234,6 +238,7 @@ def _columns(terms: Sequence[tuple[Leaf, Array | None]], origins: Mapping[Origin
         if matrix is not None and (leaf.start, leaf.stop) == (0, origins[leaf.origin]):
             return matrix.T
     starts = dict(zip(origins, np.cumsum([0, *origins.values()]).tolist(), strict=False))
+    # All inputs stand side by side, with zeros for those that this gate does not read.
     columns = np.zeros((size, sum(origins.values())), dtype)
     for leaf, matrix in terms:
         start = starts[leaf.origin] + leaf.start

@@ -1,4 +1,4 @@
-"""What a recurrent layer of a graph begins with: stored, zeros of any batch, or given at run time."""
+"""The first states of a graph's recurrent layers: stored, zeros of any batch, or given at run time."""
 
 from __future__ import annotations
 

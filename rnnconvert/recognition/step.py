@@ -65,7 +65,7 @@ def _has(piece: Piece, key: object) -> bool:
 
 
 def between(graph: UsedGraph, name: str) -> str:
-    """Return what gives a value, in words."""
+    """Return the origin of a value, in words."""
     producer = graph.scope.producer(name)
     return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].kind} makes of it")
 

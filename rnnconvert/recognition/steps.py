@@ -48,6 +48,7 @@ def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[RecognisedLa
         try:
             variants, covered = _variants(graph, products)
         except UnmatchedError as problem:
+            # One or two products with a matrix are no sign of a layer, so that nothing is missing without them.
             if len(products) > 2 or isinstance(problem, AmbiguousError):
                 yield label, problem
             continue
@@ -65,6 +66,7 @@ def _variants(graph: UsedGraph, products: Sequence[Operation]) -> tuple[list[Rec
     """
     problem = UnmatchedError("the products of its chain belong to no cell")
     covered = {product.outputs[0] for product in products}
+    # The second try leaves out the first product, which may belong to a step from stored states that looks different.
     for skipped in (0, 1):
         if len(products) - skipped < 1:
             continue
@@ -111,10 +113,11 @@ def _continues(graph: UsedGraph, step: WrittenStep) -> bool:
 
 
 def _states_before(graph: UsedGraph, product: Operation) -> list[str]:
-    """Return what a product may take as its state: what it is multiplied with, or a part of that."""
+    """Return the candidates for the state that a product reads: the value that it is multiplied with, or a part of it."""
     name = product.inputs[0]
     producer = graph.scope.producer(name)
     if producer is not None and producer[0].kind == "Concat":
+        # Most cells join the input and the state in this order, so the state is tried first.
         return list(reversed(producer[0].inputs))
     if producer is not None and producer[0].kind in ("Cast", "Identity", "Squeeze", "Reshape"):
         return [name, producer[0].inputs[0]]
@@ -125,6 +128,7 @@ def _followed(graph: UsedGraph, products: Sequence[Operation], before: str) -> l
     """Return the steps from a state on, one for each product of a chain."""
     chain: list[WrittenStep] = []
     places = [graph.places[product.outputs[0]] for product in products]
+    # A dense layer on stored numbers looks like this, too.
     if len(products) == 1 and not given_at_run_time(graph.scope, before):
         raise UnmatchedError("one step from a stored state")
     for number in range(len(products)):
@@ -136,6 +140,7 @@ def _followed(graph: UsedGraph, products: Sequence[Operation], before: str) -> l
         if chain and step.old:
             if not hands_on(graph, chain[-1], step.old):
                 raise UnmatchedError(f"its steps do not hand on their cell state: {between(graph, step.old)}")
+            # Which value is the new cell state of a step shows in the next one, which reads it as its old one.
             chain[-1] = replace(chain[-1], new=step.old)
         chain.append(step)
         before = step.after
@@ -153,6 +158,7 @@ def _step(
     """Return the step from a state to the next one: the expected one, or the first that is of the same cell."""
     later = {name for node in nodes for name in node.outputs if name}
     tracer = Tracer(graph.scope, graph.shapes, [before], later)
+    # The first step is searched for close to its product; later ones have it as a model.
     near = nodes if like is not None else nodes[:_ALONE]
     candidates = expected or [node.outputs[0] for node in near if node.kind in _ENDS]
     problem = UnmatchedError("no value behind its last product is a cell's new state")
@@ -164,6 +170,7 @@ def _step(
             if len(pieces) != 1:
                 raise UnmatchedError("its state is put together from parts")
             formula, origins = signature(pieces[0])
+            # The formula has been tried on numbers already; only the values that it reads are others.
             if like is not None and expected and formula == like.formula:
                 names = dict(zip(like.origins, origins, strict=True))
                 packed = Weights(like.weights.arrays, {names[origin]: size for origin, size in like.weights.origins.items()})
@@ -206,6 +213,7 @@ _MOVES = (*CUTTING, "Split", "Reshape", "Identity", "Cast")
 def _supplied(graph: UsedGraph, name: str) -> bool:
     """Return whether a value is an input of the model, or a part of one."""
     while (producer := graph.scope.producer(name)) is not None:
+        # Anything that computes would make it a value of the model.
         if producer[0].kind not in _MOVES:
             return False
         name = producer[0].inputs[0]

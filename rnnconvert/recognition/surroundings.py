@@ -99,7 +99,7 @@ _NORMS = ("BatchNormalization", "LayerNormalization", "RMSNormalization", "Insta
 
 
 def _facts(scope: Scope, node: Operation, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is set next to the weights, with the defaults of onnx/docs/Operators.md for what is not stated."""
+    """Return the settings next to the weights, with the defaults of onnx/docs/Operators.md for those that are not stated."""
     attributes = scope.attributes(node)
     if node.kind in _NORMS:
         facts: dict[str, Any] = {"epsilon": as_written(number(attributes, "epsilon", 1e-5))}

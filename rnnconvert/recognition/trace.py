@@ -18,7 +18,7 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import Leaf, Origin, Pieces, StoredPiece, alone, product, take, together, width
+from rnnconvert.recognition.expression import Formula, Leaf, Origin, StoredPiece, alone, product, take, together, width
 from rnnconvert.recognition.functions import PAIRS, UNARY
 
 _FLOATS = tuple(FLOATS.values())
@@ -52,15 +52,15 @@ class Tracer:
     ) -> None:
         self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
         self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
-        self._pieces: dict[tuple[Scope, str, At | None], Pieces] = {}
+        self._pieces: dict[tuple[Scope, str, At | None], Formula] = {}
         self._widths: dict[tuple[Scope, str], int] = {}
         self._depth = 0
 
-    def trace(self, name: str) -> Pieces:
+    def trace(self, name: str) -> Formula:
         """Return the formula of a value of the step. Raises UnmatchedError for what no cell computes."""
         return self._value(self.scope, name, None)
 
-    def _value(self, scope: Scope, name: str, at: At | None) -> Pieces:
+    def _value(self, scope: Scope, name: str, at: At | None) -> Formula:
         scope, name = scope.resolve(name)
         key = scope, name, at
         if key not in self._pieces:
@@ -73,7 +73,7 @@ class Tracer:
                 self._depth -= 1
         return self._pieces[key]
 
-    def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
+    def _traced(self, scope: Scope, name: str, at: At | None) -> Formula:
         local = scope is self.scope and at is None
         if local and name in self.states:
             return self._leaf(scope, name, Origin(name, state=True))
@@ -87,6 +87,7 @@ class Tracer:
         producer = scope.producer(name)
         if producer is None:
             if depends:
+                # It depends on a state, but no node computes it: it is handed from step to step itself.
                 raise UnmatchedError(f"{name!r} is another state")
             return self._source(scope, name, at)
         node, index = producer
@@ -112,7 +113,7 @@ class Tracer:
     def _outside(self, name: str) -> tuple[Scope, str]:
         return (self.scope.outer or self.scope), name
 
-    def _leaf(self, scope: Scope, name: str, origin: Origin) -> Pieces:
+    def _leaf(self, scope: Scope, name: str, origin: Origin) -> Formula:
         size = self._width(scope, name)
         if size is None:
             raise UnmatchedError(f"the width of {name!r} is not known")
@@ -130,7 +131,7 @@ class Tracer:
             self._widths.setdefault((other, source), size)
         return other, source
 
-    def _source(self, scope: Scope, name: str, at: At | None) -> Pieces:
+    def _source(self, scope: Scope, name: str, at: At | None) -> Formula:
         """Return a value of the input as what it is: an element of a sequence, where it is one."""
         scope, name = scope.resolve(name)
         while True:
@@ -142,9 +143,10 @@ class Tracer:
             if producer is None or producer[0].domain:
                 break
             node = producer[0]
-            passed = self._passed(scope, node)
+            passed = self._passed_on(scope, node)
             if passed:
                 scope, name = self._as_wide(scope, name, scope, passed)
+            # A Transpose before an element is taken moves the axis of time; the features must stay last.
             elif at is not None and node.kind == "Transpose":
                 order = scope.attributes(node).get("perm", [])
                 if len(order) != 3 or order[2] != 2:
@@ -157,12 +159,13 @@ class Tracer:
             return self._leaf(scope, name, Origin(name))
         return self._leaf(scope, name, Origin(name, False, *at))
 
-    def _passed(self, scope: Scope, node: Operation) -> str:
-        """Return what a node gives on as it is, by name; "" for one that does anything."""
+    def _passed_on(self, scope: Scope, node: Operation) -> str:
+        """Return the name of the value that a node passes on unchanged; "" for a node that computes anything."""
         if node.kind in SAME:
             return str(node.inputs[0])
         if factor := _times_one(scope, node):
             return factor
+        # A Where with the same truth everywhere hands on one of its inputs whole.
         chosen = self.shapes.number(scope, node.inputs[0]) if node.kind == "Where" else None
         if chosen is None or not chosen.size or chosen.min() != chosen.max():
             return ""
@@ -184,11 +187,13 @@ class Tracer:
             axis = attributes.get("axis", 0)
             where = scope.constant(node.inputs[1])
             step: int | None = self.counted(node.inputs[1])
+            # An index from the end would be another step at another length.
             if where is not None and where.ndim == 0 and where >= 0:
                 step = int(where)
             if step is None or axis not in (0, 1):
                 return None
             return (*self._as_wide(scope, name, scope, node.inputs[0]), (axis, step))
+        # A slice of length 1 whose axis is then removed is one element, too.
         if node.kind in ("Squeeze", "Reshape"):
             axes = self.shapes.integers(scope, node, "axes", 1) if node.kind == "Squeeze" else None
             inner = scope.producer(node.inputs[0])
@@ -201,7 +206,7 @@ class Tracer:
         return None
 
     def _cut(self, scope: Scope, node: Operation, index: int) -> tuple[int, int, int] | None:
-        """Return what a Slice or Split takes: the first element, how many, and the axis."""
+        """Return the part that a Slice or Split takes: the first element, how many, and the axis."""
         dims = self.shapes.dims(scope, node.inputs[0])
         attributes = scope.attributes(node)
         if node.kind == "Slice":
@@ -213,6 +218,7 @@ class Tracer:
             cuts = []
             for start, end, axis in zip(starts, ends, axes, strict=True):
                 length = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+                # All of an axis, even if its length is unknown.
                 if start == 0 and end >= 2**31 - 1:
                     continue
                 if length is None and (start < 0 or end < 0 or end >= 2**31 - 1):
@@ -232,6 +238,7 @@ class Tracer:
                     length = self.shapes.width(scope, node.inputs[0])
                 if length is None:
                     return None
+                # ONNX splits evenly, and the last part is the smaller one.
                 share = -(-length // len(node.outputs))
                 parts = [min(share, length - share * number) for number in range(len(node.outputs))]
             begin, count = sum(parts[:index]), parts[index]
@@ -244,7 +251,7 @@ class Tracer:
         dims = self.shapes.dims(scope, name)
         return axis == -1 or (axis == len(dims) - 1 if dims is not None else axis >= (1 if at is None else 2))
 
-    def _stored(self, array: Array, name: str) -> Pieces:
+    def _stored(self, array: Array, name: str) -> Formula:
         """Return stored numbers as they are added to, or multiplied with, the features of each sequence alike."""
         if array.dtype.kind not in "fV" and array.dtype.kind != "i":
             raise UnmatchedError(f"{name!r} is not of numbers")
@@ -252,20 +259,21 @@ class Tracer:
             return (StoredPiece(array),)
         if array.size > TRACED_NUMBERS:
             raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
+        # Numbers with an axis for the batch are a bias only if they are the same for every sequence.
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():
             raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
         return (StoredPiece(rows[0]),)
 
-    def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
-        """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
+    def _operand(self, scope: Scope, name: str, at: At | None) -> Formula:
+        """Return the factor of a matrix: the formula of a value that depends on a state, else the value itself."""
         where, resolved = scope.resolve(name)
         if where is self.scope and at is None and (resolved in self.later or resolved in self.states):
             return self._value(scope, name, at)
         return self._source(scope, name, at)
 
-    def _through(self, scope: Scope, node: Operation, index: int, at: At | None, depends: bool) -> Pieces | None:
-        """Return what a node gives, or None if it is not part of a formula."""
+    def _through(self, scope: Scope, node: Operation, index: int, at: At | None, depends: bool) -> Formula | None:
+        """Return the formula of a node's output, or None if it is not part of a formula."""
         if node.domain:
             return None
         kind = node.kind
@@ -275,7 +283,7 @@ class Tracer:
                 return None
             return self._value(*self._as_wide(scope, node.outputs[0], scope, node.inputs[0]), at)
         if kind == "Where":
-            passed = self._passed(scope, node)
+            passed = self._passed_on(scope, node)
             return self._value(scope, passed, at) if passed else None
         factors = product_of(scope, node)
         if factors is not None:
@@ -285,16 +293,19 @@ class Tracer:
             if cut is None or not self._last(scope, node.inputs[0], cut[2], at):
                 return None
             return take(self._value(scope, node.inputs[0], at), cut[0], cut[0] + cut[1])
+        # Cells with one matrix for both join their input and their state before the product.
         if kind == "Concat" and depends:
             axis = attributes["axis"]
             if not self._last(scope, node.inputs[0], axis, at):
                 return None
             parts = [self._operand(scope, name, at) for name in node.inputs]
             return tuple(piece for part in parts for piece in part)
+        # Sums are followed further: a part of them may be the cell's bias.
         if not depends and kind not in ("Add", "Sub"):
             location = self.element(scope, node.outputs[index]) if at is None else None
             if location is not None:
                 return self._value(*location)
+        # Axes of length 1 around a state, as ONNX's recurrent operators have them, leave its features alone.
         if kind in ("Squeeze", "Unsqueeze", "Reshape") and depends:
             before = self._value(scope, node.inputs[0], at)
             size = self.shapes.width(scope, node.outputs[0])
@@ -311,7 +322,8 @@ class Tracer:
             return self._value(*source, at if at is None else (order[at[0]], at[1]))
         return self._function(scope, node, attributes, at, depends)
 
-    def _product(self, scope: Scope, factors: Product, at: At | None) -> Pieces | None:
+    def _product(self, scope: Scope, factors: Product, at: At | None) -> Formula | None:
+        # Of a product over a whole sequence only the plain form is read at one step.
         if at is not None and (factors.reads_columns or factors.bias):
             return None
         read = self._columns(scope, factors.value) if factors.reads_columns else self._operand(scope, factors.value, at)
@@ -324,8 +336,8 @@ class Tracer:
             total = together("Add", total, added)
         return total
 
-    def _columns(self, scope: Scope, name: str) -> Pieces | None:
-        """Return what a value (features, batch) computes; None for what is not known to be one."""
+    def _columns(self, scope: Scope, name: str) -> Formula | None:
+        """Return the formula of a value (features, batch); None for a value that is not known to be one."""
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
         if producer is None:
@@ -345,10 +357,10 @@ class Tracer:
         columns = self._columns(scope, node.inputs[0]) if cut is not None and cut[2] == 0 else None
         return None if cut is None or columns is None else take(columns, cut[0], cut[0] + cut[1])
 
-    def _function(self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool) -> Pieces | None:
+    def _function(self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool) -> Formula | None:
         kind = node.kind
         if kind == "Sum":
-            return reduce(lambda total, two: together("Add", total, two), [self._value(scope, name, at) for name in node.inputs])
+            return reduce(lambda total, term: together("Add", total, term), [self._value(scope, name, at) for name in node.inputs])
         if factor := _times_one(scope, node):
             return self._value(scope, factor, at)
         if kind in PAIRS and len(node.inputs) == 2:
@@ -379,7 +391,7 @@ class Tracer:
 
 
 def _times_one(scope: Scope, node: Operation) -> str:
-    """Return what a node multiplies with 1 everywhere, as dropout's mask is where nothing is trained; "" for any other node."""
+    """Return the value that a node multiplies with 1 everywhere, as dropout's mask is outside training; "" for any other node."""
     if node.kind != "Mul":
         return ""
     others = [name for name in node.inputs if everywhere(*scope.resolve(name)) != 1.0]

@@ -56,7 +56,7 @@ class Trial:
             self.draws[key] = random.standard_normal((len(scale), size)) * scale
 
     def evaluate(self, changed: Mapping[object, Array | float]) -> Array:
-        """Return what the formula gives with other numbers for some variables."""
+        """Return the values of the formula with other numbers for some variables."""
         shape = next(iter(self.draws.values())).shape
         new = {key: np.broadcast_to(np.asarray(array, np.float64), shape) for key, array in changed.items()}
         return np.broadcast_to(value(self.formula, {**self.draws, **new}), shape)
@@ -99,7 +99,7 @@ def with_fixed(
     divisor: Array | float,
     x: Array,
 ) -> Array:
-    """Return what a formula gives for some numbers of one variable, the others fixed, divided by a factor of it."""
+    """Return the values of a formula for some numbers of one variable, the others fixed, divided by a factor of it."""
     return np.asarray(function({**fixed, key: x}) / divisor)
 
 

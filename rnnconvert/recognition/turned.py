@@ -70,10 +70,10 @@ def _swaps(scope: Scope, shapes: Shapes, node: Operation) -> bool:
     """Return whether a Reshape swaps time and batch, of which one has length 1."""
     if node.kind != "Reshape":
         return False
-    source_dims, two = shapes.dims(scope, node.inputs[0]), shapes.dims(scope, node.outputs[0])
-    if source_dims is None or two is None or len(source_dims) != 3 or len(two) != 3 or None in source_dims or None in two:
+    before, after = shapes.dims(scope, node.inputs[0]), shapes.dims(scope, node.outputs[0])
+    if before is None or after is None or len(before) != 3 or len(after) != 3 or None in before or None in after:
         return False
-    return 1 in source_dims[:2] and [source_dims[1], source_dims[0], source_dims[2]] == list(two)
+    return 1 in before[:2] and [before[1], before[0], before[2]] == list(after)
 
 
 def _moved(scope: Scope, node: Operation, axis: int) -> int:

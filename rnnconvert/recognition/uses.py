@@ -55,6 +55,7 @@ def read(graph: UsedGraph, origins: Sequence[Origin], width: int) -> tuple[ReadS
         numbers = [origin.step if origin.step is not None else -1 for origin in origins]
         dims = graph.shapes.dims(graph.scope, first.value)
         length = dims[first.axis] if dims is not None else None
+        # Steps that go up by one read forward, steps that go down from the end.
         up, down = (list(range(numbers[0], numbers[0] + len(numbers))), list(range(numbers[-1], numbers[-1] + len(numbers))))
         for way, order in ((False, numbers == up), (True, numbers[::-1] == down and len(numbers) > 1)):
             if order:
@@ -69,7 +70,7 @@ def read(graph: UsedGraph, origins: Sequence[Origin], width: int) -> tuple[ReadS
 
 
 def uses(graph: UsedGraph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
-    """Return what of the steps is used behind them: the states stacked, single ones, and the last cell state.
+    """Return the uses of the steps' states behind them: all states stacked, single ones, and the last cell state.
 
     ends  the hidden and the cell state after each step
     """
@@ -79,6 +80,7 @@ def uses(graph: UsedGraph, ends: Sequence[tuple[str, str]], rank: int, backward:
     stacks, stacked = _stacks(graph, [after for after, _ in ends], rank, backward)
     result += stacks
     for number, (after, new) in enumerate(ends):
+        # Places in the outputs are in the order of time.
         at = count - 1 - number if backward else number
         for name in same(graph, after):
             readers = (index for index in graph.readers.get(name, ()) if index not in inner and index not in stacked)

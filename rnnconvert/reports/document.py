@@ -36,7 +36,7 @@ def read(path: str | os.PathLike[str]) -> Document:
 
 
 def values(path: str | os.PathLike[str]) -> Any:
-    """Return what a file of JSON holds. Raises UnreadableError."""
+    """Return the value in a file of JSON. Raises UnreadableError."""
     try:
         return json_text.loads(bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__)
     except UnreadableError:
@@ -75,7 +75,7 @@ def _contradiction(document: Document) -> str:
 
 
 def _text(value: Any, indent: str) -> str:
-    """Return JSON, indented where that helps a reader."""
+    """Return JSON, indented if that helps a reader."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         rows = (f"{deeper}{_scalar(str(key))}: {_text(item, deeper)}" for key, item in value.items())

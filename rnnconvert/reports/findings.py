@@ -1,4 +1,4 @@
-"""What a report found, in sentences: the cause, the remedy, and everything that fails."""
+"""The findings of a report, in sentences: the cause, the remedy, and everything that fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Failure:
 
 
 def failures(document: Document) -> list[Failure]:
-    """Return the runs that keep a report from being equal; those of a layer with one explanation together."""
+    """Return the runs that keep a report from being equal; runs of a layer with the same explanation together."""
     result: list[Failure] = []
     for layer in document["layers"]:
         alike: dict[object, list[Document]] = {}
@@ -58,7 +58,7 @@ def failures(document: Document) -> list[Failure]:
 
 
 def causes(layer: Document) -> list[Document]:
-    """Return the diagnoses of a layer that name a cause, those of the last model's weights first."""
+    """Return the diagnoses of a layer that name a cause, the ones of the last model's weights first."""
     named = [diagnosis for diagnosis in layer["diagnoses"] if diagnosis.get("cause")]
     return sorted(named, key=lambda diagnosis: (diagnosis["kind"] != "weights", diagnosis["model"] != "B"))
 
@@ -95,7 +95,7 @@ def finding(document: Document) -> str:
 
 
 def _proved(document: Document, verdict: Verdict) -> str:
-    """Say what was proved, and all that the proof does not cover."""
+    """Return the sentence on what was proved, with all that the proof does not cover."""
     named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
     exceptions = "; ".join(map(str, verdict.exceptions))
@@ -129,7 +129,7 @@ def _uncompared(document: Document) -> str:
 
 
 def _cause(document: Document, wrong: list[Document]) -> str:
-    """Say what is wrong: the cause where it is known, else the numbers."""
+    """Return the sentence on what is wrong: the cause if it is known, else the numbers."""
     paths = {model["label"]: model["path"] for model in document["models"]}
     layer = next((candidate for candidate in wrong if causes(candidate)), wrong[0])
     of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""

@@ -207,7 +207,7 @@ def _cell(run: words.Document | None) -> Markup:
 
 
 def _curtailed(total: int, plots: int) -> Markup | None:
-    """Say what the page leaves out for its size."""
+    """Return the note on what the page leaves out because of its size."""
     notes = []
     if total > _ROWS:
         notes.append(f"There are {total:,} comparisons: of a run that passed, the worst is listed.")

@@ -61,7 +61,7 @@ def state_mark(word: str, bad: bool) -> Markup:
 
 
 def scrolling(content: Markup, name: str) -> Markup:
-    """Show wide content in a box of its own, which the keyboard can scroll."""
+    """Show wide content in a separate box, which the keyboard can scroll."""
     return el("div", content, class_="scroll", role="region", aria_label=name, tabindex=0)
 
 

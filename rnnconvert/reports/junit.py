@@ -1,8 +1,8 @@
 """A report as JUnit XML, which CI systems show with their other tests.
 
 A test suite for each layer; a test case for each output in each case of each run. What did not run is skipped, or an
-error if it was asked for by name. A suite of its own is the verdict: it passes only where everything is equal. The names
-and their order are those that the schemas of Ant and of Jenkins share.
+error if it was asked for by name. The verdict is a separate suite: it passes only if everything is equal. The names and their order are
+common to the schemas of Ant and of Jenkins.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Elemen
 
 
 def _properties(document: words.Document, layer: words.Document) -> Iterator[tuple[str, str]]:
-    """Yield what the results depend on, by name."""
+    """Yield the properties that the results depend on, by name."""
     yield "rnnconvert", document["rnnconvert"]
     yield "verdict of the report", document["verdict"]
     yield "finding of the report", findings.headline(document)

@@ -1,4 +1,4 @@
-"""An index of many pairs, or of many files: a page, a table in Markdown and a JUnit suite with an entry for each, whatever became of it."""
+"""An index of many pairs, or of many files: a page, a table in Markdown and a JUnit suite with an entry for each, good or bad."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PASSED = 2_000
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """What became of a pair, or of a file.
+    """The outcome of a pair, or of a file.
 
-    name     what it is called
-    outcome  as JUnit has it: an error is what could not be decided
+    name     its name
+    outcome  as JUnit has it: an error could not be decided
     word     the same in words
-    text     what was shown, or why it was not
+    text     the result, or why there is none
     seconds  how long it took
     report   the page that has all of it
     """

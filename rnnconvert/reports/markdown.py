@@ -125,7 +125,7 @@ def _word(run: words.Document) -> str:
 
 
 def _failures(document: words.Document) -> Iterator[str]:
-    """Yield what is not equal: what it looks like, the worst comparison in full, others in a line."""
+    """Yield the failures: the diagnosis, the worst comparison in full, others in a line."""
     for failure in findings.failures(document):
         run = failure.run
         failed = tables.failed(run)

@@ -59,9 +59,9 @@ def folded(key: str, name: str, *content: str | Iterable[str | None] | None) -> 
 
 
 def page(title: str, *content: str | None, style: str = "", script: str = "") -> str:
-    """Return a page that needs nothing but itself: whatever its text says, it loads nothing and runs no other script.
+    """Return a self-contained page: no matter what its text says, it loads nothing and runs no other script.
 
-    style   rules beside those that all pages share
+    style   rules in addition to those that all pages share
     script  the only one that runs; "" for none
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

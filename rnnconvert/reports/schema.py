@@ -34,7 +34,7 @@ def schema() -> dict[str, Any]:
 
 
 def problems(value: Any, rule: dict[str, Any] | None = None, where: str = "the report") -> Iterator[str]:
-    """Yield what keeps a document from being a report, place by place."""
+    """Yield the reasons why a document is not a report, place by place."""
     rule = _resolved(schema() if rule is None else rule)
     types = rule.get("type", [])
     types = [types] if isinstance(types, str) else types
@@ -74,7 +74,7 @@ def ordered(value: Any, rule: dict[str, Any] | None = None) -> Any:
 
 
 def _of_none(value: Any, faults: list[list[str]], where: str) -> Iterator[str]:
-    """Yield what keeps a value from being any of several things: the faults inside it, or all that it could have been."""
+    """Yield the reasons why a value is not any of several things: the faults inside it, or all that it could have been."""
     if not all(faults):
         return
     here = f"{where} is {_quoted(value)} and should be "

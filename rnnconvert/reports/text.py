@@ -140,7 +140,7 @@ def _matrix(document: words.Document, paint: Style) -> Iterator[str]:
 
 
 def _failures(failure: findings.Failure, paint: Style, width: int) -> Iterator[str]:
-    """Yield what is not equal: the worst in full, the others in a line, and what it looks like."""
+    """Yield the lines on a failure: the worst comparison in full, the others in a line, and the diagnosis."""
     run = failure.run
     label = failure.names[0].partition(" on ")[0]
     names = ", ".join([failure.names[0], *(name.removeprefix(f"{label} on ") for name in failure.names[1:])])

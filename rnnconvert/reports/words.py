@@ -17,7 +17,7 @@ Document = dict[str, Any]
 EQUAL, BUT_FOR, BY_LAYER, LAYERS = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER, verdicts.LAYERS
 DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
 Outcome = Literal["passed", "failure", "error", "skipped"]
-"""What became of something, as JUnit has it."""
+"""An outcome, in JUnit's terms."""
 
 SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}",
@@ -32,12 +32,12 @@ SYMBOLS: dict[str, str] = {
 }
 """One sign for each verdict and state of a run, always shown with its word or a legend."""
 TONES: dict[str, str] = {EQUAL: "good", DIFFERENT: "bad"}
-"""The colour of a page's heading. What is neither is neutral: the colour of success is that of "equal" alone."""
+"""The colour of a page's heading. Anything else is neutral: the colour of success belongs to "equal" alone."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a report holds, counted.
+    """The content of a report, counted.
 
     passed    comparisons within what is allowed
     failed    comparisons that are not
@@ -77,7 +77,7 @@ def state(run: Document) -> str:
 
 
 def outcome(verdict: verdicts.Verdict) -> Outcome:
-    """Return what a verdict is in JUnit: what was left out of a comparison decides nothing, and is an error."""
+    """Return the outcome of a verdict in JUnit: parts that were left out of a comparison decide nothing, and are an error."""
     if verdict:
         return "passed"
     others: dict[str, Outcome] = {DIFFERENT: "failure", LAYERS: "skipped"}
@@ -112,7 +112,7 @@ def within(layer: Document, *words: str) -> str:
 
 
 def subject(document: Document) -> str:
-    """Return what the report is about: the files' names."""
+    """Return the subject of the report: the files' names."""
     return " and ".join(model["path"] for model in document["models"]) or "no model"
 
 
@@ -135,7 +135,7 @@ def badness(run: Document) -> tuple[bool, bool, float]:
 
 
 def sentences(layer: Document, run: Document) -> list[str]:
-    """Return what the difference of a run looks like."""
+    """Return the sentences on the difference of a run."""
     return [text for diagnosis in diagnoses(layer, run) for text in diagnosis["sentences"]]
 
 

@@ -35,7 +35,7 @@ Mix = Callable[[Array, slice], Array]
 
 
 def mixed(source: Source, mix: Mix, width: int) -> Deferred:
-    """Return a matrix of that width whose rows come from those of another, in at least single precision."""
+    """Return a matrix of that width whose rows come from the rows of another, in at least single precision."""
 
     def part(rows: slice, columns: slice) -> Array:
         return mix(_wide(source[rows, :]), columns).astype(source.dtype, copy=False)
@@ -53,7 +53,5 @@ def zeros(direction: Direction) -> Array:
 
 
 def drop(direction: Direction, part: str) -> Direction:
-    """Return the direction without a part, whatever its numbers; DROP_ZEROS checks first that they are zero. DROP_ZEROS
-    asks first whether they are zero.
-    """
+    """Return the direction without a part, even if its numbers are not zero: DROP_ZEROS checks that first."""
     return direction.with_arrays({key: None for key in direction.arrays if key[0] == part})

@@ -1,4 +1,4 @@
-"""A coupled gate written out as a gate of its own."""
+"""A coupled gate written out as an independent gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cell adds to a gate at run time, moved into the bias."""
+"""Constants that a cell adds to a gate at run time, moved into the bias."""
 
 from __future__ import annotations
 

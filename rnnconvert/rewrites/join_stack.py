@@ -34,7 +34,7 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
 
 
 def _received(below: Recurrent, above: Recurrent) -> Obstacle | None:
-    """Return why two layers do not receive besides their sequences what a stack hands to each of its layers."""
+    """Return why two layers do not receive, beyond their sequences, what a stack hands to each of its layers."""
     for stack in (below, above):
         for call in stack.calls:
             if call.random:
@@ -85,7 +85,7 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
 
 
 def _side_by_side(below: Recurrent, above: Recurrent) -> Recurrent:
-    """Return a stack that gives its directions apart as one that gives them side by side, where that is what is read of it."""
+    """Return a stack that gives its directions apart as one that gives them side by side, if that is how they are read."""
     last = below.layers[-1]
     if last.merge != "none" or not isinstance(above.reads, Directly):
         return below
@@ -108,6 +108,11 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
 
     Raises ValueError if the widths of neighbours differ, or if the stacks cannot be joined because of a folded projection or
     outputs in processing order; UsageError for none.
+
+        >>> import rnnconvert as rc
+        >>> checkpoint = rc.load("examples/encoder.keras")
+        >>> rc.join_stack([checkpoint["encoder"], checkpoint["summary"]], "both").num_layers
+        2
     """
     if not stacks:
         raise UsageError("no stack was given. Give one or more to join")

@@ -1,4 +1,4 @@
-"""What a caller may take over from a layer: no rewrite, since the file alone then computes something else."""
+"""Features that a caller may take over from a layer: no rewrite, since the file alone then computes something else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCEPTS: dict[str, tuple[str, str]] = {
     "unaccounted": ("harmless", "you know that what else the file states does not change what the layer computes"),
     "reverse": ("flipped", "you flip the sequences before, and the outputs after, a layer that reads from the end"),
 }
-"""What a caller may take over: the option, the value that confirms it, and its meaning."""
+"""The features that a caller may take over: the option, the value that confirms it, and its meaning."""
 
 
 def flips(stack: Recurrent) -> str:

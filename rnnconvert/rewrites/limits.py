@@ -1,4 +1,4 @@
-"""What rnnconvert's own modules compute, and what is left to their caller."""
+"""Limits of rnnconvert's own modules, and what is left to their caller."""
 
 from __future__ import annotations
 

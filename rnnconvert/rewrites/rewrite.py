@@ -1,4 +1,4 @@
-"""What a rewrite is: its mathematics, when it applies, and how it is applied.
+"""The form of a rewrite: its mathematics, when it applies, and how it is applied.
 
 A rewrite replaces a cell by another that computes the same function. The condition for this is part of the rewrite, and written nowhere
 else: other code asks `applies`, and `apply` asks it, too. A rewrite is bit-exact where it only moves, drops or adds zeros and signs, so

@@ -18,7 +18,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
 
 
 def names_of_directions(name: str) -> tuple[str, str]:
-    """Return what the two layers are called that the directions of a layer of this name become."""
+    """Return the names of the two layers that the directions of a layer of this name become."""
     return (f"{name}_forward", f"{name}_backward") if name else ("forward", "backward")
 
 
@@ -55,5 +55,10 @@ def split_directions(stack: Recurrent) -> list[Recurrent]:
     """Return a forward and a backward stack, from one layer or from directions that meet only at the end.
 
     Raises ValueError for a deep stack whose directions meet at every layer.
+
+        >>> import rnnconvert as rc
+        >>> encoder = rc.load("examples/encoder.keras")["encoder"]
+        >>> [(half.name, half.first.reverse) for half in rc.split_directions(encoder)]
+        [('encoder_forward', False), ('encoder_backward', True)]
     """
     return SPLIT_DIRECTIONS.apply(stack)

@@ -31,5 +31,12 @@ SPLIT_STACK = Rewrite("split a stack into layers", "A stack is its layers, each 
 
 
 def split_stack(stack: Recurrent) -> list[Recurrent]:
-    """Return one stack for each layer, named after the layer's number."""
+    """Return one stack for each layer, named after the layer's number.
+
+    >>> import rnnconvert as rc
+    >>> checkpoint = rc.load("examples/encoder.keras")
+    >>> stack = rc.join_stack([checkpoint["encoder"], checkpoint["summary"]], "both")
+    >>> [layer.name for layer in rc.split_stack(stack)]
+    ['both_l0', 'both_l1']
+    """
     return SPLIT_STACK.apply(stack)

@@ -15,7 +15,7 @@ from rnnconvert.rewrites.zero_biases import ZERO_BIASES
 
 
 def _keeping() -> str:
-    """Name the formats whose GRU has a bias of its own inside the reset product."""
+    """Name the formats whose GRU has a separate bias inside the reset product."""
     return registry.holding(lambda layout: layout.kind == "gru" and layout.reset_after is True and "both" in layout.holds.biases)
 
 

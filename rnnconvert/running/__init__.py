@@ -1,4 +1,4 @@
-"""One module a runtime: recurrent layers run by a framework, on a file or on arrays of its own.
+"""One module a runtime: recurrent layers run by a framework, on a file or on its own arrays.
 
 A module here that has VARIANTS is an executor. It imports numpy and, inside its functions, its framework, and of
 rnnconvert at most rnnconvert.running.sequences, which shapes requests and answers and knows no weights: so it cannot pass

@@ -1,7 +1,7 @@
 """The far side of a pipe: runs one executor under whatever Python starts this file, from 3.7 on.
 
     python child.py EXECUTOR_FILE [--bounded]  answers requests until its input ends
-    python child.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
+    python child.py EXECUTOR_FILE --about  reports missing packages and present versions, as JSON
     python child.py --script FILE ARGUMENT...  runs a script within the same bounds
 
 A message is eight bytes of length and as many of an .npz archive, whose entry "message" is JSON; an array in it stands
@@ -156,13 +156,13 @@ def gpu() -> str:
 
 
 def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
-    """Return the packages that a variant imports: its own, or those of its module."""
+    """Return the packages that a variant imports: its own, or its module's."""
     needs: Sequence[str] = variant.get("needs", module.NEEDS)
     return needs
 
 
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
+    """Return the missing packages of a variant ("" if none), the versions of the others, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
     needs = needed(module, variant)
     absent = missing(needs) or ("" if device else "this machine has no NVIDIA GPU")
@@ -269,11 +269,11 @@ def bound() -> None:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What colours a terminal's text: frameworks write it into their messages, too."""
+"""Sequences that colour a terminal's text: frameworks write them into their messages, too."""
 
 
 def in_words(error: BaseException) -> str:
-    """Return what an error says, in one line; of one that says nothing, where it was raised."""
+    """Return the words of an error, in one line; for one without words, where it was raised."""
     # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
     message = " ".join(_COLOURS.sub("", str(error.args[0] if len(error.args) == 1 else error)).split())
     if message:
@@ -318,7 +318,7 @@ def main() -> None:
 
 
 def run_script(words: Sequence[str]) -> None:
-    """Run a script with its arguments within the bounds of an executor; it has `load` as a name of its own."""
+    """Run a script with its arguments within the bounds of an executor; it has `load` among its names."""
     bound()
     share()
     sys.argv[:] = words

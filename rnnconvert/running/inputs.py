@@ -23,7 +23,7 @@ from rnnconvert.running.models import NamedArrays
 
 
 def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
-    """Return the arrays of a file: the only one of a .npy, without a name, or those of an .npz in the order in which they were saved.
+    """Return the arrays of a file: the only one of a .npy, without a name, or the arrays of an .npz in the order in which they were saved.
 
     Raises UnreadableError for another file, UsageError for an array that no model takes.
     """
@@ -41,7 +41,7 @@ def read_inputs(path: str | os.PathLike[str]) -> NamedArrays:
 
 
 def _read(path: str | os.PathLike[str], name: str, read: Callable[[], Any]) -> Any:
-    """Return what a step of reading gives. Raises UnreadableError, with the array's name."""
+    """Return the result of a step of reading. Raises UnreadableError, with the array's name."""
     try:
         return read()
     except OSError as error:
@@ -89,7 +89,7 @@ def orders(count: int) -> list[tuple[int, ...]]:
 
 
 def exchanged(array: Array) -> Array:
-    """Return an array whose first two axes are exchanged: those of batch and time."""
+    """Return an array whose first two axes, batch and time, are exchanged."""
     return np.ascontiguousarray(array.swapaxes(0, 1))
 
 

@@ -26,10 +26,10 @@ class RefusedInputsError(Exception):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What a model gave in one call after another.
+    """The outputs of a model in one call after another.
 
-    outputs  of each call, by name
-    layers   of each call, the calls of each layer by its name
+    outputs  the outputs of each call, by name
+    layers   for each call, the calls of each layer by its name
     """
 
     outputs: Sequence[Mapping[str, Array]]
@@ -38,17 +38,17 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What an executor says of a model that it ran.
+    """An executor's answer about a model that it ran.
 
-    inputs    of the first call, with their names
-    stated    the names of its inputs, and their lengths as it states them: names or None for open axes; None where it does not
-    paddings  what ends the sequences of each input, or None
-    rows      what the integers of each input stay below, or None
-    run       what it gave
-    shaken    what it gave with other weights, each about one unit in the last place off; layers of the last call alone
+    inputs    the inputs of the first call, with their names
+    stated    the names of its inputs, and their lengths as it states them: names or None for open axes; None if it does not
+    paddings  the filling that ends the sequences of each input, or None
+    rows      the bound below which the integers of each input stay, or None
+    run       its outputs
+    shaken    its outputs with other weights, each about one unit in the last place off; layers of the last call alone
     reasons   why a layer's calls are not recorded, by its name
-    notes     how the model ran, where that is not as it stands
-    ordered   whether its inputs and outputs have an order, and not names alone
+    notes     how the model ran, if not as it stands
+    ordered   whether its inputs and outputs have an order, and not only names
     """
 
     inputs: NamedArrays

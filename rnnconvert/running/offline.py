@@ -12,9 +12,9 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 
 
 def leave() -> None:
-    """Move into a network of its own, without any device, and stay the same user in it.
+    """Move into a separate network, without any device, and stay the same user in it.
 
-    The superuser needs no users of its own for that, and would lose the right to read other users' files in them.
+    The superuser needs no separate user namespace for that, and would lose the right to read other users' files in it.
     """
     try:
         user, group = os.getuid(), os.getgid()

@@ -1,4 +1,4 @@
-"""This side of the pipe: an executor in a process of its own, so that frameworks neither meet nor take us down."""
+"""This side of the pipe: an executor in a separate process, so that frameworks neither meet nor take us down."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAREWELL = 30.0
 
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
-"""What is raised where an answer cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
+"""Errors for an answer that cannot be read: a framework wrote into the pipe, or a file made a process write something else."""
 
 
 TIMEOUT = "RNNCONVERT_TIMEOUT"
@@ -171,7 +171,7 @@ class Process:
 
 
 def limits(executor: Executor) -> list[str]:
-    """Return what bounds a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
+    """Return the flags that bound a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
     return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
 
 
@@ -194,7 +194,7 @@ def _patience(request: Mapping[str, Any]) -> float:
 
 
 class Keeper(Protocol):
-    """What keeps processes for those who come later: rnnconvert.running.kept."""
+    """A keeper of processes for later use: rnnconvert.running.kept."""
 
     def running(self, executor: Executor) -> contextlib.AbstractContextManager[Process]:
         """Return an executor's process, which may go on after the block."""
@@ -202,7 +202,7 @@ class Keeper(Protocol):
 
 
 keeper: Keeper | None = None
-"""What keeps processes now; None where each ends with its block."""
+"""The keeper of processes at present; None if each ends with its block."""
 
 
 def running(executor: Executor) -> contextlib.AbstractContextManager[Process]:

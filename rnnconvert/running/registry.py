@@ -70,7 +70,7 @@ class Executor:
 
     @property
     def coarse(self) -> float:
-        """How many units in the last place of 1 its functions are off, however small their values are, where that is more than usual."""
+        """How many units in the last place of 1 its functions are off, however small their values are, if that is more than usual."""
         return float(getattr(self._module, "COARSE", 0.0))
 
     @property
@@ -110,7 +110,7 @@ class Executor:
 
 
 def _asked(executor: Executor) -> dict[str, Any]:
-    """Return what the executor's own Python reports."""
+    """Return the report of the executor's own Python."""
     script = str(Path(child.__file__))
     command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
     try:

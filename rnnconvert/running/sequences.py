@@ -1,4 +1,4 @@
-"""What executors share: the sequences of a request, and the outputs and gradients of its answer.
+"""The common part of executors: the sequences of a request, and the outputs and gradients of its answer.
 
 This file belongs to the far side of the pipe, as child.py does, which has executors find it where rnnconvert is not installed: it
 imports numpy and nothing of rnnconvert, and runs under Python 3.7. It knows requests, and neither weights nor gates.
@@ -66,7 +66,7 @@ _REACHES = "reaches beyond the model"
 
 @functools.lru_cache(maxsize=None)  # noqa: UP033 - Python 3.7 runs this file, too
 def _reason(kind: str) -> str:
-    """Return what is wrong with a kind of operator, "" for nothing."""
+    """Return why a kind of operator is not run, "" if nothing is wrong with it."""
     definition = _definition(kind)
     if _OUTSIDE.fullmatch(kind) or (definition is not None and any(map(_WORDS.fullmatch, _texts(definition)))):
         return _REACHES
@@ -95,7 +95,7 @@ def _definition(kind: str) -> Any:
 
 
 class Sequences(NamedTuple):
-    """What layers read, by a request's own names (rnnconvert.running)."""
+    """The inputs of layers, by a request's own names (rnnconvert.running)."""
 
     x: Array
     hidden: Sequence[Array] | None = None
@@ -118,11 +118,11 @@ class Sequences(NamedTuple):
         return {**zeros, **self.stacked(widths)}
 
     def first(self, rows: int) -> Sequences:
-        """Return the same with so many of the initial states: those of one layer, where others follow it."""
+        """Return the same with so many of the initial states: one layer's, if others follow it."""
         return self._replace(hidden=list(self.hidden or ())[:rows], cell=list(self.cell or ())[:rows])
 
     def scales(self, parts: Iterable[str]) -> list[Any]:
-        """Return what weighs the outputs in the sum whose gradients are asked for: y, then the rows of these final states."""
+        """Return the cotangents of the outputs: of y, then of the rows of these final states."""
         assert self.cotangents
         return [self.cotangents["y"], *(list(self.cotangents[part]) for part in parts)]
 
@@ -132,7 +132,7 @@ class Sequences(NamedTuple):
             raise NotImplementedError(f"a sequence of length zero: {reason}")
 
     def gradients(self, x: Array, states: Mapping[str, Iterable[Array]], weights: Mapping[str, Array]) -> dict[str, Any]:
-        """Return an answer's gradients for one layer, without those of states that the request does not give."""
+        """Return an answer's gradients for one layer, without gradients of states that the request does not give."""
         asked = {part: list(states[part]) if part in states and getattr(self, part) else [] for part in STATES}
         return {"x": x, **asked, "weights": {"": dict(weights)}}
 

@@ -1,4 +1,4 @@
-"""What a model, and its recurrent layers, receive and give when the model itself runs, whole.
+"""The inputs and outputs of a model, and of its recurrent layers, when the model itself runs, whole.
 
 This file belongs to the far side of the pipe, as child.py does: it imports numpy and nothing of rnnconvert. An
 executor's `witness(request)` receives a `Witness` as request["witness"]: it declares the model's inputs to it, and gets
@@ -250,11 +250,11 @@ class Witness:
         self._reasons[layer] = why
 
     def note(self, text: str) -> None:
-        """Say how the model ran, where that is not as it stands."""
+        """Note how the model ran, if not as it stands."""
         self._notes.append(text)
 
     def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
-        """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone.
+        """Return the outputs of a model, however they are nested, each by its path: "0", "head", "head.1"; "output" for a single one.
 
         Of several with one path, such as "c" in "a.b" and "b.c" in "a", the later ones are numbered: "a.b.c (2)". Raises
         NotImplementedError for anything but tensors.
@@ -274,17 +274,17 @@ class Witness:
         return result
 
     def answer(self) -> dict[str, Any]:
-        """Return what the pipe carries: the calls of each layer in each run, and reasons by layer.
+        """Return the answer for the pipe: the calls of each layer in each run, and reasons by layer.
 
-        inputs       of the first call
+        inputs       the inputs of the first call
         stated       the model's inputs, as it states them
-        paddings     what ends the sequences of each, or None
-        rows         what the integers of each stay below, or None
-        outputs      of each run, with their names
+        paddings     the filling that ends the sequences of each, or None
+        rows         the bound below which the integers of each stay, or None
+        outputs      the outputs of each run, with their names
         shaken       outputs of each call, of each sequence of calls with other weights
-        shaken_runs  what the layers gave in the last call of each of these
-        notes        how the model ran, where that is not as it stands
-        ordered      whether its inputs and outputs have an order, and not names alone
+        shaken_runs  the outputs of the layers in the last call of each of these
+        notes        how the model ran, if not as it stands
+        ordered      whether its inputs and outputs have an order, and not only names
         """
         return {
             "runs": self._runs,
@@ -360,7 +360,7 @@ def _cast(array: Array, dtype: str) -> Array:
 
 
 def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what an executor's `witness` records.
+    """Return the records of an executor's `witness`.
 
     Raises NotImplementedError for an executor without one, and for a model that does not run on inputs drawn for it.
     """

@@ -28,7 +28,7 @@ class Builder(Nodes):
     # Moves
 
     def moved(self, x: SourceTensor) -> tuple[SourceTensor, Moved]:
-        """Return what a tensor is moved from, and how."""
+        """Return the tensor that a tensor is moved from, and how."""
         return x.origin if x.origin is not None else (x, unmoved(x.dims))
 
     def _again(self, x: SourceTensor, base: SourceTensor, moved: Moved, dims: Dims) -> SourceTensor:
@@ -123,7 +123,7 @@ class Builder(Nodes):
         return self._viewed(x, dims)
 
     def expand(self, x: SourceTensor, dims: Dims) -> SourceTensor:
-        """Return a tensor spread over other axes, in front and instead of those of length 1."""
+        """Return a tensor spread over other axes, which are new ones in front or replace axes of length 1."""
         if x.dims == dims:
             return x
         if x.filled is not None or self.is_zero(x):
@@ -214,7 +214,7 @@ class Builder(Nodes):
         return self.add(kind, read, dims, axis=axis, start=low, end=high, step=step, name=x.name)
 
     def _stated(self, bound: Dim, length: Dim, read: list[Value]) -> Length | int:
-        """Return a bound of a slice as a node states it: from the end where that is the same for every length."""
+        """Return a bound of a slice as a node states it: from the end if that is the same for every length."""
         if isinstance(bound, int):
             return bound
         behind = bound - length
@@ -263,7 +263,7 @@ def _without(values: Sequence[T], axis: int) -> tuple[T, ...]:
 
 
 def _ones(groups: Sequence[Group], others: Sequence[Group]) -> tuple[int, ...]:
-    """Return the axes of length 1 that a shape has more than another, which has the same axes besides, in each gap the last of them."""
+    """Return the axes of length 1 that a shape has in excess of another with otherwise the same axes, in each gap the last of them."""
     counts, places = _gaps(others), list[int]()
     for (start, length), (_, enough) in zip(_gaps(groups), counts, strict=True):
         places += range(start + min(enough, length), start + length)

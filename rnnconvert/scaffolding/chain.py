@@ -19,7 +19,8 @@ from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import ends
 
 Label = int | str
-"""What an axis of a tensor is: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for what a layer gives."""
+"""The meaning of an axis of a tensor: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for a layer's
+outputs."""
 UNIT_LENGTH, CHANNEL = "1", "channel"
 
 
@@ -28,12 +29,12 @@ class ChainLayer:
     """A layer of a chain.
 
     kind       "recurrent", "dense", "conv", "batch_norm", "prelu", "activation" or "scale"; the last one by a number
-    name       what the source calls it, or what it gives
-    inputs     how many values a step it reads
-    units      how many it gives
+    name       its name in the source, or its output's
+    inputs     how many values it reads at each step
+    units      how many it gives at each step
     stack      of a recurrent layer, its weights
-    parts      of any other, its canonical arrays: those of rnnconvert.language.surroundings; "slope" and "bias" for every unit
-    function   the activation behind a dense layer or a convolution, or that of an "activation"; "" for none
+    parts      of any other, its canonical arrays: as in rnnconvert.language.surroundings; "slope" and "bias" for every unit
+    function   the activation behind a dense layer or a convolution, or of an "activation"; "" for none
     alpha      its number
     settings   epsilon; kernel, dilation and groups; factor
     """
@@ -54,17 +55,17 @@ class LayerChain:
     """A model as a chain.
 
     layers    its layers, in their order
-    inputs    how many values a step its input has
-    skip      how many of these, from the first on, are added to what the last layer gives; 0 for none
-    gains     what its input is multiplied by, before anything reads it, and its output, after everything
-    name      what its input is called
-    batch     what the batch is among the axes of the input; UNIT_LENGTH where it has none
-    time      what the time is, likewise
-    channel   what the values of a step are, likewise
-    axes      those of the output
-    last      whether it gives its last step alone
+    inputs    how many values its input has at each step
+    skip      how many of these, from the first on, are added to the last layer's output; 0 for none
+    gains     the factors of its input, before anything reads it, and of its output, after everything
+    name      the name of its input
+    batch     which axis of the input is the batch; UNIT_LENGTH if there is none
+    time      which axis is the time, likewise
+    channel   which axis has the values of a step, likewise
+    axes      the axes of the output
+    last      whether it gives only its last step
     stateful  whether its states last from one call to the next
-    notes     what a reader of the chain should know
+    notes     notes for a reader of the chain
     """
 
     layers: tuple[ChainLayer, ...]
@@ -338,7 +339,7 @@ def _prelu(r: _ChainReading, node: Node) -> None:
 
 
 def _activation(r: _ChainReading, node: Node) -> None:
-    """Add a function, to the layer before where that alone computes a sum."""
+    """Add a function; a layer before it that only computes a sum takes it over."""
     place = r.end(node)
     function, alpha = node["name"], node["alpha"]
     before = r.layers[-1] if r.layers else None

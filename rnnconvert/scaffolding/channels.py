@@ -55,7 +55,7 @@ class Ended:
             self.scope.add("left out", node.layer, tuple(map(self.settled, node.inputs)), node.outputs, error=error)
 
     def place(self, value: Value) -> tuple[Value, Order]:
-        """Return what a value of the source is, and the order of its axes."""
+        """Return the value that stands for a value of the source, and the order of its axes."""
         return self._places.get(id(value), (value, tuple(range(len(value.shape)))))
 
     def settled(self, value: Value) -> Value:
@@ -95,7 +95,7 @@ class Ended:
         return RefusedError(feature, "a layer with its channels at the end", reason, "", node.layer)
 
     def _through(self, node: Node) -> None:
-        """Copy a node: on what its inputs are moved from where that gives the same, moved."""
+        """Copy a node: applied to the values that its inputs are moved from, if that gives the same, moved."""
         places = [self.place(value) for value in node.inputs]
         orders = {order for _, order in places}
         rule = _THROUGH.get(node.kind)
@@ -111,7 +111,7 @@ class Ended:
 
 
 def to_end(rank: int) -> Order:
-    """Return the axes with those of the channels at the end."""
+    """Return the axes with the channels' at the end."""
     return (0, *range(2, rank), 1)
 
 

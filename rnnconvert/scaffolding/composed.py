@@ -46,7 +46,7 @@ _NAMED: dict[str, Function] = {
     "softplus": _softplus,
     "relu6": lambda x: np.clip(x, 0, 6),
 }
-"""What chains of operators may be, by the names that activations have."""
+"""The functions that chains of operators may be, by the names that activations have."""
 _OPERATIONS: dict[str, Function] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power, "maximum": np.maximum,
     "minimum": np.minimum, "abs": np.abs, "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "square": np.square,
@@ -58,7 +58,7 @@ _ACTIVATIONS: dict[str, Function] = {**_NAMED, "relu": lambda x: np.maximum(x, 0
 
 
 def _computed(node: Node, values: Mapping[int, Array]) -> Any:
-    """Return what an operator gives."""
+    """Return the output of an operator."""
     read = [values[id(value)] for value in node.inputs]
     if node.kind == "activation":
         return _ACTIVATIONS[node["name"]](*read)
@@ -121,13 +121,13 @@ def _points(dtype: Any) -> Array:
 
 @functools.cache
 def _named(name: str, dtype: Any) -> Array:
-    """Return what a function gives on the points."""
+    """Return the values of a function on the points."""
     with np.errstate(all="ignore"):
         return np.asarray(_NAMED[name](_points(dtype)))
 
 
 def _run(chain: Sequence[Node], x: Value, numbers: Array) -> Array | None:
-    """Return what a chain gives; None where that is of another shape or type."""
+    """Return the output of a chain; None if it is of another shape or type."""
     values = {id(x): numbers}
     with np.errstate(all="ignore"):
         for node in chain:

@@ -1,4 +1,4 @@
-"""A whole model as layers that call one another: what a source describes, and a target writes.
+"""A whole model as layers that call one another: a source describes it, and a target writes it.
 
 A node is one call of a layer. What it computes is its kind and settings, which mean the same for every source and target:
 
@@ -9,7 +9,7 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     pool              rank, operation ("max", "average"), kernel, strides, padding
     reduce            operation ("max", "mean", "sum", "any", "all"), axes, keep
     batch_norm        axis, epsilon, momentum, scale, shift; layer_norm and rms_norm: axes, epsilon; group_norm: groups, epsilon
-    left out          error: a layer that nothing here writes, and why; only where a model may be written in part
+    left out          error: a layer that nothing here writes, and why; only if a model may be written in part
     recurrent         stack, merge, sequences, states, stateful, zero; a mask and initial states among `named`
     conv_lstm         as conv without groups, with cell, size, sequences, backwards, stateful; initial states among `named`
     activation        name, and its numbers
@@ -23,7 +23,7 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     loop              scope: a model of one step; states, sequences: how many of its inputs are states that it hands on, and steps of
                       sequences (time, ...); others are the same in each step. It gives the last states, and what its steps give (time, ...)
 
-Graphs of operators have these besides, on tensors that spread over one another as numpy's do:
+Graphs of operators have these in addition, on tensors that spread over one another as numpy's do:
 
     elementwise       operation; operands: ("input", number of the input) or ("number", value), in their order
     parameter         sizes: an array of the file that belongs to no layer; constant: numbers; full: lengths, number
@@ -35,7 +35,7 @@ Graphs of operators have these besides, on tensors that spread over one another 
     split, top        axis, sizes; axis, count, largest: of several outputs
     squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
 
-A tensor keeps the axes that it has in the source: what another framework wants otherwise its target turns, visibly.
+A tensor keeps the axes that it has in the source: if another framework wants them otherwise, its target turns them, visibly.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ Shape = tuple[int | None, ...]
 class Value:
     """A tensor of the model.
 
-    name   what the source calls it, or the layer that gives it
-    shape  its axes, the batch first where the source has one; None for those that are open
+    name   its name in the source, or the layer that gives it
+    shape  its axes, the batch first if the source has one; None for open axes
     dtype  its element type
-    axes   what tells open axes of one length from those of another, "" for other axes; none where the source does not tell
-    sized  whether its axes are stated: what a layer gives that is left out may have any
+    axes   labels, equal for open axes of the same length, "" for other axes; empty if the source does not distinguish them
+    sized  whether its axes are stated: the output of a layer that is left out may have any
     """
 
     name: str
@@ -153,11 +153,11 @@ def parsed(text: str, count: int) -> ast.expr:
 
 
 LENGTH = "length_"
-"""What the names of lengths begin with, before their numbers."""
+"""The beginning of the names of lengths, before their numbers."""
 
 
 def _computed(node: ast.expr, lengths: Sequence[int]) -> int:
-    """Return what a condition on numbers gives. Raises KeyError for what no condition has."""
+    """Return the value of a condition on numbers. Raises KeyError for syntax that no condition has."""
     if isinstance(node, ast.Name):
         return lengths[int(node.id.removeprefix(LENGTH))]
     if isinstance(node, ast.BoolOp):
@@ -189,11 +189,11 @@ class Node:
     """One call of a layer.
 
     kind      what it computes: see the module
-    layer     the layer's path in the source, "" where a line stands for it, without a layer; calls of one layer share its weights
-    inputs    what it reads
-    outputs   what it gives
-    settings  what it computes, in the words of its kind
-    named     what it reads besides: mask, states
+    layer     the layer's path in the source, "" if a line stands for it, without a layer; calls of one layer share its weights
+    inputs    the values that it reads
+    outputs   the values that it gives
+    settings  further settings, in the words of its kind
+    named     further values that it reads: mask, states
     """
 
     kind: str
@@ -215,7 +215,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """What it is called in its model: its layer, or what it gives where it has none."""
+        """Its name in its model: its layer's, or its output's if it has no layer."""
         return self.layer or self.y.name
 
     def reads(self) -> tuple[Value, ...]:
@@ -256,7 +256,7 @@ class DescribedModel:
         return node
 
     def copy(self) -> DescribedModel:
-        """Return a model to rewrite: of the same tensors, with nodes of its own, also in the models in it."""
+        """Return a model to rewrite: with the same tensors and copies of the nodes, also in the models in it."""
         return self._copied({})
 
     def _copied(self, copies: dict[int, DescribedModel]) -> DescribedModel:
@@ -329,20 +329,20 @@ class Description:
     """A model to write.
 
     scope    the outermost model
-    notes    what a reader of the written file should know
-    names    layers with weights, by their paths: what the source's file may call them, the most likely first
-    options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
-    words    what open axes are called, by what Value.axes has for them
-    roles    likewise what they are, where that is known: "batch" or "time"
-    partial  whether what cannot be written is left out, and named in the file
-    checks   what the written code checks of its inputs
+    notes    notes for a reader of the written file
+    names    layers with weights, by their paths: their possible names in the source's file, the most likely first
+    options  the files that `rnnconvert.load_into` needs in addition to the source's, by the names of its options
+    words    the names of open axes, by their labels in Value.axes
+    roles    likewise their roles, if known: "batch" or "time"
+    partial  whether layers that cannot be written are left out, and named in the file
+    checks   the conditions on its inputs that the written code checks
     states   how many of its inputs are states that it goes on from, and of its outputs the same ones as it leaves them: the last of both,
              in one order
     weights  the name of the file of weights that is written with the code; "" for none
     constants  arrays of the source that are written out as numbers, since they are short
     continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
-    model      what holds the weights, where a transplant knows the layers of the file by other names
+    model      the model that holds the weights, if a transplant knows the layers of the file by other names
     """
 
     scope: DescribedModel
@@ -362,14 +362,14 @@ class Description:
 
     @property
     def output_names(self) -> list[str]:
-        """What a graph calls its outputs: "output", or "output_0" and so on; states have names of their own."""
+        """Return the names of the outputs in a graph: "output", or "output_0" and so on; states have other names."""
         count = len(self.scope.outputs) - self.states
         plain = ["output"] if count == 1 else [f"output_{number}" for number in range(count)]
         return [*plain, *(value.name for value in self.scope.outputs[count:])]
 
     @property
     def notes_of_code(self) -> tuple[str, ...]:
-        """What a reader of the model as code should know: how many axes its inputs have is checked there, too."""
+        """Return the notes for a reader of the model as code, which also checks how many axes its inputs have."""
         names = [value.name for value in self.scope.inputs]
         conditions = [check.spelled(names)[1] for check in self.checks if all(axis == RANK for _, axis in check.axes)]
         if not conditions:

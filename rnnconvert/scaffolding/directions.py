@@ -12,7 +12,7 @@ _MERGES = {"sum": "add", "mul": "multiply", "ave": "average"}
 
 
 def apart(top: DescribedModel) -> None:
-    """Let each direction of unlike cells, sizes or biases be a layer of its own, in a model and in the models in it.
+    """Replace each layer whose directions have unlike cells, sizes or biases by one layer for each direction, also in inner models.
 
     Their node's setting "of" is the layer that both are in the source.
     """
@@ -26,7 +26,7 @@ def unlike(node: Node) -> bool:
 
 
 def _of(values: Any, way: int) -> Any:
-    """Return what a setting is for one direction."""
+    """Return the value of a setting for one direction."""
     return values[way] if isinstance(values, tuple) else values
 
 
@@ -54,7 +54,7 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _joined(merge: str, ends: Sequence[Value], outs: Sequence[Value]) -> Node:
-    """Return what joins the outputs of both directions."""
+    """Return the node that joins the outputs of both directions."""
     if merge == "concat":
         return Node("concatenate", "", tuple(ends), tuple(outs), {"axis": len(outs[0].shape) - 1})
     return Node("arithmetic", "", tuple(ends), tuple(outs), {"operation": _MERGES[merge]})

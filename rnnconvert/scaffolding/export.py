@@ -36,14 +36,14 @@ PathLike = str | os.PathLike[str]
 class ExportedGraph(Protocol):
     """A model in the form of a target, with its weights, before it is written.
 
-    It may have `rounded`, which says in words what makes its numbers others than those of its source, such as "its weights are rounded to
-    float16"; "" where nothing does.
+    It may have `rounded`, which says in words why its numbers differ from its source's, such as "its weights are rounded to float16"; "" if
+    they do not differ.
 
-    inputs     what it reads, with its axes, in words
-    outputs    what it gives, likewise
+    inputs     its inputs, with their axes, in words
+    outputs    its outputs, likewise
     nodes      how many nodes it has
     recurrent  the recurrent ones among them, in words
-    notes      what a reader of it should know
+    notes      notes for a reader of it
     size       how many bytes its numbers have
     """
 
@@ -97,7 +97,7 @@ def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
 
 @dataclass(frozen=True)
 class Exported:
-    """What became of a whole model.
+    """The result of exporting a whole model.
 
     source   the file that was read
     target   the file that was written, or would be
@@ -106,8 +106,8 @@ class Exported:
     nodes    how many nodes it has
     layers   the recurrent nodes among them, by name
     size     how many bytes its numbers have
-    proof    what both models gave, each time on other inputs
-    notes    what a reader of the graph should know
+    proof    the outputs of both models, each time on other inputs
+    notes    notes for a reader of the graph
     """
 
     source: str
@@ -131,7 +131,7 @@ class Exported:
         return {**plain, "proof": "\n".join(proof_in_lines(self.proof))}
 
     def lines(self) -> list[str]:
-        """Return what was done, line by line."""
+        """Return the report, line by line."""
         return [
             f"inputs: {', '.join(self.inputs)}",
             f"outputs: {', '.join(self.outputs)}",
@@ -145,9 +145,9 @@ class Exported:
 
 
 def _target(out: Path, format: str | None) -> ExportTarget:
-    """Return what writes a file: the format that is named, or that of the file's ending.
+    """Return the writer of a file: of the format that is named, or of the file's ending.
 
-    Raises UsageError for a format or an ending that no whole model is written to, and where several formats have the ending.
+    Raises UsageError for a format or an ending that no whole model is written to, and if several formats have the ending.
     """
     targets: dict[str, ExportTarget] = registry.named("export_to")
     name = out.name.lower()
@@ -204,6 +204,11 @@ def export_model(
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model, NotEqualError where the proof fails. Nothing is written then.
+
+        >>> import rnnconvert as rc
+        >>> exported = rc.export_model("examples/encoder.keras", "encoder.onnx", dry_run=True)
+        >>> exported.layers
+        ('encoder (GRU 6 -> 8)', 'summary (LSTM 16 -> 5)')
     """
     out = Path(target)
     writer = _target(out, format)
@@ -278,7 +283,7 @@ def _others(refusing: ExportTarget, model: DescribedSource, description: Descrip
 
 
 def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Sequence[str]) -> dict[str, str]:
-    """Return what a target takes besides the model. Raises UsageError for what it does not take."""
+    """Return the options of a target. Raises UsageError for options that it does not take."""
     options: tuple[str, ...] = getattr(writer, "OPTIONS", ())
     chosen = {key: value for (_, key), value in Settings(settings=settings).values.items()}
     chosen |= {} if dtype is None else {"dtype": dtype}

@@ -57,7 +57,7 @@ class ExportedModel:
 
     @property
     def rounded(self) -> str:
-        """What makes the numbers of the file others than those of the source, in words; "" where nothing does."""
+        """Why the numbers of the file differ from the source's, in words; "" if they do not differ."""
         rounded: str = getattr(self.graph, "rounded", "")
         return rounded
 
@@ -72,7 +72,7 @@ class ExportedModel:
         return InPieces(as_source, self.stream) if self.stream else as_source
 
     def proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
-        """Yield what the runs show of a file that was written."""
+        """Yield the comparisons with a file that was written."""
         if self.rounded:
             yield from self._rounded_proofs(written, user_inputs)
             return
@@ -81,7 +81,7 @@ class ExportedModel:
             yield replace(proof, limits=limits)
 
     def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
-        """Yield what the runs show of the same model with the numbers of its source, and then of the file next to it."""
+        """Yield the comparisons of the same model in the numbers of its source, and then of the file next to it."""
         options = {key: value for key, value in self.options.items() if key not in _ROUNDING}
         rounding: Rounding = "int8" if "int8" in self.options.values() else "float16"
         model = self.model

@@ -23,7 +23,7 @@ Group = tuple[Atom, ...]
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """The axes of a tensor by those of the one that it is moved from.
+    """The axes of a tensor by the axes of the one that it is moved from.
 
     base    the axes of that one, the atoms of each; none for an axis of length 1
     groups  the axes, likewise

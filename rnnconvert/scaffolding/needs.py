@@ -42,13 +42,13 @@ class NeedError(Exception):
 
 
 class Tries:
-    """The readings of one program: bounded, whatever it asks for."""
+    """The readings of one program: bounded, no matter what it asks for."""
 
     def __init__(self) -> None:
         self._left = _TRIES
 
     def read(self, read: Callable[[Needs], T]) -> T | None:
-        """Return what a reading gives once it has the lengths that it asks for; None where it asks for two lengths of one axis."""
+        """Return the result of a reading once it has the lengths that it asks for; None if it asks for two lengths of one axis."""
         needs: dict[str, Dim | str] = {}
         while self._left:
             self._left -= 1

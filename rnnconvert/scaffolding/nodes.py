@@ -28,11 +28,11 @@ class Nodes(ABC):
 
     scope  the model whose nodes are being added
     place  where the source is being read, for messages
-    words  what open axes are called, by their symbols
-    roles  what they are, whatever the source calls them: "batch" or "time"
-    hold   adds an array of the file, for a tensor that it is
-    needs  what readings before found that open lengths have to be, by their symbols
-    partial  whether a node "left out" stands for what cannot be read
+    words  the names of open axes, by their symbols
+    roles  their roles, however the source names them: "batch" or "time"
+    hold   adds the array of the file that a tensor is
+    needs  the values that earlier readings found for open lengths, by their symbols
+    partial  whether a node "left out" stands for each layer that cannot be read
     """
 
     scope: DescribedModel
@@ -99,7 +99,7 @@ class Nodes(ABC):
         return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
 
     def refuse(self, feature: str, reason: str) -> RefusedError:
-        """Return what says that something cannot be written, at the place that is being read."""
+        """Return the error that something cannot be written, at the place that is being read."""
         return RefusedError(feature, "a model written as code", reason, "", self.place)
 
     def read(self, tensor: SourceTensor | Value) -> Value:

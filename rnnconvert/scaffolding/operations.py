@@ -1,4 +1,4 @@
-"""Operators of graphs as nodes of a description: what each gives, whatever the source calls it."""
+"""Operators of graphs as nodes of a description: the outputs of each, under any name that a source has for it."""
 
 from __future__ import annotations
 

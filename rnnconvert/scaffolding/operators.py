@@ -50,7 +50,7 @@ def at(axis: int, text: str) -> str:
 
 
 def operands(m: Any, node: Node) -> list[str]:
-    """Return what an elementwise node reads: variables, and numbers as they are written."""
+    """Return the operands of an elementwise node: variables, and numbers as they are written."""
     return [number(value) if kind == "number" else m(node.inputs[value]) for kind, value in node["operands"]]
 
 
@@ -79,7 +79,7 @@ def bounds(m: Any, node: Node) -> str:
 def unpacked(m: Any, node: Node, text: str, names: Sequence[str], alike: bool = True) -> str:
     """Write the line of a node of several outputs, each a variable.
 
-    alike  whether the axes of the first say those of all
+    alike  whether all have the axes of the first
     """
     m.release(node)
     variables = [m.new(value, word) if m.used(value) else "_" for value, word in zip(node.outputs, names, strict=True)]
@@ -125,7 +125,7 @@ _NAMES = {
     "abs": "absolute", "neg": "negative", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "not": "logical_not", "and": "logical_and",
     "or": "logical_or", "xor": "logical_xor", "greater_equal": "greater_equal", "remainder": "mod", "cumulative": "cumsum",
 }  # fmt: skip
-"""What numpy calls some functions."""
+"""numpy's names for some functions."""
 
 
 def rules(library: Library) -> dict[str, Rule]:
@@ -228,7 +228,7 @@ def same_lengths(node: Node, axes: Sequence[int]) -> list[Length | int]:
 
 
 def _is_shape(lengths: Sequence[Length | int], number: int, value: Value) -> bool:
-    """Return whether lengths are those of the axes of a node's input."""
+    """Return whether lengths are the lengths of the axes of a node's input."""
     pairs = zip(lengths, value.shape, strict=False)
     same = (axis_of(length) == (number, axis) or length == size for axis, (length, size) in enumerate(pairs))
     return len(lengths) == len(value.shape) and all(same)

@@ -31,7 +31,7 @@ _MOST = 8
 _ORDERS = 100
 """The most orders that are tried."""
 _FIRST = ("recurrent", "embedding")
-"""What models begin with, where sizes allow another order, too."""
+"""The layers that models begin with, if sizes allow another order, too."""
 _RNN = ("tanh", "relu")
 
 
@@ -102,7 +102,7 @@ def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
 
 
 def _readings(text: str, units: tuple[Unit, ...], model: Model) -> Iterator[_Word]:
-    """Yield what layers of one name may be."""
+    """Yield the possible readings of layers of one name."""
     first, end = units[0], units[-1]
     if first.stack is not None and end.stack is not None:
         yield _Word(text, units, "recurrent", first.stack.input_size, end.stack.layers[-1].output_size)
@@ -226,9 +226,9 @@ def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple
 
 
 def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: Model, behind: tuple[Unit, ...]) -> _Word:
-    """Return what a named layer is. Raises UsageError where the weights do not show it, and for what they are not.
+    """Return the reading of a named layer. Raises UsageError if the weights do not show it, or rule it out.
 
-    behind  of the first layer, those that read what it gives: of a matrix without a bias they show whether it is an embedding
+    behind  the layers that read the first layer's output: they show whether a matrix without a bias is an embedding
     """
     words = list(_readings(name, units, model))
     kinds = [word.kind for word in words]

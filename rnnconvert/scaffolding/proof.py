@@ -25,11 +25,11 @@ Trial = Callable[[int, tuple[int, int], bool], WholeModels]
 def proofs(
     description: Description, target: Any, source: Any, pairs: Sequence[tuple[str, str]], user_inputs: Mapping[str, Array] | None
 ) -> Iterator[WholeModels]:
-    """Yield what both models give: on random inputs of several sizes, each after a call before it, and on a user's own.
+    """Yield the comparisons of both models: on random inputs of several sizes, each after an earlier call, and on a user's own.
 
-    target  what was written, as it runs
-    source  what was described, likewise
-    pairs   recurrent layers of both that belong together, which are compared where their outputs show alike
+    target  the written model, as it runs
+    source  the described model, likewise
+    pairs   recurrent layers of both that belong together, which are compared if their outputs have the same form
     """
     with _unrun():
         yield from _proofs(description, target, source, pairs, user_inputs)
@@ -37,7 +37,7 @@ def proofs(
 
 @contextlib.contextmanager
 def _unrun() -> Iterator[None]:
-    """Say what can be done where the source does not run."""
+    """Add the advice for a source that does not run to its error."""
     try:
         yield
     except SourceDoesNotRunError as error:
@@ -47,7 +47,7 @@ def _unrun() -> Iterator[None]:
 def _proofs(
     description: Description, target: Any, source: Any, pairs: Sequence[tuple[str, str]], user_inputs: Mapping[str, Array] | None
 ) -> Iterator[WholeModels]:
-    seen = _seen(description)
+    seen = _comparable_layers(description)
     pairs = [(ours, theirs) for ours, theirs in pairs if theirs in seen]
     shapes = source.shapes if isinstance(source, FileModel) else ()
 
@@ -68,7 +68,7 @@ def _proofs(
 
 
 def _on_one_step(trial: Trial) -> tuple[WholeModels | None, list[str]]:
-    """Return what two models show on one sequence of one step, None where that shows nothing; and a note where the target does not run.
+    """Return the comparison of two models on one sequence of one step, None if it shows nothing; and a note if the target does not run.
 
     A model may ask for more than one step, or give nothing of it.
     """
@@ -86,9 +86,9 @@ _TIMES = (1, 8)
 
 
 def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
-    """Return what two models show on inputs of the usual lengths, with whole numbers below zero among them.
+    """Return the comparison of two models on inputs of the usual lengths, with whole numbers below zero among them.
 
-    On others where the source does not run on these: without such numbers, which may be places; longer, where these are too short.
+    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short.
     """
     batch, time = case
     first, *others = (((batch, time * times), signed) for times in _TIMES for signed in (True, False))
@@ -109,7 +109,7 @@ def _call(
     case: tuple[int, int],
     signed: bool,
 ) -> WholeModels:
-    """Return what two models show on inputs of a size, after a call on others: states would show in it."""
+    """Return the comparison of two models on inputs of a size, after a call on others: states would show in it."""
     inputs, earlier = (next(drawn(description, seed + number, shapes, [case], signed)) for seed in (0, 100))
     return _telling(run, inputs, *([] if description.continues else [earlier]))
 
@@ -119,7 +119,7 @@ def _pools(description: Description) -> bool:
     return any(node.kind.startswith("pool") for node in description.scope.every_node())
 
 
-def _seen(description: Description) -> set[str]:
+def _comparable_layers(description: Description) -> set[str]:
     """Return the recurrent layers whose outputs both frameworks show alike: others are turned, masked or joined around the layer."""
     calls: dict[str, list[bool]] = {}
     for scope in (*description.scope.inner(), description.scope):
@@ -135,7 +135,7 @@ _SMALLER = (0.1, 0.01)
 
 
 def _telling(run: Callable[..., WholeModels], *calls: list[Array]) -> WholeModels:
-    """Return what two models show on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
+    """Return the comparison of two models on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
     at_full_size = run(*calls)
     if at_full_size.telling:
         return at_full_size

@@ -66,10 +66,11 @@ class MovedWeights(LayerWeights):
 def rounded_proof(
     description: Description, files: Iterator[ModelApart], rounded: str, user_inputs: Mapping[str, Array] | None
 ) -> WholeModels:
-    """Return what a written model gives beside the same one in the numbers of its source, on random inputs and on a user's own.
+    """Return the comparison of a written model with the same one in the numbers of its source, on random inputs and on a user's own.
 
-    files    the model in the numbers of its source, then as it is written, then with those moved: each runs, and ends, before the next
-    rounded  what makes the second one's numbers others, in words
+    files    the model in the numbers of its source, then as it is written, then with those numbers moved: each runs, and ends, before the
+             next
+    rounded  why the second one's numbers differ, in words
     """
     exact = next(files)
     shapes = exact.shapes if isinstance(exact, FileModel) else ()

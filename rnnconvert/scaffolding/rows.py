@@ -44,7 +44,7 @@ class LayerRow(Builder):
     def recurrent(self, units: Sequence[Unit], x: SourceTensor) -> SourceTensor:
         """Add the layers of a stack, one after the other, with the initial states that they hold.
 
-        Raises UsageError for a layer that gives two sequences, RefusedError for one whose weights are not those of a recurrent layer.
+        Raises UsageError for a layer that gives two sequences, RefusedError for one whose weights are not a recurrent layer's.
         """
         for unit in units:
             self.layers[unit.name] = (unit.name,)

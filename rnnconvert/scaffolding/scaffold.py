@@ -46,16 +46,16 @@ class Target(ModelMaker, Protocol):
 
 @dataclass(frozen=True)
 class Scaffolded:
-    """What became of a model.
+    """The result of writing a model as code.
 
     source    the file that was read
     target    the framework
     text      the file of Python
     layers    how many layers it has
-    notes     what a reader of the model should know
-    output    where the file was written, "" where it was not
+    notes     notes for a reader of the model
+    output    where the file was written, "" if it was not
     weights   where the weights were written, ""
-    proof     what both models gave, each time on other inputs
+    proof     the outputs of both models, each time on other inputs
     missing   the layers that are left out, and why
     """
 
@@ -84,7 +84,7 @@ class Scaffolded:
         }
 
     def lines(self) -> list[str]:
-        """Return what was done, line by line."""
+        """Return the report, line by line."""
         code = sum(1 for line in self.text.splitlines() if line.strip())
         lines = [f"{self.layers} layer{'' if self.layers == 1 else 's'}, {code} lines of {self.target}"]
         lines += [f"left out: {why}" for why in self.missing]
@@ -137,6 +137,13 @@ def scaffold(
 
     Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model, or for a proof
     of one that is written in part; NotEqualError where the proof fails. Nothing is written then.
+
+        >>> import rnnconvert as rc
+        >>> scaffolded = rc.scaffold("examples/encoder.keras", "pytorch")
+        >>> scaffolded.lines()
+        ['3 layers, 40 lines of pytorch']
+        >>> "self.encoder = nn.GRU(" in scaffolded.text
+        True
     """
     written = targets().get(to)
     if written is None:
@@ -189,7 +196,7 @@ def _as_code(target: Target, model: DescribedSource, weights: str = "") -> tuple
 
 
 def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | Sequence[int] | None) -> str:
-    """Return what to do about a refusal, where leaving out the layer lets the rest be written."""
+    """Return the way out of a refusal, if leaving out the layer lets the rest be written."""
     try:
         _as_code(target, described_source(source, example, config, True, axes))
     except RnnConvertError:
@@ -204,7 +211,7 @@ def _count(scope: DescribedModel) -> int:
 
 
 def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource, verify: bool | PathLike, force: bool) -> Scaffolded:
-    """Write the files, once they are proved where that is asked for; the code and its weights take their places together."""
+    """Write the files, once they are proved if that is asked for; the code and its weights take their places together."""
     folders = contextlib.ExitStack()
     weights_to_move: list[tuple[Path, Path]] = []
     done_proofs: list[WholeModels] = []

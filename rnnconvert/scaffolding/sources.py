@@ -128,7 +128,7 @@ def described_source(
 
 
 def without_a_proof() -> str:
-    """Return what can be done where a source does not run, in a sentence."""
+    """Return the advice for a source that does not run, in a sentence."""
     return f"Leave out {Flag('verify')} to write it without a proof, and compare it with what runs the source."
 
 
@@ -170,11 +170,11 @@ def sources() -> dict[str, Source]:
 
 
 def described(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> tuple[Model, Description]:
-    """Return what holds the weights of a file and its model, each layer called as `load_into` calls it.
+    """Return the model that holds a file's weights, and its description, each layer with the name by which `load_into` knows it.
 
     config   for weights alone the file that states the model
-    partial  leave out what is not known
-    axes     how many axes each input has, where the file does not state it
+    partial  leave out unknown layers
+    axes     how many axes each input has, if the file does not state it
 
     Raises UsageError for a format that states no model: UnstatedOrderError for weights whose layers can be put in an order.
     """

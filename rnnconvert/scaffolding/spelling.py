@@ -12,7 +12,7 @@ _WORD = re.compile(r"[a-z][a-z_]{0,19}")
 
 
 def number(value: float) -> str:
-    """Return a number as Python writes it: short where that is exact."""
+    """Return a number as Python writes it: short if that is exact."""
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):

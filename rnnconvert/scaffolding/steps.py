@@ -13,12 +13,12 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 @dataclass(frozen=True)
 class Language:
-    """How a library writes what a step needs.
+    """A library's notation for the parts of a step.
 
     call     a function's value
-    product  a tensor times a weight, plus a bias where that is not ""
+    product  a tensor times a weight, plus a bias unless that is ""
     split    a tensor cut into so many parts along its last axis
-    cut      a weight cut into those of its gates
+    cut      a weight cut into the weights of its gates
     clip     a tensor within two bounds
     bare     whether a product takes a tensor as an argument, without parentheses around a sum or a product
     """
@@ -32,9 +32,9 @@ class Language:
 
 
 def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str) -> tuple[str, list[str]]:
-    """Return what a cell is, in a sentence, and the lines of its step, from the input's product x_t and the states before.
+    """Return the description of a cell, in a sentence, and the lines of its step, from the input's product x_t and the states before.
 
-    cell             its clips, where it has any, are of gates and of the cell state
+    cell             its clips, if any, are of gates and of the cell state
     recurrent, bias  the names of the recurrent weight and bias
     theirs           the library's own GRU, which a GRU that resets before the product is not
     """
@@ -82,7 +82,7 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
 
 
 def settings(cell: Cell, indent: int) -> str:
-    """Return what a cell computes, as a dictionary that rnnconvert.load_into reads in a written class."""
+    """Return the definition of a cell, as a dictionary that rnnconvert.load_into reads in a written class."""
     rows = [f'"kind": "{cell.kind}",', f'"reset_after": {cell.reset_after},']
     for key in ("activation", "gate_activation", "output_activation"):
         function: Activation = getattr(cell, key)
@@ -96,8 +96,8 @@ def class_of(file: File, cell: Cell, make: Loop, plain: str = "", *wishes: str, 
     """Return the name of the class of a cell that a library lacks, and note what it is asked for.
 
     make   returns its class
-    plain  what a cell with the usual functions is called before its kind
-    kind   what its name ends in, where that is not its own kind
+    plain  the prefix before its kind in the name of a cell with the usual functions
+    kind   the end of its name, if not its own kind
     """
     functions = [cell.activation, *([cell.gate_activation] if cell.kind != "rnn" else [])]
     others = [f.name for f in functions if f != TANH and (cell.kind == "rnn" or f != SIGMOID)]

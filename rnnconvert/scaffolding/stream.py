@@ -32,7 +32,7 @@ class StreamFile:
 
     chain     the chain
     document  the file's JSON, with its numbers as arrays
-    stated    what a reader of it should know, besides what the chain says
+    stated    notes for a reader of it, in addition to the chain's
     """
 
     chain: LayerChain
@@ -41,12 +41,12 @@ class StreamFile:
 
     @property
     def inputs(self) -> Sequence[str]:
-        """What it reads."""
+        """Its inputs."""
         return [f"{self.chain.name} ({_values(self.chain.inputs)} a step)"]
 
     @property
     def outputs(self) -> Sequence[str]:
-        """What it gives."""
+        """Its outputs."""
         return [f"output ({_values(self.chain.units)} a step)"]
 
     @property
@@ -67,7 +67,7 @@ class StreamFile:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a reader of it should know."""
+        """Notes for a reader of it."""
         chain = self.chain
         notes = [*chain.notes]
         if isinstance(chain.time, int):

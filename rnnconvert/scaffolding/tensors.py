@@ -19,14 +19,15 @@ class SourceTensor:
 
     dims     the lengths of its axes
     dtype    its element type
-    name     what the source calls it, or what it was made by
-    value    what it is in the description, once it is there
-    numbers  what it holds, where that is known without a run: numbers, or whole numbers and lengths, as objects
+    name     its name in the source, or of what it was made by
+    value    its value in the description, once it is there
+    numbers  its content, if known without a run: numbers, or whole numbers and lengths, as objects
     origin   the tensor that it is moved from, and how
     parts    the tensors that it consists of, side by side on a new first axis
     filled   the number that stands everywhere in it, None for other tensors
-    stored   the file's array that it is, "" for other tensors
-    unsized  of what is left out, without known axes: what readings ask for a number of axes by; "" for other tensors
+    stored   the name of the file's array that it is, "" for other tensors
+    unsized  for the output of a layer that is left out, without known axes: the symbol by which readings ask for the number of axes; "" for
+             other tensors
     """
 
     dims: Dims

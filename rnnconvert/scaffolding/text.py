@@ -20,7 +20,7 @@ from rnnconvert.scaffolding.writer import File, Module, Rule
 
 @dataclass(frozen=True)
 class Style:
-    """What a target adds to the text of a file.
+    """A target's additions to the text of a file.
 
     module     its class of a model
     rules      its lines, by the kinds of nodes
@@ -29,10 +29,10 @@ class Style:
     named      returns the name of the class or the function of a model, from a class's name
     imports    returns the lines that import what a file needs
     load       the text of load, with {model}, {layers}, {more}, {options}, {others} and {written}
-    restores   the lines that fill a model from a file of the framework's own, at `path`, by the endings of its name
+    restores   the lines that fill a model from one of the framework's own files, at `path`, by the endings of its name
     main       the text of main, with {model}, {zeros} and {words}
     zeros      returns zeros of some sizes and a type
-    needs      what the file needs with weights of the framework's own, as a sentence
+    needs      the requirements of a file with weights in the framework's own format, as a sentence
     ended      whether its layers over space have their channels at the end
     unlike     whether its layers of two directions may have unlike cells
     """
@@ -117,7 +117,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
 
 
 OPEN_DIGEST = "0" * 64
-"""What stands in the text for the digest of the file of weights until that is written."""
+"""The stand-in in the text for the digest of the file of weights until that is written."""
 
 IS_WRITTEN = '''WEIGHTS = ({name}, "{digest}")
 """The file of weights that was written with this code, and its SHA-256."""
@@ -191,7 +191,7 @@ def _parts_of(module: Module) -> dict[str, str]:
 
 
 def imported(path: Path) -> tuple[Any, dict[str, str]]:
-    """Return what makes the model of a file that `text` wrote, and its layers with what fills them."""
+    """Return the function that makes the model of a file that `text` wrote, and its layers with the source's layers that fill them."""
     spec = importlib.util.spec_from_file_location("rnnconvert_scaffold", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Layers over space, their channels behind the batch, as nodes of a description: what their windows give, whatever the source."""
+"""Layers over space, their channels behind the batch, as nodes of a description: the outputs of their windows, from any source."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _check(x: SourceTensor, rank: int, channels: int) -> None:
 
 
 class Windows(NamedTuple):
-    """What a pool looks at: for each axis of space how long its windows are, how far they move and how far their places lie apart, and
-    what is added at both ends.
+    """The windows of a pool: for each axis of space how long they are, how far they move and how far their places lie apart, and what is
+    added at both ends.
     """
 
     kernel: Sequence[int]

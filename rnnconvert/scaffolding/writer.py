@@ -18,7 +18,7 @@ Rule = Callable[[Any, Node], str]
 Loop = Callable[[str, Any, set[str]], str]
 """Returns the class of a cell, by its name and what it is asked for."""
 _PLAIN_INPUT = re.compile(r"input.*|.*_tensor")
-"""What an input is called that nobody named."""
+"""The names of inputs that nobody named."""
 _MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
 _TAKING = ("dense", *_MOVING)
 """What is written behind an expression as behind a variable."""
@@ -35,15 +35,15 @@ class File:
     names     the names at the top of the file
     classes   the names of the classes or functions of models, by scope
     modules   the models, by scope
-    loops     the cells that the framework lacks, by the names of their classes; what they are asked for: "both ways", "masked"; and
-              what makes the class
+    loops     the cells that the framework lacks, by the names of their classes; their required abilities: "both ways", "masked"; and the
+              function that makes the class
     helpers   the functions and classes that stand before them
-    imports   the lines that import what is needed besides the framework itself
-    words     what open axes are called, by what Value.axes has for them
-    partial   whether what cannot be written is left out
-    missing   what is left out, and why
-    checks    what the outermost model checks of its inputs
-    extras    the classes that stand for what is left out, in a framework that needs them
+    imports   the lines that import anything other than the framework itself
+    words     the names of open axes, by their labels in Value.axes
+    partial   whether layers that cannot be written are left out
+    missing   the layers that are left out, and why
+    checks    the conditions on its inputs that the outermost model checks
+    extras    the classes that stand for layers that are left out, in a framework that needs them
     """
 
     names: Names
@@ -146,7 +146,7 @@ class Module(ABC):
         return RefusedError(feature, self.TITLE, reason, "", node.layer)
 
     def new(self, value: Value, wanted: str = "") -> str:
-        """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
+        """Return a variable for a tensor: x if that is free, so that a chain of layers reads as one."""
         chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
         stem = identifier(value.name.rstrip("_0123456789") or "x").rstrip("_") or "x"
         return self._let(value, "x" if chain else wanted or ("x" if stem in RESERVED else stem))
@@ -211,7 +211,7 @@ class Module(ABC):
         return rule(self, node)
 
     def _leave_out(self, node: Node, error: RefusedError) -> None:
-        """Write what stands for a node that cannot be written."""
+        """Write the stand-in for a node that cannot be written."""
         layer = self.scope.inside(error.layer.rpartition("/")[2] or node.label)
         layer = error.layer if error.layer and not node.layer else layer  # an operator's place in the file is stated whole
         why = comment(f"layer {layer!r}: {error.feature}: {error.reason}")
@@ -273,7 +273,7 @@ class Module(ABC):
         """Return the class or the function; `first` is the outermost model."""
 
     def title(self, first: bool) -> str:
-        """Return what the model reads and gives, as a sentence."""
+        """Return the model's inputs and outputs, as a sentence."""
         inputs = [
             f"{argument} {self.axes(value)}" + ("" if value.dtype == "float32" else f", {value.dtype}")
             for argument, value in zip(self.arguments, self.scope.inputs, strict=True)

@@ -1,6 +1,6 @@
 """The model of a file of Python that `scaffold` wrote, filled from its source.
 
-That of a file runs in a process of its own, with the limits of an executor: what it computes, and how much of it, the file decides.
+A model from a file runs in a separate process, with the limits of an executor: what it computes, and how much, the file decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rnnconvert.running.registry import Executor
 
 
 class ModelMaker(Protocol):
-    """What makes the models of written files: a room's `scaffold_to`."""
+    """The maker of the models of written files: a room's `scaffold_to`."""
 
     NAME: str
     TITLE: str
@@ -43,7 +43,7 @@ class ModelMaker(Protocol):
 
 @dataclass(frozen=True)
 class WrittenSource:
-    """What fills a model.
+    """The source that fills a model.
 
     code      the written file
     source    the path or the live model that was described
@@ -80,9 +80,9 @@ class FilledModel(Protocol):
 
 @contextlib.contextmanager
 def filled_model(maker: ModelMaker, written: WrittenSource) -> Iterator[FilledModel]:
-    """Yield the model of a written file: in this process where the source is a live model, else in one of its own.
+    """Yield the model of a written file: in this process if the source is a live model, else in a separate one.
 
-    Raises MissingPackageError without the framework, what `load_into` raises, and ExecutorError where its process fails.
+    Raises MissingPackageError without the framework, the errors of `load_into`, and ExecutorError if its process fails.
     """
     executor = Executor(f"the model written for {maker.TITLE}", str(Path(__file__).with_name("run_written.py")), maker.NAME)
     if executor.missing_packages:

@@ -134,8 +134,8 @@ def epsilon_effect(
             top, correction = np.sqrt(v), 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
             our_step = top / _divisor(state.epsilon, v, theirs, correction)
-            two = top / _divisor(target.epsilon, v, ours, correction)
-            apart = np.abs(np.nan_to_num(our_step) - np.nan_to_num(two))
+            their_step = top / _divisor(target.epsilon, v, ours, correction)
+            apart = np.abs(np.nan_to_num(our_step) - np.nan_to_num(their_step))
         largest = max(largest, float(apart.max(initial=0.0)))
     return largest
 

@@ -1,4 +1,4 @@
-"""What was moved of an optimizer's state, and what a user should know of it."""
+"""The report of moving an optimizer's state, with notes for the user."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ ACCEPTS = {
     "ema": "the average of the weights is not moved",
     "accumulation": "you add up gradients yourself, or stop doing so",
 }
-"""What a caller may take over, in addition to hyperparameters by name, and what it means."""
+"""The differences that a caller may take over, in addition to hyperparameters by name, and their meaning."""
 
 
 @dataclass(frozen=True)
 class MovedOptimizer:
-    """What was done to an optimizer.
+    """The report of filling an optimizer.
 
-    target, source  what they are
+    target, source  their names
     kind            "adam", "sgd", "rmsprop" or "adagrad"
     filled          the target's arrays whose state was filled, and the source's arrays whose state it was
     frozen          the target's arrays that stay fixed because the source lacks them
     fresh           the target's arrays that begin without state
     left            the source's arrays whose state went nowhere
-    steps           how many steps were taken; None where they are not counted
+    steps           how many steps were taken; None if they are not counted
     differences     hyperparameters that differ
-    notes           what a user should know
+    notes           notes for the user
     optimizer       the optimizer that was handed in; of optax, the new state
     """
 

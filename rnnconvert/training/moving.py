@@ -1,8 +1,8 @@
-"""Whatever an optimizer keeps for every number of a weight moves the way that the weight moved.
+"""The state that an optimizer keeps for every number of a weight moves the way that the weight moved.
 
-A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so whatever an optimizer averages
-of g moves with P, and what it averages of g * g moves with P without its signs. This does not hold where a weight was computed from others,
-w' = A w: then g = A^T g', and an optimizer that divides by the size of each gradient takes another step. So such layers have no rule.
+A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so averages of g move with P, and
+averages of g * g move with P without its signs. This does not hold if a weight was computed from others, w' = A w: then g = A^T g', and an
+optimizer that divides by the size of each gradient takes another step. So such layers have no rule.
 """
 
 from __future__ import annotations

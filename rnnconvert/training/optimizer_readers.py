@@ -41,9 +41,7 @@ class Optimizers(Protocol):
         ...
 
     def of_file(self, checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
-        """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
-        UsageError for one that is unknown or does not fit.
-        """
+        """Return the state of an optimizer in a file, or None. Raises UsageError for one that is unknown or does not fit."""
         ...
 
     def fill(self, value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:

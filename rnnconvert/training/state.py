@@ -56,23 +56,23 @@ def slots_needed(kind: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """An optimizer and what it keeps.
+    """An optimizer and its state.
 
-    framework  whose it is
-    title      what it is, for messages
+    framework  its framework
+    title      its name in messages
     kind       "adam" (AdamW too), "sgd", "rmsprop" or "adagrad"
     names      the model's arrays that it trains, in its order
     slots      for each slot, the numbers by the array's name; as the framework stores them
     settings   for each array its hyperparameters, in our words; unstated ones are missing
     steps      for each array, how many steps were taken; None where this kind does not count
     groups     arrays that share their hyperparameters
-    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED;  "" where there is none, or where it is unstated
+    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED;  "" if there is none, or if it is unstated
     rated      slots that hold the learning rate as a factor, and the sign: -1 for minus the learning rate times the slot
     one_count  whether steps are counted once for all arrays
-    own_pace   whether an array can be given a learning rate of its own
-    other_settings  what else it does to gradients or weights, and how it is set
-    notes      what a user should know
-    pace       how its user gives an array a learning rate of its own, where the state does not hold it
+    own_pace   whether an array can have a separate learning rate
+    other_settings  its other effects on gradients or weights, and how they are set
+    notes      notes for the user
+    pace       how its user gives an array a separate learning rate, if the state does not hold it
     decaying   the classes of this framework whose weight_decay acts in one way or the other, by `decay`, for an Adam
     lacks      hyperparameters that no optimizer of this framework has
     """
@@ -102,7 +102,7 @@ class OptimizerState:
 
 @dataclass(frozen=True)
 class CallerFacts:
-    """What the caller states about an optimizer.
+    """The caller's statements about an optimizer.
 
     parameters       the model's arrays in the order in which the optimizer numbers them
     hyperparameters  hyperparameters that its state does not hold, in our words

@@ -1,4 +1,4 @@
-"""What executors give for functions of numbers beyond float32's exponential."""
+"""The outputs of executors for functions of numbers beyond float32's exponential."""
 
 from __future__ import annotations
 

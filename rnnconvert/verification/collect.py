@@ -46,7 +46,7 @@ def collect(
     watch  receives what is being done, in words
     jobs   how many executors run at the same time; one per processor if None
 
-    Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
+    Raises the errors of reading the models, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
     """
     prepared = prepare(a, b, plan, watch)
@@ -227,15 +227,15 @@ def _as_turned(subject: Subject, other: Subject) -> Subject:
     return replace(subject, stack=subject.stack.replace(output_order=theirs), turned=True)
 
 
-def _side_by_side(name: LayerPair) -> None:
+def _side_by_side(pair: LayerPair) -> None:
     """Raise UsageError for layers whose inputs or outputs cannot be compared."""
-    sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (name.stack, name.counterpart)]
+    sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (pair.stack, pair.counterpart)]
     if sizes[0] != sizes[1]:
         (reads, gives), (other_reads, other_gives) = sizes
         what = f"read {reads} values and {other_reads}" if reads != other_reads else f"give {gives} values and {other_gives}"
         raise UsageError(
-            f"{quoted(name.name)} cannot be equal in both files: they {what} at each step. A is {name.stack.describe()}; "
-            f"B is {name.counterpart.describe()} ({', '.join(name.names)}; {name.evidence})"
+            f"{quoted(pair.name)} cannot be equal in both files: they {what} at each step. A is {pair.stack.describe()}; "
+            f"B is {pair.counterpart.describe()} ({', '.join(pair.names)}; {pair.evidence})"
         )
 
 
@@ -280,7 +280,7 @@ def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
 
 
 def _unused(plan: Plan, inputs: UserInputs) -> Iterator[str]:
-    """Yield what the user's own inputs hold and a comparison of models does not use."""
+    """Yield the parts of the user's own inputs that a comparison of models does not use."""
     names = [name for name in inputs.of_layers or () if name in ("y", "h_n", "c_n")]
     if names:
         yield (

@@ -1,13 +1,13 @@
-"""A repository's claims of equivalence: a TOML file that says which models must compute the same.
+"""A repository's claims of equivalence: a TOML file that lists which models must compute the same.
 
     [[equal]]
     a = "models/encoder.keras"
     b = "models/encoder.onnx"
-    on = ["keras-tensorflow", "onnxruntime-cpu"]   # and whatever else rnnconvert.Plan has
+    on = ["keras-tensorflow", "onnxruntime-cpu"]   # and any other field of rnnconvert.Plan
     atol = { y = 1e-4 }                            # and rtol: in place of what rounding explains
 
-Paths are relative to the file. `*` and `?` in a name stand for letters, `**` for folders; those of b take what those of a,
-in their order, stood for:
+Paths are relative to the file. `*` and `?` in a name stand for letters, `**` for folders; in b they take, in their order, the text that
+they stand for in a:
 
     [[equal]]
     a = "models/*.keras"
@@ -50,7 +50,7 @@ _KINDS: Mapping[str, Any] = {
     "gradients": bool,
     "inputs": str,
 }
-"""What a claim may set in its plan, and the kind of value."""
+"""The settings that a claim may have for its plan, and the kind of value."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def name(self) -> str:
-        """What a report of it is called."""
+        """The name of its report."""
         return _name_of(self, suffixes=False)
 
     @property
@@ -184,7 +184,7 @@ def _models(path: Path, where: str, a: str, b: str | None) -> Iterator[tuple[str
 
 
 def _files(folder: Path, pattern: str) -> list[str]:
-    """Return what fits a pattern below a folder, in the order of the names; hidden files only if it names the dot."""
+    """Return the files below a folder that match a pattern, in the order of the names; hidden files only if it names the dot."""
     paths = folder.glob(pattern.replace("[", "[[]")) if not Path(pattern).is_absolute() else Path("/").glob(pattern[1:])
     names = [str(path if Path(pattern).is_absolute() else path.relative_to(folder)) for path in paths]
     hidden = any(part.startswith(".") for part in Path(pattern).parts)

@@ -1,4 +1,4 @@
-"""`rnnconvert.convert`: from file to file, and proved where that is asked for."""
+"""`rnnconvert.convert`: from file to file, and proved if that is asked for."""
 
 from __future__ import annotations
 
@@ -40,14 +40,21 @@ def convert(
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    verify           whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that
-                     says how; the summary then has the report
-    assume_defaults  whether functions that the source does not state are those that its framework has by default
+    verify           whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that states how;
+                     the summary then has the report
+    assume_defaults  whether functions that the source does not state are its framework's defaults
 
     Raises UndecidedError where such a function is left open.
 
     The other arguments are those of `load` and `save`. Raises what they raise, NotEqualError for a result that is not equal or
     could not be proved; on any error every existing file is left unchanged.
+
+        >>> import rnnconvert as rc
+        >>> summary = rc.convert("examples/encoder.keras", "encoder.pt", dry_run=True)
+        >>> summary
+        <Summary: would write encoder.pt (pytorch) from examples/encoder.keras (keras), 2 layers, rewritten, bit-exact>
+        >>> summary.steps[0].rewrite
+        'add zero biases'
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")

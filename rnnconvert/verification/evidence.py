@@ -1,4 +1,4 @@
-"""What results show, as a verdict takes it: whether anything differs, whether all was compared, and what was left out."""
+"""Results as evidence for a verdict: whether anything differs, whether all was compared, and what was left out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _is_part(models: ModelsCompared, results: Results) -> bool:
 
 
 def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit]]:
-    """Return what was compared of two models, and the limits with those that follow from it."""
+    """Return the scope of a comparison of two models, and the limits with those that follow from it."""
     if len(results.models) < 2:
         return "", list(limits)
     models = results.models_compared
@@ -108,7 +108,7 @@ def _proves(run: Mapping[str, Any], label: str) -> bool:
 
 
 def _reasons(results: Results) -> Iterator[str]:
-    """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
+    """Yield the reasons why layers are not equal, even if their outputs are: each with the layer's name."""
     if results.others is not None:
         yield from results.others.refuted
         if results.models_compared is None or results.models_compared.status != "equal":
@@ -120,7 +120,7 @@ def _reasons(results: Results) -> Iterator[str]:
 
 
 def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
-    """Yield what was left out of one layer.
+    """Yield the limits of one layer, for everything that was left out.
 
     compared  the cases in which the last model was
     """

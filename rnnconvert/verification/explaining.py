@@ -64,7 +64,7 @@ class Scores:
 def explain_differences(
     layer: Mapping[str, Any], results: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: Scores
 ) -> dict[str, Any]:
-    """Return what these inputs would catch, and what a difference looks like."""
+    """Return the wrong conventions that these inputs would catch, and those that a difference resembles."""
     stacks = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     if "A" not in stacks:
         return {}
@@ -72,12 +72,12 @@ def explain_differences(
     name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, results)
     explanation: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, run_ in enumerate(layer["runs"]) if run_["verdict"] == NOT_EQUAL]
+    failed = [number for number, run in enumerate(layer["runs"]) if run["verdict"] == NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
         counterpart_facts = None
         if counterpart is not None:
-            reference_run = next((run_ for run_ in results.runs if run_.model == "B" and run_.executor == REFERENCE), None)
+            reference_run = next((run for run in results.runs if run.model == "B" and run.executor == REFERENCE), None)
             counterpart_facts = diagnosis.Comparand(stack, counterpart, reference_run.outputs if reference_run else None)
         explanation["diagnoses"] = [
             _diagnosed(results, results.runs[number], stack, counterpart_facts, _rounded(layer["name"], subjects)) for number in failed
@@ -123,9 +123,9 @@ def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
 def _judged(layer: Mapping[str, Any], results: LayerResults) -> tuple[list[Case], Any]:
     """Return the cases that a framework really proved for the last model, and the element type of the judgement."""
     label = "B" if layer["counterpart"] else "A"
-    runs = [run_ for run_ in layer["runs"] if run_["executor"] != REFERENCE and run_["comparisons"]]
-    runs = [run_ for run_ in runs if run_["model"] == label]
-    names = {comparison["case"] for run_ in runs for comparison in run_["comparisons"]}
+    runs = [run for run in layer["runs"] if run["executor"] != REFERENCE and run["comparisons"]]
+    runs = [run for run in runs if run["model"] == label]
+    names = {comparison["case"] for run in runs for comparison in run["comparisons"]}
     return [case for case in results.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
 
 
@@ -133,7 +133,7 @@ _OF_INTEGERS = (
     "its weights stand for integers, and the kernel that ran them rounds more than the weights: no float weights give the same, and "
     "how much of the difference this explains is not known. Compare with the model as it was before it was quantized"
 )
-"""What is true of a difference that rounding inside the source's own kernel makes, or hides."""
+"""The statement on a difference that rounding inside the source's own kernel makes, or hides."""
 
 
 def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
@@ -142,23 +142,23 @@ def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
 
 
 def _diagnosed(
-    results: LayerResults, run_: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
+    results: LayerResults, run: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
 ) -> dict[str, Any]:
-    if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
-        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": OF_INTEGERS, "cause": "", "kind": ""}
-    answers = [(case, run_.outputs[case.name]) for case in results.cases if case.name in run_.outputs]
-    basis = results.basis(run_.model)
-    dtype, floors = FLOATS[run_.dtype], basis.floors.get(run_.rounding, {})
+    if run.own_file and run.model in rounded:  # no convention gives what is rounded to a few steps
+        return {"model": run.model, "executor": run.executor, "sentences": [_OF_INTEGERS], "fault": OF_INTEGERS, "cause": "", "kind": ""}
+    answers = [(case, run.outputs[case.name]) for case in results.cases if case.name in run.outputs]
+    basis = results.basis(run.model)
+    dtype, floors = FLOATS[run.dtype], basis.floors.get(run.rounding, {})
 
     def solved(case: Case) -> Callable[[Any], Outputs]:
         return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
 
     # What the reference gave is known, and how far rounding leads.
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
-    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run_.model == "B" else None, measures=measures)
+    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run.model == "B" else None, measures=measures)
     return {
-        "model": run_.model,
-        "executor": run_.executor,
+        "model": run.model,
+        "executor": run.executor,
         "sentences": list(finding.sentences),
         "fault": finding.fault,
         "cause": finding.cause,

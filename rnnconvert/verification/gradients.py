@@ -76,9 +76,9 @@ def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]
 def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple[dict[Key, Array], ...]:
     """Return a framework's own arrays of gradients, by layer and name, as arrays by direction and (part, gate).
 
-    A direction of its own is spelled "forward/kernel", "backward/kernel".
+    A separate direction is spelled "forward/kernel", "backward/kernel".
 
-    Raises UsageError if they are not those of the layout.
+    Raises UsageError if they are not the layout's.
     """
     result: list[dict[Key, Array]] = []
     for arrays in weights.values():

@@ -97,7 +97,7 @@ def _moderate(array: Array) -> Array:
 
 
 def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, str]:
-    """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding swamps."""
+    """Return the gaps in the proof of the cases that ran, and why: states that were not given, and values that rounding swamps."""
     absent: dict[str, list[str]] = {}
     judged = {(comparison.case, comparison.output) for comparison in comparisons}
     for case in layer.cases:

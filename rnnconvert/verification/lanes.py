@@ -1,4 +1,4 @@
-"""Executors side by side: each in a lane of its own, beside the search for the cause."""
+"""Executors side by side: each in a separate lane, beside the search for the cause."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ is reported as unsteady."""
 
 @dataclass
 class Prepared:
-    """What is read and paired, before anything runs.
+    """The models and layers, read and paired, before anything runs.
 
     subjects  the layers in canonical form that are compared with one another, or run alone
     chosen    the executors that are asked for by name; None for the usual ones
-    alone     whether there is one model only
+    alone     whether there is only one model
     inputs    the user's own
     tolerances  the user's own, by output
-    unpaired  why the layers of two models are not compared one by one, as nothing tells which is which; None where they are
-    members   the layers of the models that run whole: `subjects`, or those that were not paired
+    unpaired  why the layers of two models are not compared one by one, as nothing tells which is which; None if they are
+    members   the layers of the models that run whole: `subjects`, or the layers that were not paired
     """
 
     plan: Plan
@@ -75,7 +75,7 @@ class _Lane:
 
 
 def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
-    """Return what runs beside one another: every executor that is named, or of each format those that may run it."""
+    """Return the lanes that run side by side: every executor that is named, or for each format the executors that may run it."""
     subjects = prepared.subjects
     if prepared.chosen is not None:
         return [_Lane([executor], subjects, "all" not in prepared.plan.on) for executor in prepared.chosen]
@@ -177,11 +177,11 @@ class Lanes:
 
     @property
     def recordings(self) -> dict[str, Recording | str]:
-        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor takes its file."""
+        """The recording of each model that ran whole, by its label, or why it did not run; empty if no executor takes its file."""
         return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
     def models_compared(self, tolerances: Mapping[str, Tolerance], possible: Collection[str] = ()) -> ModelsCompared | None:
-        """Return what both models give when they run whole on the same inputs; None where one of them did not run.
+        """Return the comparison of both models on the same inputs, run whole; None if one of them did not run.
 
         possible  the kinds of limits that may explain a difference
         """
@@ -253,8 +253,8 @@ class Lanes:
             strange += more
 
     def _on(self, executor: Executor, subjects: Sequence[Subject], lane: _Lane) -> tuple[list[Subject], list[Subject]]:
-        """Run subjects on one executor; return those that it does not run, for another to try, and those of which it did
-        not run the user's own file.
+        """Run subjects on one executor; return the subjects that it does not run, for another to try, and the subjects of which it did not
+        run the user's own file.
         """
         refused, strange = [], []
         begin = time.perf_counter()
@@ -297,7 +297,7 @@ def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results
 
     loaded  results whose cases are run: they can be merged with runs in theirs
     """
-    others = {run_.rounding for layer in loaded.layers.values() for run_ in layer.runs} if loaded is not None else set()
+    others = {layer_run.rounding for layer in loaded.layers.values() for layer_run in layer.runs} if loaded is not None else set()
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)

@@ -52,17 +52,17 @@ def merged(first: Results, other: Results) -> Results:
             runs, floors = counterpart.runs, {**counterpart.floors, **layer.floors}
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
-            runs, floors = [replace(run_, model="B") for run_ in counterpart.runs], layer.floors
-            dtypes = {run_.dtype for run_ in layer.runs}
-            for run_ in runs:
-                if dtypes and run_.dtype not in dtypes:
+            runs, floors = [replace(run, model="B") for run in counterpart.runs], layer.floors
+            dtypes = {run.dtype for run in layer.runs}
+            for run in runs:
+                if dtypes and run.dtype not in dtypes:
                     raise UsageError(
-                        f"{quoted(name)} has weights of {run_.dtype} in the second results, of {', '.join(sorted(dtypes))} in the first. "
+                        f"{quoted(name)} has weights of {run.dtype} in the second results, of {', '.join(sorted(dtypes))} in the first. "
                         "Run both models together: rnnconvert verify A B"
                     )
-                if run_.rounding not in floors:
+                if run.rounding not in floors:
                     raise UsageError(
-                        f"{quoted(name)} was computed in {run_.rounding} in the second results, but how far that leads was not kept in the "
+                        f"{quoted(name)} was computed in {run.rounding} in the second results, but how far that leads was not kept in the "
                         "first. Give the first model in place of its results: rnnconvert verify A RESULTS"
                     )
         stated, wholes = (

@@ -1,6 +1,6 @@
-"""Both models run whole on the same inputs: what they give decides whether they are one model, whatever their layers are.
+"""Both models run whole on the same inputs: their outputs decide whether they are one model, no matter what their layers are.
 
-The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, then on others:
+The executor of one of them drew the inputs. Both models run on them twice, one call after the other, then on others:
 longer, ten times as large, with padding at the end of a sequence, and one sequence of one step. Outputs are paired by their names,
 otherwise by their order or by their values. Rounding explains as much as outputs move when every weight is about one unit in the last
 place off, in the model of the coarser element type.
@@ -160,7 +160,7 @@ class _Handover:
         return max((a, b), key=lambda model: epsilon(model.dtype))
 
     def run(self, trials: Sequence[TriedInputs], apart: bool = False) -> tuple[ModelAnswer, ModelAnswer]:
-        """Return what both gave, A's first; one of them with other weights, too: the coarser, unless its weights cannot be moved.
+        """Return the outputs of both, A's first; one of them with other weights, too: the coarser, unless its weights cannot be moved.
 
         apart  whether each call begins anew
 
@@ -208,7 +208,7 @@ class _Handover:
 def _runs(
     a: RunningModel, b: RunningModel, inputs: ModelsInputs | None
 ) -> Iterator[tuple[_Handover, list[TriedInputs], tuple[ModelAnswer, ModelAnswer] | str]]:
-    """Yield what both gave for each way to hand the inputs of one to the other, or why they did not run."""
+    """Yield the outputs of both for each way to hand the inputs of one to the other, or why they did not run."""
     paddings = (padding for model in (a, b) for padding in model.recording.paddings if padding is not None)
     fillings = list(dict.fromkeys((0.0, *paddings)))
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
@@ -270,7 +270,7 @@ class _Judge:
     tolerances: Mapping[str, Tolerance]
 
     def result(self) -> ModelsCompared:
-        """Return what the outputs show, paired so that they agree, if they do."""
+        """Return the result of the comparison, with the outputs paired so that they agree, if they do."""
         if not self.a.shaken and not self.b.shaken:
             return ModelsCompared("not compared", "the weights of neither can be moved, so the effect of rounding is unknown")
         ours, theirs = self.a.run.outputs[0], self.b.run.outputs[0]

@@ -1,4 +1,4 @@
-"""What is to be run, and how."""
+"""The plan of a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Watch = Callable[..., None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run, and on what.
+    """The plan of a run: what is to be run, and on what.
 
-    on         names of executors; "all" for every one that is here; none for the usual: of each model's own format
-               the first that runs it, and for a single model one of every other format too
+    on         names of executors; "all" for every one that is here; none for the usual: for each model the first executor of its own format
+               that runs it, and for a single model one of every other format too
     cases      names of cases (rnnconvert.judging.cases.CASES)
     seed       of the random inputs, states and lengths
     batch      how many sequences
@@ -31,7 +31,7 @@ class Plan:
     inputs     a .npz with x (time, batch, in), optionally h_0, c_0 and lengths, in place of random cases; or a .npy or .npz with inputs
                of whole models, by their names or in their order, on which they run, too
     layers     names of A's layers; all if none
-    pairs      "A=B", where names and sizes do not show which layer of B is which of A's
+    pairs      "A=B", if names and sizes do not show which layer of B is which of A's
     settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
     format_a   read A as this format, instead of asking the file; format_b likewise
     given      results whose cases are run, in place of random ones
@@ -72,7 +72,7 @@ class Plan:
         return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what decides the numbers, for the report."""
+        """Return the settings that decide the numbers, for the report."""
         if self.given is not None:
             return dict(self.given.settings)
         return {
@@ -115,7 +115,7 @@ def check(plan: Plan, models: int, of_layers: bool = True) -> None:
     """Raise UsageError for anything in a plan that nothing would use.
 
     models     how many model files are read
-    of_layers  whether the user's own inputs are those of layers
+    of_layers  whether the user's own inputs are inputs of layers
     """
     if models < 2:
         decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it is about a second model, B, but there is none")

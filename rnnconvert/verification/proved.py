@@ -38,14 +38,14 @@ def convert_verified(
     plan: Plan | None = None,
     watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
-    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if nothing differs, and
-    what was joined was run whole.
+    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if nothing differs, and joined
+    layers were run whole.
 
     settings  options of both, "KEY=VALUE" or "LAYER:KEY=VALUE"
-    plan      how it is verified; its layers, pairs and settings are those of the conversion
+    plan      how it is verified; its layers, pairs and settings are the conversion's
 
-    Raises what they raise, and UsageError where an option leaves a part of the function to the caller, so that the file by
-    itself computes something else, or where a projection is folded.
+    Raises the errors of both, and UsageError if an option leaves a part of the function to the caller, so that the file by itself computes
+    something else, or if a projection is folded.
     """
     source, words, path = path_of(source, "convert"), list(settings), Path(target.path)
     _nothing_taken_over(words)
@@ -143,7 +143,7 @@ def _nothing_left_to_turn(path: Path, result: Checkpoint, stacks: Iterable[Recur
 
 
 def _unsaid(result: Checkpoint, stacks: Iterable[Recurrent]) -> list[str]:
-    """Return what the source stated about a plain RNN and the target does not."""
+    """Return the settings of a plain RNN that the source stated and the target does not."""
     asked = {question.option for question in result.questions} & {"nonlinearity", "activation"}
     functions = {stack.cell.activation.name for stack in stacks if stack.cell.kind == "rnn"}
     return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []

@@ -73,7 +73,7 @@ rnnconvert.language.layout.System.unstated."""
 
 
 def how_of(part: Fitted) -> dict[str, Any]:
-    """Return what a file of this format does not state, in the framework's own words."""
+    """Return the facts that a file of this format does not state, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
     system = systems().get(layout.framework)
     if system is not None and system.unstated:
@@ -113,34 +113,34 @@ class ReadyRun:
             return error.problem
         return ""
 
-    def answer(self, cases: Sequence[Case], run_: LayerRun, ran: Callable[[], None]) -> None:
+    def answer(self, cases: Sequence[Case], layer_run: LayerRun, ran: Callable[[], None]) -> None:
         """Store the outputs of every case that the executor supports."""
         start = time.perf_counter()
         for number, case in enumerate(cases):
             if number:
                 ran()
             if not states_fit(case, self.part.stack):
-                names = ", ".join(step.rewrite for step in run_.rewrites)
-                run_.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
+                names = ", ".join(step.rewrite for step in layer_run.rewrites)
+                layer_run.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
                 continue
             try:
                 answer = self._in_one_piece(case) if case.way == "whole" else self._carried(case)
             except ExecutorError as error:
                 if not error.refused:
                     raise
-                run_.left_out[case.name] = error.problem
+                layer_run.left_out[case.name] = error.problem
                 continue
-            run_.notes.update(answer.get("notes", {}))
-            _same_offsets(self.process, run_, self.part)
+            layer_run.notes.update(answer.get("notes", {}))
+            _same_offsets(self.process, layer_run, self.part)
             try:
-                run_.outputs[case.name] = _outputs(answer, self.part.stack, case)
+                layer_run.outputs[case.name] = _outputs(answer, self.part.stack, case)
                 if "gradients" in answer:
-                    run_.gradients[case.name] = graded(answer["gradients"], self.part, case, run_.rounding)
+                    layer_run.gradients[case.name] = graded(answer["gradients"], self.part, case, layer_run.rounding)
             except (ValueError, KeyError, TypeError) as error:
                 if isinstance(error, RnnConvertError):
                     raise
                 raise ExecutorError(self.process.executor.name, f"{case.name}: {error}") from None
-        run_.seconds["run"] = run_.seconds.get("run", 0.0) + time.perf_counter() - start
+        layer_run.seconds["run"] = layer_run.seconds.get("run", 0.0) + time.perf_counter() - start
 
     def _ask(self, x: Array, **changes: Any) -> dict[str, Any]:
         inputs = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
@@ -173,14 +173,14 @@ class ReadyRun:
         return {**answer, "y": np.concatenate(pieces)}
 
 
-def _same_offsets(process: Process, run_: LayerRun, part: Fitted) -> None:
+def _same_offsets(process: Process, layer_run: LayerRun, part: Fitted) -> None:
     """Raise ExecutorError if a library reports other offsets for its buffer than ours."""
-    if "offsets" in run_.notes:
+    if "offsets" in layer_run.notes:
         sizes, itemsize = Sizes.of(part.stack), part.stack.dtype.itemsize
-        problem = disagreement(part.layout, sizes, itemsize, run_.notes["bytes"], run_.notes.pop("offsets"))
+        problem = disagreement(part.layout, sizes, itemsize, layer_run.notes["bytes"], layer_run.notes.pop("offsets"))
         if problem:
             raise ExecutorError(process.executor.name, f"the library's buffer has another layout: {problem}")
-        run_.notes["layout"] = "the library reports the same offsets as rnnconvert"
+        layer_run.notes["layout"] = "the library reports the same offsets as rnnconvert"
 
 
 def states_fit(case: Case, stack: Recurrent) -> bool:

@@ -1,7 +1,7 @@
-"""What a file holds of its own model's outputs, beside what the layers compute that were read from it.
+"""Outputs of a file's own model in the file, compared with the outputs of the layers that were read from it.
 
-Executors run layers; what a training left in the file was given by the whole model, in another framework, before anything was
-converted. Both stacks have to give it: the one that was read, which shows that it was read as it was meant, and the other one.
+Executors run layers; outputs that a training left in the file come from the whole model, in another framework, before anything was
+converted. Both stacks have to give them: the one that was read, which shows that it was read as it was meant, and the other one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What executors record of a model that runs whole: asked for, checked, and what one call shows of another."""
+"""Executors' recordings of a model that runs whole: requested, checked, and what one call shows of another."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ class Recording:
             yield TriedInputs(single, "single")
 
     def _varied(self, factor: float, lengths: tuple[int, int]) -> NamedArrays:
-        """Return inputs of other values, and of other lengths where their axes are open. What ends a sequence, as filling, stays there.
+        """Return inputs of other values, and of other lengths along open axes. The filling that ends a sequence stays there.
 
-        factor   what is multiplied with floats; integers are those of the whole table
+        factor   the factor of floats; integers are drawn from the whole table
         lengths  of the first two axes; 0 for no other
         """
         chosen: dict[int, int] = {}
@@ -241,10 +241,10 @@ def carried_on(calls: Calls) -> list[Mapping[str, Any]]:
 
 def follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
     pairs = [(before["h_n"], call["hidden"]), (before["c_n"] or [], call["cell"] or [])]
-    complete = all(call_["mask"] is None and call_["y"] is not None for call_ in (before, call))
+    complete = all(each["mask"] is None and each["y"] is not None for each in (before, call))
     if not complete or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
         return False
-    return all(len(states_before) == len(two) and all(map(np.array_equal, states_before, two)) for states_before, two in pairs)
+    return all(len(left) == len(begun) and all(map(np.array_equal, left, begun)) for left, begun in pairs)
 
 
 def is_input(x: Array, model_input: Array) -> bool:
@@ -271,7 +271,7 @@ def gap(call: Mapping[str, Any], reader: Mapping[str, Any]) -> str:
 def apart(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two calls gave other numbers."""
     for name in ("y", "last"):
-        value, two = call[name], other[name]
-        if value is not None and two is not None and not np.array_equal(value, two, equal_nan=True):
+        value, other_value = call[name], other[name]
+        if value is not None and other_value is not None and not np.array_equal(value, other_value, equal_nan=True):
             return True
     return False

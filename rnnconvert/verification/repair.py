@@ -95,7 +95,7 @@ class _Attempt:
         self.reader = filled_reader_of(self.before.format)
 
     def transplanted(self, strict: bool = True) -> Repair:
-        """Follow `transplant A --into B -o FIXED`. Raises RnnConvertError where that does not repair B."""
+        """Follow `transplant A --into B -o FIXED`. Raises RnnConvertError if that does not repair B."""
         if self.reader is None:
             raise _NoRepairError(f"files of {self.before.format} cannot be the target of a transplant")
         output, tried = self._file("in full" if strict else "in part"), self._is_small()

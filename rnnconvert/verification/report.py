@@ -23,10 +23,10 @@ SCHEMA = "rnnconvert-report-1"
 
 @dataclass(repr=False)
 class Report:
-    """What was compared, and the verdict; true only where everything is equal.
+    """The report of a comparison, with the verdict; true only if everything is equal.
 
     document  all of it as JSON can hold it (rnnconvert.reports)
-    strict    whether its exit code is 0 only where everything is equal
+    strict    whether its exit code is 0 only if everything is equal
     """
 
     document: dict[str, Any]
@@ -81,7 +81,7 @@ class Report:
         return f"<Report: {self.conclusion}. {self.document['summary']}>"
 
     def _repr_html_(self) -> str:
-        """Return the whole page, in a frame of its own, for a notebook."""
+        """Return the whole page, in a separate frame, for a notebook."""
         from rnnconvert import reports
 
         page = html.escape(reports.render(self.document, ".html"))
@@ -207,7 +207,7 @@ def _warnings(results: Results) -> Iterator[str]:
 
 
 def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
-    """Yield what was asked for of the last model but no framework gave."""
+    """Yield the warnings about outputs of the last model that were asked for but that no framework gave."""
     name = layer.name or "the layer"
     runs = [run for run in layer.runs if run.model == last and run.executor != REFERENCE and run.outputs]
     if last == "B" and runs and not any(run.own_file for run in runs):

@@ -1,4 +1,4 @@
-"""What was run, kept: inputs, truth, outputs, gradients, versions, device and a hash of the weights.
+"""Stored results: inputs, truth, outputs, gradients, versions, device and a hash of the weights.
 
 A machine with a GPU runs and saves, another without one compares: the file is a .safetensors whose metadata describes
 each tensor; it is small, and read as cautiously as any other untrusted file.
@@ -56,14 +56,14 @@ class ModelFile:
 
 @dataclass
 class ModelRun:
-    """What a run of the whole source, from the first of the layers that were joined to the last, showed of the joined layer.
+    """The evidence on a joined layer from a run of the whole source, from the first of the layers that were joined to the last.
 
     status    "equal"; "not equal"; or "not run": layer by layer they may be equal, and what lies between them was not run
     reason    why it is not equal, or was not run
     error     the largest absolute error
-    allowed   what was allowed where that is
-    executor  what ran the source
-    notes     what a reader should know of the run
+    allowed   the allowance at that place
+    executor  the executor that ran the source
+    notes     notes for a reader on the run
     models    the labels of the models that ran
     """
 
@@ -78,19 +78,19 @@ class ModelRun:
 
 @dataclass
 class ModelsCompared:
-    """What both models gave when they ran whole on the same inputs.
+    """The comparison of both models, run whole on the same inputs.
 
     status     "equal"; "not equal"; or "not compared"
     reason     why it is not equal, or was not compared
     error      the largest absolute error
-    allowed    what was allowed where that is
+    allowed    the allowance at that place
     outputs    the outputs that were compared
-    alone      outputs of one model alone, in words
-    bare       whether one of them, and not the other, is nothing but recurrent layers
-    notes      how B is called otherwise than A
-    executors  what ran them, A's first
+    alone      outputs that only one model has, in words
+    bare       whether one of them, but not the other, consists only of recurrent layers
+    notes      how the call of B differs from the call of A
+    executors  the executors that ran them, A's first
     explained  the kinds of limits that explain the difference: without them the models give the same
-    unproved   what their being equal does not prove, in words: rounding may be as large as the values
+    unproved   what their equality does not prove, in words: rounding may be as large as the values
     """
 
     status: Literal["equal", "not equal", "not compared"]
@@ -113,11 +113,11 @@ class ModelsCompared:
 
 @dataclass
 class Cast:
-    """What B's own weights give, where they are A's, each rounded to another element type or as a rewrite rounds it.
+    """The outputs of B's own weights, if these are A's, each rounded to another element type or as a rewrite rounds it.
 
     dtype   B's element type
-    truth   outputs of the float64 reference on B's weights, by case; floors as those of a layer
-    error   how far they are from those of A's weights at the most: what the type costs
+    truth   outputs of the float64 reference on B's weights, by case; floors as in LayerResults
+    error   how far they are at most from the outputs of A's weights: the cost of the type
     """
 
     dtype: str
@@ -128,12 +128,12 @@ class Cast:
 
 @dataclass
 class LayerResults:
-    """A layer: its cases, the truth, what rounding explains, and what every executor gave.
+    """A layer: its cases, the truth, what rounding explains, and the outputs of every executor.
 
-    whole    what a run of the whole source showed, where layers of a file were joined; None for a single layer of its file
-    refuted  why it is not equal, whatever its outputs: weights that are not the other model's
-    power    what the inputs exercise; None where that is not known
-    cast     what B's own weights give, where rounding changed them; None where its runs are compared with A's truth
+    whole    the evidence from a run of the whole source, if layers of a file were joined; None for a single layer of its file
+    refuted  why it is not equal, even if its outputs are: weights that are not the other model's
+    power    what the inputs exercise; None if unknown
+    cast     the outputs of B's own weights, if rounding changed them; None if its runs are compared with A's truth
     limits   what the comparison of this layer left out or leaves open
     stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
     truth    outputs of the float64 reference, by case
@@ -156,7 +156,7 @@ class LayerResults:
     power: Power | None = None
 
     def basis(self, model: str) -> LayerResults | Cast:
-        """Return what the runs of a model are compared with."""
+        """Return the basis of comparison for the runs of a model."""
         return self if self.cast is None or model != "B" else self.cast
 
 
@@ -301,7 +301,7 @@ def _shapes(gradients: Gradients) -> list[Any]:
 
 
 def hash_of(stack: Recurrent) -> str:
-    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in.
+    """Return the SHA-256 of what a stack computes: its cells and every canonical number, independent of the file that holds them.
 
     Biases of which only the sum counts are summed, and biases, peepholes and states that are all zeros are as good as none:
     formats differ on what they store.
@@ -326,7 +326,7 @@ def hash_of(stack: Recurrent) -> str:
 
 
 def hash_file(path: str | Path, companions: Sequence[str] = ()) -> tuple[int, str]:
-    """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, those of all in order.
+    """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, of all of them in order.
 
     companions  other files that belong to it and are hashed behind it: external data
     """

@@ -76,19 +76,19 @@ class Subject:
 def run(
     process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False, ran: Callable[[], None] = lambda: None
 ) -> LayerRun:
-    """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
+    """Run all cases of a layer on an executor; the answer reports anything that goes wrong.
 
     folder  where a file may be made for the executor
     ran     is called after each case
     """
     executor = process.executor
     dtype = str(subject.stack.dtype)
-    run_ = LayerRun(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
-    run_.python, run_.device = executor.about["python"], executor.about["device"]
-    run_.versions = dict(executor.about["versions"])
+    layer_run = LayerRun(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
+    layer_run.python, layer_run.device = executor.about["python"], executor.about["device"]
+    layer_run.versions = dict(executor.about["versions"])
     try:
-        run_.own_file = executor.format == subject.checkpoint.format
-        if run_.own_file:
+        layer_run.own_file = executor.format == subject.checkpoint.format
+        if layer_run.own_file:
             part = _form(subject.stack, executor.format)
             file = own_file(executor, subject, folder)
             ready = ReadyRun(process, file, subject.pieces, part)
@@ -100,30 +100,30 @@ def run(
                 or ready.refusal(cases[0])
             )
             if reason:
-                run_.own_file, run_.notes["own file"] = False, reason
+                layer_run.own_file, layer_run.notes["own file"] = False, reason
             else:
-                run_.rounding = rounding(executor, subject.computed_in)
-        if run_.own_file:
-            ready.answer(cases, run_, ran)
+                layer_run.rounding = rounding(executor, subject.computed_in)
+        if layer_run.own_file:
+            ready.answer(cases, layer_run, ran)
             if subject.turned:
-                run_.outputs = {name: replace(outputs, y=outputs.y[::-1]) for name, outputs in run_.outputs.items()}
+                layer_run.outputs = {name: replace(outputs, y=outputs.y[::-1]) for name, outputs in layer_run.outputs.items()}
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
-                file, part, run_.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
-                run_.seconds["convert"] = run_.seconds.get("convert", 0.0) + time.perf_counter() - start
-                ReadyRun(process, file, (), part).answer(some, run_, ran)
-        if not run_.outputs:
-            raise ExecutorError(executor.name, "; ".join(sorted(set(run_.left_out.values()))), refused=True)
+                file, part, layer_run.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
+                layer_run.seconds["convert"] = layer_run.seconds.get("convert", 0.0) + time.perf_counter() - start
+                ReadyRun(process, file, (), part).answer(some, layer_run, ran)
+        if not layer_run.outputs:
+            raise ExecutorError(executor.name, "; ".join(sorted(set(layer_run.left_out.values()))), refused=True)
     except RefusedError as error:
         # What else to convert to, or how, is no advice for a layer that is only to be run.
-        run_.status, run_.reason = "refused", str(error).removesuffix(f" {error.remedy}")
+        layer_run.status, layer_run.reason = "refused", str(error).removesuffix(f" {error.remedy}")
     except ExecutorError as error:
-        run_.status, run_.reason = "refused" if error.refused else "failed", error.problem
-        run_.notes["trace"] = error.trace
+        layer_run.status, layer_run.reason = "refused" if error.refused else "failed", error.problem
+        layer_run.notes["trace"] = error.trace
     except RnnConvertError as error:
-        run_.status, run_.reason = "failed", str(error)
-    return run_
+        layer_run.status, layer_run.reason = "failed", str(error)
+    return layer_run
 
 
 def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
@@ -169,22 +169,22 @@ def rounding(executor: Executor, dtype: str) -> str:
 
 
 def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> LayerRun:
-    """Compute what rnnconvert itself reads from a file, in the element type of its weights.
+    """Compute rnnconvert's own outputs for a layer that it read from a file, in the element type of its weights.
 
-    solved_outputs  what it gives for each case, where that is known: an identical layer gave it
+    solved_outputs  the outputs for each case, if known: an identical layer gave them
     """
     dtype = str(subject.stack.dtype)
-    run_ = LayerRun(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
-    run_.versions = {"numpy": np.__version__}
+    layer_run = LayerRun(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
+    layer_run.versions = {"numpy": np.__version__}
     start = time.perf_counter()
     fitting = list(cases) if solved_outputs is not None else [case for case in cases if states_fit(case, subject.stack)]
     outputs = solved(subject.stack, fitting, subject.stack.dtype) if solved_outputs is None else solved_outputs
-    run_.outputs = {case.name: output for case, output in zip(fitting, outputs, strict=True)}
+    layer_run.outputs = {case.name: output for case, output in zip(fitting, outputs, strict=True)}
     for case in cases:
-        if case.name not in run_.outputs:
-            run_.left_out[case.name] = "the states have other sizes in this layer"
-    run_.seconds["run"] = time.perf_counter() - start
-    return run_
+        if case.name not in layer_run.outputs:
+            layer_run.left_out[case.name] = "the states have other sizes in this layer"
+    layer_run.seconds["run"] = time.perf_counter() - start
+    return layer_run
 
 
 def identical(first: Recurrent, other: Recurrent) -> bool:

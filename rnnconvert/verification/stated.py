@@ -1,8 +1,8 @@
-"""What two layers state differently, and an input that shows it.
+"""The differences between the statements of two layers, and an input that shows each.
 
-Two models may state different things and give the same for every usual input: a clip at 6 that nothing reaches. A case is
-made to exercise each stated difference; where none can be made, the models are not called equal. Saved results
-keep what their layers state, without their numbers: where these differ, nothing shows whether it matters.
+Two models may state different things and give the same for every usual input: a clip at 6 that nothing reaches. A case is made to exercise
+each stated difference; if none can be made, the models are not called equal. Saved results keep what their layers state, without their
+numbers: if these differ, nothing shows whether it matters.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _SHOWN_RATIO = 10.0
 
 
 def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
-    """Return what only one of two layers has, what they have in other sizes, and what they compute differently, brought into one
-    form first.
+    """Return the differences between two layers, brought into one form first: features that only one has, other sizes, other computations.
 
     The comparison of outputs covers the numbers that both have, and compares directions side by side that one keeps apart.
     """
@@ -64,7 +63,7 @@ _LARGEST = 1 << 26
 
 
 def outlined(stack: Recurrent) -> str:
-    """Return what a layer states, as text: its outline, without the parts that are all zero."""
+    """Return the statements of a layer, as text: its outline, without the parts that are all zero."""
     return outline.to_text(each(stack, _without_zeros))
 
 
@@ -79,7 +78,7 @@ def _without_zeros(direction: Direction) -> Direction:
 
 
 def outlines_apart(a: str, b: str) -> list[Difference] | None:
-    """Return what two outlines state differently, brought into one form first; None where they cannot be compared.
+    """Return the differences between two outlines, brought into one form first; None if they cannot be compared.
 
     Raises UsageError for text that is not an outline.
     """
@@ -132,7 +131,7 @@ def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]
 
 
 def _ratio(a: Recurrent, b: Recurrent, case: Case) -> float:
-    """Return how far B is off, in units of what is allowed; 0 where that is unknown."""
+    """Return how far B is off, in units of what is allowed; 0 if that is unknown."""
     if case.hidden is not None and state_widths(a) != state_widths(b):
         return 0.0
     a, b = settled(a), settled(b)

@@ -65,8 +65,8 @@ OF_LAYERS = "Inputs of the layers are x (time, batch, in), optionally h_0, c_0 a
 class UserInputs:
     """The user's own inputs, which a file holds.
 
-    of_layers  those of the layers, by our names; None where there are none, or they are those of whole models
-    of_models  those of the whole models; what may be that of their layers alone is theirs if they take it
+    of_layers  inputs of layers, by our names; None if there are none, or they are inputs of whole models
+    of_models  inputs of whole models; an array that may also be an input of layers counts here if the models take it
     """
 
     of_layers: dict[str, Array] | None = None
@@ -74,7 +74,7 @@ class UserInputs:
 
     @classmethod
     def of(cls, plan: Plan) -> UserInputs:
-        """Read those of a plan. Raises UnreadableError for a file that holds no arrays."""
+        """Read the inputs of a plan. Raises UnreadableError for a file that holds no arrays."""
         if plan.inputs is None:
             return cls()
         arrays = read_inputs(plan.inputs)

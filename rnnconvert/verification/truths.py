@@ -125,7 +125,7 @@ class Background(Generic[T]):
                 self._waiting.get_nowait()
 
     def collected(self) -> list[T]:
-        """Return what all calls gave. Raises what the first one that failed raised."""
+        """Return the results of all calls. Raises the error of the first one that failed."""
         if not self._threads:
             self._work()
         for _ in range(max(1, self._threads)):

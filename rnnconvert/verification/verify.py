@@ -47,6 +47,11 @@ def run(
     jobs     how many executors run at the same time; one per processor if None
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
+
+        >>> import rnnconvert as rc
+        >>> results = rc.run("examples/encoder.keras", on=["reference"], cases=["states"])
+        >>> results.layers["summary"].truth["states"].y.shape  # (time, batch, unit), by the float64 reference
+        (12, 4, 5)
     """
     source = _results_or_path(model)
     if isinstance(source, Results):
@@ -91,6 +96,11 @@ def verify(
 
     Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
     for an absent executor that was asked for.
+
+        >>> import rnnconvert as rc
+        >>> report = rc.verify("examples/encoder.keras", on=["reference"])  # no framework runs it, so nothing is proved
+        >>> report.verdict
+        'not compared'
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
@@ -247,8 +257,8 @@ def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, f
 def _seconds(results: Results) -> dict[str, float]:
     seconds_by_step = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "wait", "start", "convert", "run")}
     for layer in results.layers.values():
-        for run_ in layer.runs:
-            for name, seconds in run_.seconds.items():
+        for layer_run in layer.runs:
+            for name, seconds in layer_run.seconds.items():
                 seconds_by_step[name] = seconds_by_step.get(name, 0.0) + seconds
     return seconds_by_step
 
@@ -281,7 +291,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
 
 
 def _kept_statements(results: LayerResults) -> tuple[list[difference.Difference], str]:
-    """Return what two models state differently as far as results show it, and the warning; "" if they state the same."""
+    """Return the differences between two models' statements as far as results show them, and the warning; "" if they state the same."""
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
     unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="unknown")
     if not {"A", "B"} <= set(results.stated):

@@ -1,8 +1,8 @@
 """Whether B's weights are A's: to the last bit, as a cast to another element type or a rewrite rounds them, or not.
 
-Outputs in a short element type tell little of small weights: what rounds to 11 bits or 8 hides them. So where one of two models
-is held in such a type, its weights are compared number by number, and its outputs with those of its own weights: what the
-type costs is a number of its own.
+Outputs in a short element type tell little of small weights: rounding to 11 bits or 8 hides them. So if one of two models is held in such a
+type, its weights are compared number by number, and its outputs with the outputs of its own weights: the cost of the type is a separate
+number.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LARGEST_CODE = 127
 
 
 def weigh(layer: LayerResults, a: Recurrent, b: Recurrent, narrow: bool = False) -> None:
-    """Record in the results of a layer how B's weights are those of A.
+    """Record in the results of a layer how B's weights relate to A's.
 
-    Weights of other numbers refute the layer where an element type is short; where both are long the outputs decide, and the
-    difference limits what equal outputs prove. Weights that were rounded to another type get a truth of their own.
+    Weights of other numbers refute the layer if an element type is short; if both are long the outputs decide, and the difference limits
+    what equal outputs prove. Weights that were rounded to another type get a separate truth.
 
     narrow  whether B's file states that it holds matrices in int8
     """
@@ -78,7 +78,7 @@ def _largest(apart: Sequence[Difference], every: Sequence[Difference]) -> str:
 
 
 def cost(layer: LayerResults) -> None:
-    """Record what a cast costs: how far the outputs of the rounded weights are from those of A's, in every case."""
+    """Record the cost of a cast: how far the outputs of the rounded weights are from the outputs of A's, in every case."""
     cast = layer.cast
     if cast is None:
         return

@@ -91,7 +91,7 @@ def _in_words(reads: Reads) -> str:
 
 
 def worst(proofs: Sequence[ModelRun]) -> ModelRun | None:
-    """Return what several runs of whole models show together."""
+    """Return the combined result of several runs of whole models, the worst one first."""
     for status in ("not equal", "not run", "equal"):
         for proof in proofs:
             if proof.status == status:
@@ -106,8 +106,8 @@ _Judged = tuple[ModelRun | None, tuple[Limit, ...]]
 
 
 def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | None, tolerances: Mapping[str, Tolerance]) -> _Judged:
-    """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
-    where it is a single layer and nothing ran, and for layers that the caller joins.
+    """Return the evidence on the other model's stack from the whole run of a layer's model, and what it leaves to the caller; None for a
+    single layer if nothing ran, and for layers that the caller joins.
     """
     if recording is None and subject.model == "B":
         return None, ()  # that no framework ran the second model's file is a warning of its own
@@ -137,10 +137,9 @@ def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | Non
 
 
 def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
-    """Return what is known of layers whose model did not run, or not as one.
+    """Return the result for layers whose model did not run, or not as one.
 
-    connected  whether a model connects them: where the second file has none, its caller joins them, and where they are two
-               directions of one layer
+    connected  whether a model connects them: if the second file has no model, its caller joins them, likewise two directions of one layer
     """
     if len(subject.pieces) == 1:
         return None, ()
@@ -151,7 +150,7 @@ def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
 
 
 def _masks_unseen(subject: Subject, other: Recurrent) -> Iterator[Limit]:
-    """Yield what a model that did not run whole leaves out of a layer's sequences by a mask that the other model does not state."""
+    """Yield the limits for masks by which a model that did not run whole leaves out steps, and which the other model does not state."""
     masks = dict.fromkeys(call.mask for name in subject.pieces for call in subject.checkpoint.layers[name].calls)
     alike = {call.mask for call in other.calls}
     for mask in masks:

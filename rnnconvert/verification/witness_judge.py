@@ -26,7 +26,7 @@ from rnnconvert.verification.running import Subject
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a run of a whole model shows of a layer, and what it leaves to the caller."""
+    """The evidence on a layer from a run of a whole model, and what that leaves to the caller."""
 
     model_run: ModelRun
     limits: tuple[Limit, ...] = ()
@@ -46,13 +46,14 @@ class CallJudge:
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
         types = [str(subject.stack.dtype), subject.computed_in, str(stack.dtype)]
         types += [recording.rounding.get(kind, kind) for kind in types]
+        # The coarsest type in which either side computes decides what rounding explains.
         self.arithmetic = max((rounding.ARITHMETICS[kind] for kind in types), key=lambda arithmetic: arithmetic.unit)
         self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}
         self.backwards = all(direction.reverse for *_, direction in stack.directions())
         self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in recording.runs]
 
     def outcome(self) -> _Outcome:
-        """Return what the calls show."""
+        """Return the result that the calls show."""
         unseen = [name for name in self.pieces if name in self.recording.reasons]
         if unseen:
             return not_run(self.recording.reasons[unseen[0]])
@@ -90,11 +91,12 @@ class CallJudge:
         return [{**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls]
 
     def _loop(self) -> str:
-        """Return what a model does round a layer that it calls step by step, or ""."""
+        """Return the sentence on what a model does around a layer that it calls step by step, or ""."""
         for name, calls in self.runs[0].items():
             steps = [call for call in calls if len(call["x"]) == 1 and call["hidden"] and call["h_n"]]
             if 1 < len(steps) == len(calls):
                 pairs = itertools.pairwise(steps)
+                # A loop of one's own may hand on other states than the cell left; zeros begin a new sequence.
                 if any(any(map(np.any, call["hidden"])) and not follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
@@ -117,6 +119,7 @@ class CallJudge:
         if lengths is not None:
             words = "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
             limits.append(Limit("mask", "", words))
+        # First without states: a layer that receives zeros needs none, and the verdict has one limit less.
         plain = self._off(case, calls)
         if plain is None:
             return not_run(f"the model keeps nothing of {self.pieces[-1]!r} that can be compared")
@@ -128,6 +131,7 @@ class CallJudge:
             from_caller = all(self._from_caller(state) for pair in states for state in pair or () if np.any(state))
             bare = [name for name, call in zip(self.pieces, calls, strict=True) if not any(map(np.any, call["hidden"] or ()))]
             if comparison is not None and comparison.passed:
+                # Of joined layers, a caller passes states to all or to none.
                 if bare and from_caller:
                     return self._unequal(plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not")
                 if len(self.pieces) > 1 and not from_caller:
@@ -149,12 +153,13 @@ class CallJudge:
                 words = f"{self.pieces[0]!r} and {name!r} leave out other steps in the model (a mask)"
                 return None, _Outcome(ModelRun("not equal", words))
         lengths = masks[0].sum(0)
+        # Lengths can only leave out the last steps of a sequence.
         if (masks[0] != (np.arange(len(masks[0]))[:, None] < lengths)).any():
             return None, not_run(f"{self.pieces[0]!r} leaves out steps that are not the last ones (a mask)")
         return lengths.astype(np.int64), None
 
     def _strange(self, case: Case, calls: Calls) -> _Outcome | None:
-        """Return what the shapes of a call rule out."""
+        """Return the failure that the shapes of a call show, if they rule out equality."""
         if self.side_by_side:
             others = [calls[1]["x"], calls[1]["x"][::-1]]
             if not any(np.array_equal(case.x, other) for other in others):
@@ -177,6 +182,7 @@ class CallJudge:
         values_by_name = {name: values for name, values, *_ in parts(self._outputs(calls, truth), case.lengths)}
         comparisons = []
         for name, values, mask, axes in parts(truth, case.lengths):
+            # What stands at padded steps is filling, which models choose differently.
             if name in values_by_name and values_by_name[name].shape == values.shape and name != "y, padded steps":
                 allowance = Allowance([floors[name]], self.arithmetic.dtype, tolerance(name, self.tolerances))
                 comparisons.append(compare(Output("whole", name, axes, mask), values_by_name[name], values, allowance))
@@ -189,6 +195,7 @@ class CallJudge:
         if key not in self.solved:
             truth = case.solve(self.stack)
             dtype, functions = self.arithmetic.dtype, self.arithmetic.estimates[0]
+            # Two measures of rounding: a run in the coarse type, and one with each weight one unit off.
             rough = case.solve(self.stack, dtype, functions=functions), case.solve(shaken(self.stack, dtype))
             off = rounding.of_functions(self.stack, [case], self.arithmetic)
             (floor,) = rounding.floors(self.stack, [case], self.arithmetic, [truth], off, *([outputs] for outputs in rough))
@@ -196,7 +203,7 @@ class CallJudge:
         return self.solved[key]
 
     def _outputs(self, calls: Calls, truth: Outputs) -> Outputs:
-        """Return what the model gave; nothing stands in the place of what it keeps to itself."""
+        """Return the outputs of the model; empty arrays stand for outputs that it keeps to itself."""
         nothing = np.zeros((0, 0))
         y = _output(calls, self.side_by_side, self.stack)
         states = {}
@@ -204,6 +211,7 @@ class CallJudge:
             every = [state for call in calls for state in call[name] or ()]
             fits = len(every) == len(expected) and not self.side_by_side
             states[name] = every if fits else [nothing] * len(expected)
+        # A layer that gives only its last output shows the final hidden states of its directions, side by side.
         last = calls[-1]["last"]
         if last is not None and not self.side_by_side:
             ways = self.stack.layers[-1].directions
@@ -239,6 +247,7 @@ class CallJudge:
 
     def _why(self, number: int, place: int, calls: Calls) -> str:
         """Return why the whole model gives something else, as far as the recording shows it."""
+        # The recording has every run twice; random layers differ between the two.
         other_calls = [self.runs[1 - number][name][place] for name in self.pieces]
         if np.array_equal(calls[0]["x"], other_calls[0]["x"]) and apart(calls[-1], other_calls[-1]):
             return "the model gives other numbers when it runs again on the same inputs: something in it is random"
@@ -254,7 +263,7 @@ class CallJudge:
 
 
 def _output(calls: Calls, side_by_side: bool, stack: Recurrent) -> Array | None:
-    """Return what the last layer gives at each step, or both directions together; None where the model does not keep it."""
+    """Return the output of the last layer at each step, or of both directions together; None if the model does not keep it."""
     last = calls[-1]["y"]
     if not side_by_side or last is None:
         return last  # type: ignore[no-any-return]

@@ -52,9 +52,9 @@ FORMS = (".html", ".svg", ".png", ".pdf")
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """What the recurrent layers of a checkpoint look like.
+    """A view of the recurrent layers of a checkpoint.
 
-    checkpoint  what was read
+    checkpoint  the file as it was read
     other       the comparison with a second checkpoint, or None
     """
 
@@ -89,7 +89,7 @@ class View:
         return f"<View of {repr(self.checkpoint)[1:-1]}{other}>"
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame of its own, for a notebook."""
+        """Return the page in a separate frame, for a notebook."""
         return f'<iframe srcdoc="{html.escape(self.page())}" style="width:100%;height:40rem;border:0"></iframe>'
 
 
@@ -111,14 +111,18 @@ def view(
     settings: Iterable[str] = (),
     **options: Unpack[ReadOptions],
 ) -> View:
-    """Return what the recurrent layers of a checkpoint look like, or of two side by side.
+    """Return a view of the recurrent layers of a checkpoint, or of two side by side.
 
-    source, other  what `load` reads, or checkpoints that were read, or layers
+    source, other  sources, as `load` takes them, or checkpoints that were read, or layers
     layers         only these; one name, or several
-    pairs          of two: "A=B", a layer of the one and one of the other, as `diff` takes them
-    settings, options  as `load` takes them; of two, settings for both
+    pairs          for two: "A=B", a layer of the one and one of the other, as `diff` takes them
+    settings, options  as `load` takes them; for two, settings for both
 
-    Raises what `load` and `diff` raise.
+    Raises the errors of `load` and `diff`.
+
+        >>> import rnnconvert as rc
+        >>> rc.view("examples/encoder.keras").page()[:15]
+        '<!doctype html>'
     """
     words = [*settings, *as_settings(options)]
     if isinstance(source, Recurrent):

@@ -141,7 +141,7 @@ def _frame(box: _Box) -> list[Markup]:
 
 
 def _lines(node: Node, description: Description) -> tuple[str, str]:
-    """Return what stands in the box of a node: its layer, or what it computes, and the shape that it gives."""
+    """Return the text in the box of a node: its layer, or its operation, and the shape of its output."""
     shape = _shape(node.y, description)
     if not node.layer:
         return _short(str(node.settings.get("operation") or node.settings.get("name") or node.kind)), shape

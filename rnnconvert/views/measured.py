@@ -1,4 +1,4 @@
-"""What the weights of a layer look like: norms, histograms, heat maps, spectral radii, and units that no input can move."""
+"""Measures of the weights of a layer: norms, histograms, heat maps, spectral radii, and units that no input can move."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Part:
 class Units:
     """Units of one gate that inputs between -1 and 1 cannot move, by the sizes of its weights and biases.
 
-    always_one, always_zero  units whose gate is within 2 % of an end whatever the input and the state
+    always_one, always_zero  units whose gate is within 2 % of an end for any input and state
     """
 
     always_one: int
@@ -120,10 +120,10 @@ def matrices(stack: Recurrent) -> int:
 
 
 def measured(stack: Recurrent, side: int, work: Work) -> Iterator[Way]:
-    """Yield what each direction of a stack looks like.
+    """Yield the measures of each direction of a stack.
 
     side  the most rows and columns of a heat map; 0 for none
-    work  what is left of the work that exact spectral radii may take
+    work  the remaining work that exact spectral radii may take
     """
     for layer, number, direction in stack.directions():
         parts = []
@@ -134,7 +134,7 @@ def measured(stack: Recurrent, side: int, work: Work) -> Iterator[Way]:
 
 
 def difference(first: Source, other: Source, side: int) -> Part:
-    """Return what the difference of two arrays of one shape looks like, B minus A."""
+    """Return the measures of the difference of two arrays of one shape, B minus A."""
     a, b = (np.asarray(source) for source in (first, other))
     with np.errstate(all="ignore"):
         return _part(("difference", ""), b.astype(np.float64) - a.astype(np.float64), side, None)

@@ -172,7 +172,7 @@ def _norm(part: Part | None) -> str:
 
 
 def _others(way: Way) -> Markup | None:
-    """Say what the table of gates does not: dead units, and weights that are not finite."""
+    """Return the rows that the table of gates lacks: dead units, and weights that are not finite."""
     broken = [f"{_name(part)} has {part.not_finite:,} weights that are not finite" for part in way.parts if part.not_finite]
     dead = [f"{way.dead:,} of {way.direction.hidden_size:,} units are dead"] if way.dead else []
     texts = [*dead, *broken]

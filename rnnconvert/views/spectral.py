@@ -1,4 +1,4 @@
-"""Spectral radii of recurrent matrices: exact where that is quick, else found from a few products."""
+"""Spectral radii of recurrent matrices: exact if that is quick, else found from a few products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a written file defines for itself where nnx has no layer for it: text, as it stands there."""
+"""Definitions that a written file has for layers that nnx lacks: text, as it stands there."""
 
 from __future__ import annotations
 

@@ -85,15 +85,15 @@ _CLASS = '''class {name}(nnx.Module):
 
 def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     """Return the class of a layer that nnx lacks. Raises RefusedError for a function that JAX lacks."""
-    lstm, two = cell.kind == "lstm", cell.kind == "gru" and bool(cell.reset_after)
+    lstm, reset_after = cell.kind == "lstm", cell.kind == "gru" and bool(cell.reset_after)
     title, lines = steps(cell, LANGUAGE, "recurrent_kernel", "recurrent_bias", "nnx.GRU")
-    names = ["input_kernel", "recurrent_kernel", "bias", *(["recurrent_bias"] if two else [])]
+    names = ["input_kernel", "recurrent_kernel", "bias", *(["recurrent_bias"] if reset_after else [])]
     return _CLASS.format(
         name=name,
         title=title,
         cell=settings(cell, 8),
         gates=GATES[cell.kind],
-        biases='("bias", "recurrent_bias")' if two else '("bias",)',
+        biases='("bias", "recurrent_bias")' if reset_after else '("bias",)',
         weights=", ".join(names[1:]),
         bound=", ".join(f"{word}={word}" for word in names if word.startswith("recurrent")),
         names=", ".join(f'"{word}"' for word in names),

@@ -11,17 +11,17 @@ from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import attention_masks, masks_on
 from rnnconvert.formats.keras.describe.settings import attended, query_value_key
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding.description import Value
 
 
-def _attention(kind: str, scaled: bool) -> Tell:
-    """Return what tells an attention whose scores are products, or sums bent by tanh.
+def _attention(kind: str, scaled: bool) -> Describe:
+    """Return a function that describes an attention whose scores are products, or sums bent by tanh.
 
-    scaled  whether it has a scale where its configuration states nothing
+    scaled  whether it has a scale if its configuration states nothing
     """
 
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         query, value, key = query_value_key(facts, values)
         facts.need("score_mode", "dot", "concat")
         concat = facts.get("score_mode") == "concat"
@@ -49,11 +49,11 @@ def _attention(kind: str, scaled: bool) -> Tell:
         w.scope.add("attention", layer, [query, value, key], ends, named, **settings)
         return ends
 
-    return tell
+    return describe
 
 
 def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return what a MultiHeadAttention gives: its four dense layers are layers of the file, too."""
+    """Return the output of a MultiHeadAttention: its four dense layers are layers of the file, too."""
     tensors = attended(facts, values)
     query, value, key = query_value_key(facts, tensors)
     count, size = int(facts.get("num_heads")), int(facts.get("key_dim"))
@@ -90,7 +90,7 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     return ends
 
 
-ATTENTION: Mapping[str, Tell] = {
+ATTENTION: Mapping[str, Describe] = {
     "Attention": _attention("dot", False),
     "AdditiveAttention": _attention("additive", True),
     "MultiHeadAttention": _multi_head,

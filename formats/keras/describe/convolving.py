@@ -14,13 +14,13 @@ from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import masks_on
 from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.scaffolding.description import Value
 
 
-def _conv_lstm(rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _conv_lstm(rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if not values or len(values[0].shape) != rank + 3 or None in values[0].shape[2:]:
             raise refuse(facts.name, "an input of unknown or other axes", f"it takes (batch, time, {rank} axes of space, channels)")
         stated: Any = facts.tensors("initial_state")
@@ -46,8 +46,8 @@ def _conv_lstm(rank: int) -> Tell:
         )  # fmt: skip
         return [out, *finals]
 
-    return tell
+    return describe
 
 
-CONVOLVING: Mapping[str, Tell] = each_rank("ConvLSTM{}D", _conv_lstm)
+CONVOLVING: Mapping[str, Describe] = each_rank("ConvLSTM{}D", _conv_lstm)
 """The layers that are known, by their classes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
 
@@ -21,7 +21,7 @@ _FUNCTIONS = {
 
 
 def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") -> Value:
-    """Add an activation function; `layer` is the layer that it is, where it is one of its own."""
+    """Add an activation function; `layer` is the layer that it is, if it is a separate one."""
     function = activation(spec, Era("3"))
     name = function.name
     if name == "linear":
@@ -42,17 +42,17 @@ def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> li
     return [applied(w, facts, facts.get("activation"), one_input(facts, values))]
 
 
-def _named(name: str, key: str) -> Tell:
-    """Return what tells a layer that is one function, with one number."""
+def _named(name: str, key: str) -> Describe:
+    """Return a function that describes a layer that is one function, with one number."""
 
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         output = w.value(facts.name, x.shape)
         number = float(facts.get(key))
         w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
         return [output]
 
-    return tell
+    return describe
 
 
 def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -99,7 +99,7 @@ def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
     return [output]
 
 
-FUNCTIONS: Mapping[str, Tell] = {
+FUNCTIONS: Mapping[str, Describe] = {
     "Activation": _function_layer, "ReLU": _relu, "PReLU": _prelu,
     "LeakyReLU": _named("leaky_relu", "negative_slope"), "ELU": _named("elu", "alpha"), "Softmax": _softmax,
 }  # fmt: skip

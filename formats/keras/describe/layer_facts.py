@@ -1,4 +1,4 @@
-"""What a layer of Keras 3 states of itself: settings and arrays, each accounted for."""
+"""The statements of a layer of Keras 3 about itself: settings and arrays, each accounted for."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LayerFacts:
         return self.old.name
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return what the configuration states; where it does not, a default, or Keras's own."""
+        """Return the value that the configuration states for a key; else a default, or Keras's own."""
         self.used.add(key)
         return self.config.get(key, DEFAULTS.get(self.old.kind, {}).get(key) if default is None else default)
 

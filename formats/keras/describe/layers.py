@@ -1,4 +1,4 @@
-"""What each layer of Keras 3 computes, in the words of rnnconvert.scaffolding.description.
+"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.description.
 
 Sources: keras 3.15 keras/src/layers.
 """
@@ -16,7 +16,7 @@ from rnnconvert.formats.keras.describe.norms import NORMS
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.describe.settings import count_of, reshaped
 from rnnconvert.formats.keras.describe.space import SPACE
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding.description import Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -53,10 +53,10 @@ def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
     return [output]
 
 
-def _training_only(*keys: str) -> Tell:
-    """Return what tells a layer that computes nothing when a model runs."""
+def _training_only(*keys: str) -> Describe:
+    """Return a function that describes a layer that computes nothing when a model runs."""
 
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, kind = one_input(facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
@@ -68,7 +68,7 @@ def _training_only(*keys: str) -> Tell:
             w.notes.append(f"{w.called(facts.name)}: {kind} acts in training alone, and is left out")
         return [x]
 
-    return tell
+    return describe
 
 
 def _flatten(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -93,7 +93,7 @@ def _repeat(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value
     return [w.add("repeat", facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype, count=count)]
 
 
-LAYERS: Mapping[str, Tell] = {
+LAYERS: Mapping[str, Describe] = {
     "Dense": _dense, "Embedding": _embedding, "Masking": _masking,
     "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat,
     **{name: _training_only("rate", "stddev", "l1", "l2") for name in (

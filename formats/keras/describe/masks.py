@@ -98,7 +98,7 @@ def either(w: Writer, facts: LayerFacts, masks: Sequence[Value | None]) -> Value
 
 
 def _concatenated(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
-    """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
+    """Return the mask on a Concatenate: its inputs' masks, one behind the other, or joined along the last axis."""
     if all(mask is None for mask in masks):
         return None
     rank = len(values[0].shape)

@@ -11,12 +11,12 @@ from typing import Any
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import either
 from rnnconvert.formats.keras.describe.settings import dot_axes, joined, wider
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding.description import Shape, Value
 
 
-def _merge(operation: str) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _merge(operation: str) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         rank = max(len(value.shape) for value in values)
@@ -29,7 +29,7 @@ def _merge(operation: str) -> Tell:
             return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
 
-    return tell
+    return describe
 
 
 def _spread(shapes: Sequence[Shape]) -> Shape:
@@ -88,7 +88,7 @@ def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [w.add("dot", facts, values, (values[0].shape[0], *rest), axes=axes, normalize=bool(facts.get("normalize", False)))]
 
 
-MERGING: Mapping[str, Tell] = {
+MERGING: Mapping[str, Describe] = {
     "Concatenate": _concatenate, "Dot": _dot,
     **{name: _merge(name.lower()) for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
 }  # fmt: skip

@@ -26,7 +26,7 @@ from rnnconvert.scaffolding.description import Description, prune
 
 
 def _top(path: Path, config: Path | None, writer: Writer) -> SourceLayer:
-    """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
+    """Return the layers of a file: Keras 3's as the configuration states them, regardless of their arrays; an older one's are upgraded."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
     if version.startswith("3"):
         top = tree(document)
@@ -106,7 +106,7 @@ def _layered(path: Path, config: Path | None, partial: bool) -> Description:
 
 
 def _dropouts(top: SourceLayer) -> Iterator[str]:
-    """Yield the dropout of recurrent layers: it is theirs and no layer's of its own, and no other framework's layer has it."""
+    """Yield the notes on the dropout of recurrent layers, which no separate layer holds and no other framework's layer has."""
     for layer in top.walk():
         config = layer.entry.config
         rates = [key for key in ("dropout", "recurrent_dropout") if "recurrent_dropout" in config and config.get(key)]

@@ -15,7 +15,7 @@ from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
 from rnnconvert.formats.keras.describe.settings import axes_of, groups_of, only_axis
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding.description import Value
 
 
@@ -28,7 +28,7 @@ def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ..
 
 
 def _normal(kind: str, w: Writer, facts: LayerFacts, x: Value, **settings: Any) -> list[Value]:
-    """Return what a norm gives that is scaled and shifted."""
+    """Return the output of a norm that is scaled and shifted."""
     affine: dict[str, Any] = {"scale": bool(facts.get("scale", True)), "shift": bool(facts.get("center", True))}
     return [w.add(kind, facts, [x], x.shape, **settings, epsilon=float(facts.get("epsilon")), **affine)]
 
@@ -43,8 +43,8 @@ def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     return _normal("batch_norm", w, facts, x, axis=axis, size=_sizes_of(facts, x, [axis])[0], momentum=float(facts.get("momentum")))
 
 
-def _norm(kind: str) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _norm(kind: str) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         axes, rank = axes_of(facts, x), len(x.shape)
         facts.need("rms_scaling", False)
@@ -57,7 +57,7 @@ def _norm(kind: str) -> Tell:
         (output,) = _normal(kind, w, facts, _transposed(w, x, order), sizes=sizes)
         return [_transposed(w, output, [order.index(axis) for axis in range(rank)])]
 
-    return tell
+    return describe
 
 
 def _transposed(w: Writer, x: Value, order: Sequence[int]) -> Value:
@@ -111,7 +111,7 @@ def _paired(w: Writer, facts: LayerFacts, operation: str, x: Value, other: Value
 
 
 def _normalization(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Tell a Normalization, with its moments from its weights or its configuration."""
+    """Describe a Normalization, with its moments from its weights or its configuration."""
     x, moments = one_input(facts, values), [facts.get("mean"), facts.get("variance")]
     axes = axes_of(facts, x) if facts.get("axis") not in (None, [], ()) else []
     sizes = _sizes_of(facts, x, axes)
@@ -143,7 +143,7 @@ def _learned(w: Writer, facts: LayerFacts, word: str, number: int, sizes: Sequen
     return wide
 
 
-NORMS: Mapping[str, Tell] = {
+NORMS: Mapping[str, Describe] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _norm("layer_norm"),
     "RMSNormalization": _norm("rms_norm"),

@@ -10,13 +10,13 @@ from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
 from rnnconvert.formats.keras.describe.merging import where
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.scaffolding.description import Value
 
 
 def _cell(facts: LayerFacts) -> Cell:
-    """Return what a layer's cell computes."""
+    """Return the cell of a layer."""
     name = facts.old.kind.removesuffix("Cell")
     kind: Any = KINDS[name]
     act, gate = functions(Entry(facts.name, name, facts.config), Era("3"))
@@ -31,7 +31,7 @@ def _cell(facts: LayerFacts) -> Cell:
 
 
 def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
-    """Return what a layer reads: its sequence, its initial states, and the mask in a list."""
+    """Return the inputs of a layer: its sequence, its initial states, and the mask in a list."""
     if not values:
         raise refuse(facts.name, "a call without an input", "only calls with the input in front are known here")
     x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
@@ -55,10 +55,10 @@ def _check_unrolled(facts: LayerFacts) -> None:
 def _run(
     w: Writer, facts: LayerFacts, values: Sequence[Value], inner: LayerFacts | None = None, layer: str = "", last: bool = True
 ) -> list[Value]:
-    """Return what a recurrent layer gives.
+    """Return the outputs of a recurrent layer.
 
-    inner  the configuration of its cell, where that is one of its own
-    layer  what the file calls the layer, where several cells are one
+    inner  the configuration of its cell, if that is separate
+    layer  the name of the layer in the file, if several cells are one
     last   whether it is the last of several cells
     """
     x, states, mask = _inputs(w, facts, values)
@@ -100,7 +100,7 @@ def _run(
 
 
 def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return what an RNN around cells gives: a layer for each of them, which all skip the same steps."""
+    """Return the outputs of an RNN around cells: a layer for each of them, which all skip the same steps."""
     (inside,) = facts.old.inside
     facts.get("cell")
     cells = inside.inside if inside.kind == "StackedRNNCells" else [inside]
@@ -126,7 +126,7 @@ def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
 
 
 def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return what a Bidirectional gives."""
+    """Return the outputs of a Bidirectional."""
     x, states, mask = _inputs(w, facts, values)
     facts.get("layer"), facts.get("backward_layer")
     merge, cells, units, biases = facts.get("merge_mode", "concat"), [], [], []
@@ -174,5 +174,5 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [*outs, *finals]
 
 
-RECURRENT: Mapping[str, Tell] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
+RECURRENT: Mapping[str, Describe] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
 """The recurrent layers, by their classes."""

@@ -27,16 +27,16 @@ class ServedModel(GraphModel):
 
     @cached_property
     def gives(self) -> Sequence[str]:
-        """Those of the signature, in the order of their names, as TensorFlow gives them."""
+        """The outputs of the signature, in the order of their names, as TensorFlow gives them."""
         return [_output(value) for _, value in sorted(self._served.outputs.items())]
 
     @cached_property
     def reads(self) -> Sequence[str]:
-        """Those of the signature, likewise."""
+        """The inputs of the signature, likewise."""
         return [value for _, value in sorted((key, value) for value, key in self._keys.items())]
 
     def input_name(self, value: str) -> str:
-        """Return what callers call it."""
+        """Return the callers' name for it."""
         return self._keys.get(value, value)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What the settings of Keras 3's layers mean for the shapes and axes of tensors."""
+"""The meaning of Keras 3's settings for the shapes and axes of tensors."""
 
 from __future__ import annotations
 
@@ -170,5 +170,5 @@ def query_value_key(facts: LayerFacts, values: Sequence[T]) -> tuple[T, T, T]:
 
 
 def each_rank(name: str, make: Callable[[int], Way], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Way]:
-    """Return what is made of the layers over so many axes of space, by their classes."""
+    """Return entries for the layers over 1, 2 and 3 axes of space, by their classes, each made by a function of that number."""
     return {name.format(rank): make(rank) for rank in ranks}

@@ -23,7 +23,7 @@ from rnnconvert.formats.keras.describe.settings import (
     pool_of,
     sizes,
 )
-from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding.description import Value
 
 # Over space and time
@@ -53,8 +53,8 @@ def lengths_behind(x: Shaped, window: Mapping[str, Any]) -> Lengths:
     return lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
 
 
-def _convolution(rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _convolution(rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters = one_input(facts, values), int(facts.get("filters"))
         channels = channels_of(facts, x, rank)
         window = window_of(facts, rank)
@@ -72,11 +72,11 @@ def _convolution(rank: int) -> Tell:
         )
         return [applied(w, facts, facts.get("activation"), output)]
 
-    return tell
+    return describe
 
 
-def _by_channel(rank: int, separable: bool) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _by_channel(rank: int, separable: bool) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
@@ -125,11 +125,11 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         )
         return [applied(w, facts, facts.get("activation"), output)]
 
-    return tell
+    return describe
 
 
-def _transposed(rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _transposed(rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters = one_input(facts, values), int(facts.get("filters"))
         channels = channels_of(facts, x, rank)
         facts.need("groups", 1, None)
@@ -156,11 +156,11 @@ def _transposed(rank: int) -> Tell:
         )
         return [applied(w, facts, facts.get("activation"), output)]
 
-    return tell
+    return describe
 
 
-def _pooling(operation: str, rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _pooling(operation: str, rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels = channels_of(facts, x, rank)
         kernel, strides = pool_of(facts, rank)
@@ -181,11 +181,11 @@ def _pooling(operation: str, rank: int) -> Tell:
             )
         ]
 
-    return tell
+    return describe
 
 
-def _global(operation: str, rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _global(operation: str, rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels, keep = channels_of(facts, x, rank), bool(facts.get("keepdims", False))
         mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None
@@ -194,31 +194,31 @@ def _global(operation: str, rank: int) -> Tell:
         w.scope.add("reduce", w.noted(facts), [x], [output], named, operation=operation, axes=axes, keep=keep)
         return [output]
 
-    return tell
+    return describe
 
 
-def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _edges(kind: str, key: str, sign: int, rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels_of(facts, x, rank)
         ends = pairs(facts, key, rank)
         return [w.add(kind, facts, [x], grown(x, ends, sign), pairs=ends)]
 
-    return tell
+    return describe
 
 
-def _upsampling(rank: int) -> Tell:
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+def _upsampling(rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels, by = channels_of(facts, x, rank), sizes(facts, "size", rank, 2)
         facts.need("interpolation", "nearest")
         lengths = (None if n is None else n * s for n, s in zip(x.shape[1:-1], by, strict=True))
         return [w.add("upsample", facts, [x], (x.shape[0], *lengths, channels), by=by)]
 
-    return tell
+    return describe
 
 
-SPACE: Mapping[str, Tell] = {
+SPACE: Mapping[str, Describe] = {
     **each_rank("Conv{}D", _convolution),
     **each_rank("Conv{}DTranspose", _transposed),
     **each_rank("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),

@@ -45,7 +45,7 @@ def _without(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _plain_calls(nodes: Any) -> Any:
-    """Return calls without their arguments besides tensors."""
+    """Return calls with their tensors alone, without other arguments."""
     if isinstance(nodes, list):
         return [_plain_calls(node) for node in nodes]
     return {} if isinstance(nodes, Mapping) else nodes

@@ -1,4 +1,4 @@
-"""What the configuration of a Keras layer states about its numbers and shapes."""
+"""The statements of a Keras layer's configuration about its numbers and shapes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Walk(ABC):
 
     @abstractmethod
     def layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
-        """Return what a layer, a model or an operation gives."""
+        """Return the outputs of a layer, a model or an operation."""
 
     def model(self, old: SourceLayer, inputs: Sequence[Value] | None) -> list[Value]:
         """Return the outputs of a model for some inputs; None for the outermost, whose inputs `start` makes.
@@ -93,7 +93,7 @@ class Walk(ABC):
 
 
 def _output(results: Mapping[tuple[str, int], Sequence[Value]], ref: LayerOutput) -> Value:
-    """Return what a layer gives. Raises RefusedError for an output that it lacks, as Keras counts some of unlike directions."""
+    """Return an output of a layer. Raises RefusedError for one that it lacks, as Keras counts some of unlike directions."""
     outputs = results[ref.layer, ref.call]
     if ref.index >= len(outputs):
         raise refuse(

@@ -18,8 +18,8 @@ from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
-Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
-"""Adds what a layer computes, and returns what it gives."""
+Describe = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
+"""Describes a layer: adds its nodes, and returns its outputs."""
 
 
 class Writer(Walk):
@@ -47,7 +47,7 @@ class Writer(Walk):
         self.names: dict[str, tuple[str, ...]] = {}
         self._names = Names()
         self.unread: dict[str, RefusedError] = {}
-        self._models: dict[tuple[Any, ...], _Inner] = {}
+        self._models: dict[tuple[Any, ...], _SubmodelCall] = {}
 
     def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
         """Return a new tensor."""
@@ -66,9 +66,9 @@ class Writer(Walk):
         return output
 
     def noted(self, facts: LayerFacts, layer: str = "", *others: str) -> str:
-        """Note what a file may call a layer, and return its name in the model: its own, or that of a layer in it.
+        """Note the possible names of a layer in a file, and return its name in the model: its own, or that of a layer in it.
 
-        others  what the file may call it besides
+        others  further names that the file may have for it
         """
         layer = layer or facts.name
         words = [word for name in (layer, *others) for word in (name, name.replace(facts.name, facts.old.name, 1))]
@@ -103,7 +103,7 @@ class Writer(Walk):
         return value
 
     def layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
-        """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
+        """Return the outputs of a layer, a model or an operation, or stand-ins for them if it may be left out."""
         readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
         try:
             if (error := self.unread.get(facts.name)) is not None:
@@ -162,20 +162,20 @@ class Writer(Walk):
         if old.kind == "TimeDistributed":
             outputs = self._each_step(facts, values)
         else:
-            tell = LAYERS.get(old.kind)
-            if tell is None:
+            describe = LAYERS.get(old.kind)
+            if describe is None:
                 why = "it is code, and no code of a file is run" if old.kind == "Lambda" else "no rule for it is known here"
                 raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", why)
             typed = [value for value in values if value.dtype != "float32"]
             if typed and old.kind not in MOVING:
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
-            outputs = tell(self, facts, values)
+            outputs = describe(self, facts, values)
         facts.finish()
         hand_on(self, facts, values, outputs)
         return outputs
 
     def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
+        """Return the output of a TimeDistributed: its layer works on all steps as on one batch."""
         x: Any = one_input(facts, values)
         inner = facts.old.inside[0]
         facts.get("layer")
@@ -202,7 +202,7 @@ class Writer(Walk):
         return [out]
 
     def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        """Return what a model in the model gives; its calls on tensors of one kind share one scope."""
+        """Return the outputs of a model in the model; its calls on tensors of one kind share one scope."""
         masks = masks_on(self, facts, values)
         facts.finish_call()
         path = (*self.path, facts.name)
@@ -218,7 +218,7 @@ class Writer(Walk):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any]) -> _Inner:
+    def _described(self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any]) -> _SubmodelCall:
         outer, before = self.scope, self.path
         self.scope, self.path = DescribedModel(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -234,10 +234,10 @@ class Writer(Walk):
         end_masks = [self.masks.get(end.name) for end in ends]
         self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in end_masks if mask is not None))
         scope, self.scope, self.path = self.scope, outer, before
-        return _Inner(scope, len(ends), tuple(end_masks))
+        return _SubmodelCall(scope, len(ends), tuple(end_masks))
 
 
-class _Inner:
+class _SubmodelCall:
     """A model in the model, and the masks that its outputs have."""
 
     def __init__(self, scope: DescribedModel, count: int, masks: tuple[Value | None, ...]) -> None:

@@ -1,1 +1,1 @@
-"""What a Keras configuration states: layers, the calls that connect them, their masks and what lies between recurrent ones."""
+"""The model that a Keras configuration states: layers, the calls that connect them, their masks and what lies between recurrent ones."""

@@ -23,7 +23,7 @@ from rnnconvert.formats.keras.model.entries import Entry
 CALLS = 100_000
 """The most calls of one layer."""
 _CONSTANT = "_CONSTANT_VALUE"
-"""What tf_keras writes for a layer in place of a tensor that is a constant."""
+"""The mark of tf_keras for a layer in place of a tensor that is a constant."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class LayerOutput:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What one call of a layer gives it: plain values as the file states them, and a Ref for each tensor.
+    """The arguments of one call of a layer: plain values as the file states them, and a Ref for each tensor.
 
-    places  by place; the first is what the layer is called on
+    places  by place; the layer is called on the first
     named   by name
     """
 
@@ -80,7 +80,7 @@ def _arguments(layer: Entry, node: object, path: Where) -> Arguments:
 
 
 def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], depth: int = 0) -> Any:
-    """Return what a layer is called on, as Keras 1 and 2 state it; note the other arguments, which stand with each tensor."""
+    """Return the tensors that a layer is called on, as Keras 1 and 2 state them; note the other arguments, which stand with each tensor."""
     if depth > ARGUMENT_NESTING:
         raise _strange(layer, path)
     if isinstance(node, Mapping):
@@ -182,7 +182,7 @@ def counted(value: Any, base: Mapping[str, int]) -> Any: ...
 def counted(value: Any, base: Mapping[str, int]) -> Any:
     """Return a reference, or arguments, with the calls of each layer counted from zero.
 
-    base  from which number those of some layers are counted: see `bases`
+    base  the number from which the calls of some layers are counted: see `bases`
     """
     if isinstance(value, LayerOutput):
         return replace(value, call=max(0, value.call - base.get(value.layer, 0)))

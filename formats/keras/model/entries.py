@@ -16,7 +16,7 @@ from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow", "keras_core")
 _FROM = ">"
-"""What parts the package or module of a class that is not built in from its name."""
+"""The separator between the package or module of a class that is not built in and its name."""
 OWN_RECURRENT = f"rnnconvert{_FROM}OwnRecurrent"
 """The class of rnnconvert's own layers."""
 RECURRENT = (
@@ -79,7 +79,7 @@ class Entry:
 def of_file(path: object, *parsers: str) -> AbstractContextManager[None]:
     """Let what Python raises in the block over a configuration be damage of the file (rnnconvert.core.malformed).
 
-    parsers  modules and packages that walk through it, besides those of this package and the module that has the block
+    parsers  modules and packages that walk through it, in addition to this package's and the module that has the block
     """
     ours = (__name__, "rnnconvert.formats.keras.model.calls")
     return malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})"), *ours, *parsers)
@@ -112,7 +112,7 @@ def _class_name(value: Mapping[str, Any]) -> str:
 
 
 def rank(built: object) -> int:
-    """Return how many axes the input has that a layer was built for; 0 where that is not stated."""
+    """Return how many axes the input has that a layer was built for; 0 if that is not stated."""
     shape = built.get("input_shape") if isinstance(built, Mapping) else None
     return len(shape) if isinstance(shape, (list, tuple)) and is_shape(shape) else 0
 

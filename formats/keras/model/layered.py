@@ -1,4 +1,4 @@
-"""A model that is stated as layers, step by step: every call of every layer, those of the models inside it among them.
+"""A model that is stated as layers, step by step: every call of every layer, including layers of the models inside it.
 
 Each call of a model inside another is a copy of its own calls. Masks and `training` pass from call to call as Keras passes them.
 
@@ -39,14 +39,14 @@ class LayerStep:
     """A call of a layer.
 
     layer      the layer
-    label      its name after those of the models around it, and which call it is, unless it is the first
+    label      its name after the names of the models around it, and which call it is, unless it is the first
     reads      the tensors that it is called on
     arguments  everything that the call gives it
     states     the initial states of a recurrent layer
     constants  the further values that its cell reads
     others     all further tensors that it reads
     has_states  whether initial states are given, as tensors or otherwise, that are not zeros: it begins from these anyway
-    mask       what masks the steps that it reads, in words
+    mask       the origin of the mask on the steps that it reads, in words
     passed     the steps whose values are passed as mask
     training   whether it runs as in training
     outputs    which of its outputs are read

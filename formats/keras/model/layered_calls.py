@@ -1,4 +1,4 @@
-"""What the recurrent layers of a layered model receive: the graph of its steps, and the calls in it."""
+"""The calls of the recurrent layers of a layered model: the graph of its steps, and the calls in it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Build:
         self.graph.add(step.layer.class_name, [*reads, *others], outputs, attributes, _label(step))
 
     def _cast(self, tensor: StepOutput, dtype: str, step: LayerStep) -> Any:
-        """Return what a layer reads, in the element type that it computes in."""
+        """Return the input of a layer, in the element type that it computes in."""
         key, before = (id(tensor.step), tensor.index), self._dtypes[id(tensor.step)]
         if not dtype or not before or dtype == before:
             return key
@@ -172,7 +172,7 @@ def _width(stack: Recurrent) -> int:
 
 
 def _label(step: LayerStep) -> str:
-    """Return what messages call a step."""
+    """Return the name of a step in messages."""
     layer = step.layer
     function = layer.config.get("function")
     if layer.class_name == "TFOpLambda" and isinstance(function, str):
@@ -181,7 +181,7 @@ def _label(step: LayerStep) -> str:
 
 
 def _received(step: LayerStep, layers: _Layers) -> Call:
-    """Return what a call receives besides its sequence."""
+    """Return a call with what it receives in addition to its sequence."""
     states = ""
     if step.has_states:
         makers = [tensor.step for tensor in step.states]
@@ -196,7 +196,7 @@ def _received(step: LayerStep, layers: _Layers) -> Call:
 
 
 def _returns(layer: Entry) -> str:
-    """Return what a layer is set to return, in words; "" for one whose configuration does not say it."""
+    """Return the outputs that a layer is set to return, in words; "" for one whose configuration does not state them."""
     config = _sequence_config(layer)
     if "return_sequences" not in config:
         return ""

@@ -1,4 +1,4 @@
-"""What layers do with masks: one table by class, and what masks a layer's output by it.
+"""Layers and masks: one table of effects by class, and from it the mask on a layer's output.
 
 Sources: keras 3.15 keras/src/layers/layer.py (Layer.__call__) and compute_mask of every layer; tf_keras/src/layers/**, likewise.
 """
@@ -36,7 +36,7 @@ READING = (
 )  # fmt: skip
 """Layers that Keras 3 calls with the mask of what they read."""
 MAY_MASK = ", of a class that is not built in,"
-"""What the words for a mask have behind the name of a layer whose class is not known: it may make a mask, pass one on or drop it."""
+"""The words behind the name of a layer whose class is unknown: it may make a mask, pass one on or drop it."""
 
 
 def hands_masks_on(layer: Entry) -> bool:
@@ -51,10 +51,10 @@ def hands_masks_on(layer: Entry) -> bool:
 
 
 def mask_after(layer: Entry, masks: Sequence[str], label: str, passed: str = "") -> str:
-    """Return what masks the first output of a layer, in words; "" for nothing.
+    """Return the origin of the mask on the first output of a layer, in words; "" for none.
 
-    masks   of the tensors that it is called on
-    passed  what masks it according to its call
+    masks   the masks of the tensors that it is called on
+    passed  the origin of the mask that its call passes
     """
     config: Any = layer.config
     effect = EFFECTS.get(layer.class_name, "")

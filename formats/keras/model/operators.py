@@ -1,4 +1,4 @@
-"""What the layers of layered models do: to the elements that they read, and to their masks.
+"""The effects of layers of layered models: on the elements that they read, and on their masks.
 
 Sources: keras/src/layers (3.15), each class's call and compute_mask, with the same in tf_keras and Keras 1 and 2.
 """
@@ -46,7 +46,7 @@ def signature(class_name: str) -> tuple[str, ...]:
 
 
 def gives_zeros(layer: Entry) -> bool:
-    """Return whether a layer gives zeros alone, whatever it reads: an operation of Keras, or one of TensorFlow's functions."""
+    """Return whether a layer gives only zeros for any input: an operation of Keras, or one of TensorFlow's functions."""
     function = layer.config.get("function") if layer.class_name == "TFOpLambda" else layer.class_name
     return function in ("Zeros", "ZerosLike", "zeros", "zeros_like")
 
@@ -196,4 +196,4 @@ DIALECT: Dialect = {
     "ExpandDims": Moves(_expand),
     "Swapaxes": Moves(_swap),
 }
-"""What layers and operations do, by their class; one of a user has no entry, whatever its name."""
+"""The effects of layers and operations, by their class; a user's class has no entry, under any name."""

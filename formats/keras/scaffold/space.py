@@ -61,4 +61,4 @@ SPACE: dict[str, Constructor] = {
 }
 """The kinds that are a layer called on one tensor."""
 EDGES: dict[str, Rule] = {"pad": _edges("ZeroPadding", "padding"), "crop": _edges("Cropping", "cropping")}
-"""What adds or takes places at the ends of axes."""
+"""Layers that add or take places at the ends of axes."""

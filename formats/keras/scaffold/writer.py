@@ -54,7 +54,7 @@ class KerasModule(Module):
         """Return the call of a layer on a tensor.
 
         constructor  the layer, or its constructor in code
-        arguments  what the call names besides
+        arguments  further arguments of the call
         layer  the layer that it is, "" for one without weights
         """
         made_by = self.named(layer, str(constructor)) if layer else str(constructor)

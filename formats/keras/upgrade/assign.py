@@ -61,7 +61,7 @@ def assign(top: SourceLayer, names: Sequence[str], arrays: Mapping[str, Array]) 
 
 
 def _labels(layer: SourceLayer, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
-    """Yield of each layer its own name with those of the layers around it."""
+    """Yield for each layer its own name with the names of the layers around it."""
     names = above | {layer.name}
     yield id(layer), names
     for inner in layer.inside:
@@ -88,7 +88,7 @@ def _matched(owner: SourceLayer, names: Sequence[str], per_gate: bool) -> dict[s
 
 
 Places = Callable[[SourceLayer], "Mapping[str, str] | None"]
-"""What tells of a layer at which path below its own each of its weights is, None where the table tells."""
+"""A function from a layer to the path below its own of each of its weights, None if the table states it."""
 
 
 def _nowhere(old: SourceLayer) -> None:
@@ -129,12 +129,12 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
 
 
 def _has_cell(layer: SourceLayer) -> bool:
-    """Return whether a layer's weights are those of a cell of its own."""
+    """Return whether a layer's weights belong to a separate cell."""
     return tables.LAYERS.get(layer.kind, tables.ClassRule("")).takes == "states" and not layer.kind.startswith("CuDNN")
 
 
 def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
-    """Give a model the arrays of a SavedModel, whose names hold those of the layers around a weight; return their names.
+    """Give a model the arrays of a SavedModel, whose names hold the names of the layers around a weight; return their names.
 
     Raises RefusedError for a weight that the file lacks or holds more than once.
     """

@@ -59,9 +59,9 @@ class Translator:
         }
 
     def translate(self, name: str, rule: tables.ClassRule, config: Mapping[str, Any]) -> Translated:
-        """Return what becomes of a layer's configuration.
+        """Return the new configuration of a layer.
 
-        Raises RefusedError for a key or a value that is not known.
+        Raises RefusedError for an unknown key or value.
         """
         facts = Facts(name, "its configuration", config)
         self._layer, self._softened, self._renamed = name, False, []
@@ -217,12 +217,12 @@ class Translator:
             class_name = str(value.get("class_name") or value.get("name") or "")
             config = value.get("config")
             if not isinstance(config, Mapping):
-                config = {key_: two for key_, two in value.items() if key_ not in ("name", "class_name")}
+                config = {key_: entry for key_, entry in value.items() if key_ not in ("name", "class_name")}
         class_name = names.get(class_name, class_name)
         if class_name in table:
             spelled = dict(word.partition(">")[::2] for word in table[class_name].split())
-            renamed = {spelled[setting] or setting: _plain(two) for setting, two in config.items() if setting in spelled}
-            aside = {setting: two for setting, two in config.items() if setting not in spelled and setting not in ("dtype", "name")}
+            renamed = {spelled[setting] or setting: _plain(entry) for setting, entry in config.items() if setting in spelled}
+            aside = {setting: entry for setting, entry in config.items() if setting not in spelled and setting not in ("dtype", "name")}
             if not aside and all(_is_plain(setting) for setting in renamed.values()):
                 return serialised(class_name, renamed, f"keras.{module}")
         self.notes.leave(f"{self._layer}: {key} = {quoted(value)}, for training only")
@@ -241,7 +241,7 @@ def _is_plain(value: object, depth: int = 0) -> bool:
 
 
 def rule_of(layer: Entry) -> tables.ClassRule:
-    """Return what becomes of the class of a layer. Raises RefusedError for one that is not known."""
+    """Return the rule for the class of a layer. Raises RefusedError for an unknown one."""
     rule = tables.LAYERS.get(layer.class_name)
     if rule is None:
         unknown = "it is not one of the layers whose meaning in both is known" if layer.built_in else "it is not one of Keras's own classes"

@@ -45,16 +45,16 @@ _ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics",
 
 @dataclass(frozen=True)
 class Upgraded:
-    """What an upgrade did.
+    """The report of an upgrade.
 
     old      the file that was read
     new      the file that was written, or would be
     written  which Keras wrote the old one, as far as the file states it
     layers   how many layers the model has
-    changes  by layer: what became different, in words
-    left     what is left out, as training alone needs it
-    notes    what to know of how the old file was read
-    proof    how it was proved that both compute the same; "" where it was not
+    changes  the changes by layer, in words
+    left     parts that are left out, as only training needs them
+    notes    notes on how the old file was read
+    proof    how it was proved that both compute the same; "" if it was not
     """
 
     old: str
@@ -72,7 +72,7 @@ class Upgraded:
         return {**vars(self), "changes": changes, "left": list(self.left), "notes": list(self.notes)}
 
     def lines(self) -> list[str]:
-        """Return what was done, line by line."""
+        """Return the report, line by line."""
         lines = [f"{self.old}: {self.written or 'a version that it does not state'}, {self.layers} layers"]
         lines += [f"  {name}: {text}" for name, texts in self.changes.items() for text in texts]
         lines += [f"left out: {text}" for text in self.left]
@@ -180,7 +180,7 @@ def _count(model: SourceLayer) -> int:
 
 
 def read(source: Path) -> Stored:
-    """Return what a file holds."""
+    """Return the content of a file."""
     if source.is_dir():
         if not (source / "saved_model.pb").is_file():
             raise UsageError(f"{source} is a folder without a saved_model.pb. Name the file of a model, or the folder of a SavedModel")

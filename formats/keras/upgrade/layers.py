@@ -66,8 +66,8 @@ class Layers:
     def new(self, old: SourceLayer, name: str, batch: int | None = None) -> New:
         """Return any layer but a model.
 
-        batch  how many sequences a batch has, where that is fixed
-        Raises RefusedError for what Keras 3 cannot hold.
+        batch  how many sequences a batch has, if that is fixed
+        Raises RefusedError for features that Keras 3 cannot hold.
         """
         rule = rule_of(old.entry)
         translated = self.translator.translate(name, rule, old.entry.config)
@@ -264,7 +264,7 @@ class Layers:
 
 
 def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.ClassRule, arrays: Mapping[str, Array]) -> None:
-    """Raise a RefusedError where the sizes of a new configuration are not those of its weights."""
+    """Raise a RefusedError if the sizes of a new configuration are not its weights'."""
     for word in rule.sizes.split():
         key, _, place = word.partition(":")
         weight, _, axis = place.partition(".")

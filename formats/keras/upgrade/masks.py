@@ -40,10 +40,10 @@ class TensorMask:
 
 @dataclass
 class Masked:
-    """What masks change in a graph.
+    """The changes that masks make in a graph.
 
     stated      the masks that its calls are given, by layer and call
-    operations  what makes these masks
+    operations  the operations that make these masks
     merges      layers that would compute something else in Keras 3, as their inputs are masked
     last        the mask on an output
     """
@@ -79,7 +79,7 @@ class Masks:
     def graph(
         self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[OldCall]], ends: Sequence[LayerOutput], reserved: set[str]
     ) -> Masked:
-        """Return what masks change in a graph."""
+        """Return the changes that masks make in a graph."""
         masks_of: dict[tuple[str, int], TensorMask | None] = {}
         masked = Masked()
         stated, operations = masked.stated, masked.operations

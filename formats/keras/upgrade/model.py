@@ -98,9 +98,9 @@ class Models:
             raise refuse(name, "a Sequential without layers", "it computes nothing")
         if start is None and shape is not None and not inside[0].is_model:
             first = inside[0]
-            label = spelled(f"{first.name}_input")
-            config = {"name": label, "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}
-            start = New(label, "InputLayer", config)
+            input_name = spelled(f"{first.name}_input")
+            config = {"name": input_name, "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}
+            start = New(input_name, "InputLayer", config)
             names.add(start.name)
         if outermost and start is None and not inside[0].is_model:
             raise refuse(
@@ -118,7 +118,7 @@ class Models:
         return model
 
     def _inner(self, old: SourceLayer, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
-        """Return what becomes of a layer: usually one, under its own name."""
+        """Return the layers that replace a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), names)
         names.add(name)
         if name != old.name:
@@ -207,13 +207,13 @@ class Models:
         names = {operation.name for operation in operations}
         batch = batch_of(old)
         chains: dict[str, list[New | NewModel]] = {}
-        remaining = [label for label in old.inside if label.name not in masked.merges]
+        remaining = [layer for layer in old.inside if layer.name not in masked.merges]
         for source in remaining:
             if source.kind == "InputLayer":
                 chains[source.name] = [self._input(source, names)]
             else:
                 chains[source.name] = self._inner(source, names, batch, inner.get(source.name))
-        final = {label: chain[-1].name for label, chain in chains.items()} | {operation.name: operation.name for operation in operations}
+        final = {old: chain[-1].name for old, chain in chains.items()} | {operation.name: operation.name for operation in operations}
 
         def moved(refs: Sequence[LayerOutput | None]) -> list[Any]:
             replaced = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
@@ -233,18 +233,18 @@ class Models:
         if unread := sorted(set(built) - set(listed)):
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
-        model = NewModel(name, "Functional", {"name": name}, [built[label] for label in listed if label in built])
+        model = NewModel(name, "Functional", {"name": name}, [built[step] for step in listed if step in built])
         steps = {
             operation.name: dataclasses.replace(operation, reads=tuple(moved(operation.reads))).serialised(dtype)
             for operation in operations
         }
         model.config["layers"] = [
-            steps[label]
-            if label in steps
-            else {**built[label].serialised(), "name": label, "inbound_nodes": _nodes(label, new_calls[label], lists[label], dtype)}
-            for label in listed
+            steps[step]
+            if step in steps
+            else {**built[step].serialised(), "name": step, "inbound_nodes": _nodes(step, new_calls[step], lists[step], dtype)}
+            for step in listed
         ]
-        from_one = {label.name for label in built.values() if isinstance(label, NewModel) and label.class_name == "Functional"}
+        from_one = {layer.name for layer in built.values() if isinstance(layer, NewModel) and layer.class_name == "Functional"}
         model.config["input_layers"] = _ends(starts, from_one)
         model.config["output_layers"] = _ends(ends, from_one)
         return model

@@ -1,4 +1,4 @@
-"""What an upgrade changes and leaves behind, and how it refuses."""
+"""The notes of an upgrade on what it changes and leaves behind, and its refusals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LONGEST = 120
 
 @dataclass
 class Notes:
-    """What an upgrade did, for people.
+    """The report of an upgrade, for people.
 
-    changes  by layer: what became different, in words
-    left     what concerns training alone and was left out
-    notes    what to know of how the file was read
+    changes  the changes by layer, in words
+    left     parts that concern only training and were left out
+    notes    notes on how the file was read
     """
 
     changes: dict[str, list[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What becomes of functions, initializers, constraints, optimizers and losses of old Keras in Keras 3, as data."""
+"""The successors of functions, initializers, constraints, optimizers and losses of old Keras in Keras 3, as data."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ OPTIMIZER_NEUTRAL = {
     "schedule_decay": 0.004,
     "initial_decay": 0.0,
 }
-"""What else an optimizer may be set to; anything but these values leaves it out."""
+"""Further settings of an optimizer; any other value leaves it out."""
 
 
 OPTIMIZER_ASIDE = ("name", "ema_momentum", "ema_overwrite_frequency", "jit_compile", "is_legacy_optimizer")

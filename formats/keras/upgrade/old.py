@@ -75,7 +75,7 @@ class SourceLayer:
             yield from inner.walk()
 
     def words(self, per_gate: bool) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the names of its own weights, and whether each is trained."""
+        """Return the names of the layer's own weights, and whether each is trained."""
         if self.is_model or self.inside or self.kind == "InputLayer":
             return []
         rule = rule_of(self.entry)

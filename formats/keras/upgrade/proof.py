@@ -33,9 +33,9 @@ _PATIENCE = 600
 
 @dataclass(frozen=True)
 class Proof:
-    """What two runs gave.
+    """The comparison of two runs.
 
-    comparisons  of each output
+    comparisons  one of each output
     """
 
     comparisons: tuple[OutputComparison, ...]
@@ -78,7 +78,7 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
 
 
 def compared(source: Path, written: Path, folder: Path) -> Proof:
-    """Return what both runs gave."""
+    """Return the comparison of both runs."""
     _python("tf_keras")
     _run("keras", written, folder)
     _run("tf_keras", source, folder)
@@ -87,14 +87,14 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
     if len(results) != len(truth):
         raise NotEqualError(written, Proof((unlike("random inputs", "outputs", (len(results),), (len(truth),)),)))
     comparisons = []
-    for number, (result, two) in enumerate(zip(results, truth, strict=True)):
+    for number, (result, expected) in enumerate(zip(results, truth, strict=True)):
         name = "output" if len(results) == 1 else f"output {number}"
-        if result.shape != two.shape:
-            comparisons.append(unlike("random inputs", name, result.shape, two.shape))
+        if result.shape != expected.shape:
+            comparisons.append(unlike("random inputs", name, result.shape, expected.shape))
             continue
-        allowance = Allowance([two + (moved[number] - result) for moved in shaken], np.dtype(np.float32))
-        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(two.ndim)))
-        comparisons.append(compare(output, result, two, allowance))
+        allowance = Allowance([expected + (moved[number] - result) for moved in shaken], np.dtype(np.float32))
+        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(expected.ndim)))
+        comparisons.append(compare(output, result, expected, allowance))
     return Proof(tuple(comparisons))
 
 
@@ -112,7 +112,7 @@ def _python(framework: str) -> str:
 
 
 def _run(framework: str, model: Path, folder: Path) -> None:
-    """Run a model in a process of its own."""
+    """Run a model in a separate process."""
     command = script(_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder))
     environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}
     try:

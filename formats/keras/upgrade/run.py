@@ -1,7 +1,7 @@
-"""A whole model run by tf_keras or by Keras, in a process of its own: python run.py FRAMEWORK MODEL FOLDER.
+"""A whole model run by tf_keras or by Keras, in a separate process: python run.py FRAMEWORK MODEL FOLDER.
 
-Inputs are drawn by Keras, which knows their shapes, and kept in FOLDER/x.npz; outputs go to FOLDER/FRAMEWORK.npz, those with
-every weight about one unit in the last place off to keras_1.npz and so on. Imports numpy and the framework alone.
+Inputs are drawn by Keras, which knows their shapes, and kept in FOLDER/x.npz; outputs go to FOLDER/FRAMEWORK.npz, outputs with every weight
+about one unit in the last place off to keras_1.npz and so on. Imports only numpy and the framework.
 """
 
 from __future__ import annotations

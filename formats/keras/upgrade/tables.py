@@ -1,9 +1,9 @@
-"""What becomes of the layers of Keras 1, Keras 2 and tf.keras in Keras 3, as data: each class, each key of its configuration,
+"""The successors of the layers of Keras 1, Keras 2 and tf.keras in Keras 3, as data: each class, each key of its configuration,
 each of its weights.
 
 A key is `old`, `old>new` or `old>new:kind`, with a kind of keys.TYPES or of the Translator; `old!` changes no number and is left out;
-`old~` concerns training alone and is left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is
-its names in every era, joined by "|", with "-" before those that are not trained and "?key" where a false key leaves it out.
+`old~` concerns only training and is left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is
+its names in every era, joined by "|", with "-" before weights that are not trained and "?key" if a false key leaves it out.
 
 Sources: keras 1.2.2 and 2.3.1 keras/layers, tf_keras 2.21 tf_keras/src/layers, keras 3.15 keras/src/layers: each get_config and build.
 """
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ClassRule:
-    """What becomes of a class of layers.
+    """The successor of a class of layers.
 
     new      its class in Keras 3
-    keys     what becomes of its configuration
+    keys     the rules for its configuration
     weights  its variables, in the order of both eras
     scaled   its weights that a function on its outputs sees, if any function is
     takes    "one" input, a "list" of them, or a sequence and "states"
@@ -42,7 +42,7 @@ COMMON = (
     "name! trainable:flag dtype:dtype activity_regularizer:regularizer dynamic=false autocast! "
     "batch_input_shape! batch_shape! input_shape! input_dtype! input_dim! input_length! weights=null shared_object_id!"
 )
-"""What every layer may have. Shapes of inputs move to the InputLayer."""
+"""The keys that every layer may have. Shapes of inputs move to the InputLayer."""
 
 _BIAS = (
     "use_bias:flag bias>use_bias:flag bias_initializer:initializer bias_regularizer:regularizer b_regularizer>bias_regularizer:regularizer "

@@ -1,4 +1,4 @@
-"""What fusing gave: the layers fused, and why others were not."""
+"""The result of fusing: the layers fused, and why others were not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class FusedLayer:
 
 @dataclass(frozen=True)
 class Fused:
-    """What `fuse` did.
+    """The report of `fuse`.
 
     source   the model that was read
     target   the model that was written, or would be
     layers   the layers that are one node now
-    left     what looks like a layer and stays unchanged, with the reason
+    left     operations that look like a layer and stay unchanged, with the reason
     nodes    how many nodes the model had, and has
-    error    how far the whole model's outputs are from what they were; None where nothing was replaced
+    error    how far the whole model's outputs are from what they were; None if nothing was replaced
     """
 
     source: str
@@ -50,7 +50,7 @@ class Fused:
         return {**vars(self), "layers": layers, "left": left, "nodes": list(self.nodes)}
 
     def lines(self) -> list[str]:
-        """Return what was done, line by line."""
+        """Return the report, line by line."""
         lines = [f"  {layer.name}: {layer.was} -> {layer.cell}; {claimed([layer.error])}" for layer in self.layers]
         lines += [f"  {name}: left unchanged: {reason}" for name, reason in self.left]
         lines.append(f"nodes: {self.nodes[0]} -> {self.nodes[1]}")

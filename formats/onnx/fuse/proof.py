@@ -70,9 +70,9 @@ class ModelPair:
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """What the runs of a pair showed.
+    """The comparison of the runs of a pair.
 
-    comparisons  of each output in each trial
+    comparisons  one of each output in each trial
     problem      why it could not be run; "" if it could
     """
 
@@ -140,17 +140,19 @@ def _verdict(number: int, pair: ModelPair, folder: Path, failed: Mapping[str, st
         shaken = [
             _saved(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
         ]
-        for place, (result, two) in enumerate(zip(results, truth, strict=True)):
+        for place, (result, expected) in enumerate(zip(results, truth, strict=True)):
             case, name = f"trial {trial}", repr(pair.outputs[place])
-            if result.shape != two.shape:
-                comparisons.append(unlike(case, name, result.shape, two.shape))
-            elif two.dtype.kind == "f" and (np.isfinite(two).all() or _infinite_alike(result, two) or not _finite(pair.inputs[trial])):
+            if result.shape != expected.shape:
+                comparisons.append(unlike(case, name, result.shape, expected.shape))
+            elif expected.dtype.kind == "f" and (
+                np.isfinite(expected).all() or _infinite_alike(result, expected) or not _finite(pair.inputs[trial])
+            ):
                 # The operators RNN, GRU and LSTM of onnxruntime make numbers of what is none.
-                there = np.isfinite(two)
-                floors = [np.where(there, other[place], 0) for other in shaken if other[place].shape == two.shape]
-                new, old = (np.where(there, each, 0) for each in (result, two))
+                there = np.isfinite(expected)
+                floors = [np.where(there, other[place], 0) for other in shaken if other[place].shape == expected.shape]
+                new, old = (np.where(there, each, 0) for each in (result, expected))
                 comparisons.append(compare(Output(case, name), new, old, Allowance(floors, pair.dtype)))
-            elif not np.array_equal(result, two, equal_nan=two.dtype.kind == "f"):
+            elif not np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f"):
                 return PairVerdict(problem=f"its output {name} is another one")
     if ran < least:
         problem = next((failed[key] for key in failed if key.startswith(f"{number}_") and key.endswith("_old.npz")), "")

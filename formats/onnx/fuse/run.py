@@ -1,6 +1,6 @@
-"""Models run by onnxruntime, in a process of its own: python run.py FOLDER.
+"""Models run by onnxruntime, in a separate process: python run.py FOLDER.
 
-FOLDER/jobs.json lists models and, for each, files of inputs; outputs go to FOLDER/OUT.npz. Imports numpy and onnxruntime alone.
+FOLDER/jobs.json lists models and, for each, files of inputs; outputs go to FOLDER/OUT.npz. Imports only numpy and onnxruntime.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What stands in an ONNX file: read lazily, folded, in scopes, written back."""
+"""The contents of an ONNX file: read lazily, folded, in scopes, written back."""

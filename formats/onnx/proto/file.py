@@ -60,7 +60,7 @@ _SCHEMA: Schema = {
 _MARK = "rnnconvert:field:offset:length"
 _AXES = 32
 _PAGE = 1 << 16
-"""What writers may leave behind the last tensor, to begin the next one on a page of its own (onnx.proto, external_data)."""
+"""The gap that writers may leave behind the last tensor, to begin the next one on a new page (onnx.proto, external_data)."""
 
 
 @dataclass(frozen=True)

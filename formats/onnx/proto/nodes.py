@@ -33,7 +33,7 @@ class ProtoNodes(GraphBuilder):
 
 
 def proto_node(operator: str, inputs: Sequence[str], outputs: Sequence[str], name: str, attributes: Mapping[str, Any]) -> onnx.NodeProto:
-    """Return a node, with the numbers of element types and tensors for those of numpy.
+    """Return a node, with element types and tensors of ONNX in place of numpy's.
 
     Raises RefusedError for an integer that does not fit into 64 bits.
     """

@@ -33,7 +33,7 @@ _TYPED = {
 }  # fmt: skip
 """The types of the attributes that are read. Source: onnx/docs/Operators.md."""
 _WIDER = {"to": (_KIND.INT, _KIND.STRING), "split": (_KIND.INTS, _KIND.INT)}
-"""Types that old operator sets have besides, or that another operator has for an attribute of the name."""
+"""Further types that old operator sets have, or that another operator has for an attribute of the name."""
 _ODD = "?"
 """The domain of an operator whose attributes are not of its types: nothing looks into it."""
 

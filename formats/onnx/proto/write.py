@@ -119,7 +119,7 @@ def clear(tensor: onnx.TensorProto) -> None:
 
 
 def put(tensor: onnx.TensorProto, array: Array) -> None:
-    """Put numbers of its own type and shape into a tensor.
+    """Put numbers into a tensor of their type and shape.
 
     Raises UsageError if they are of another type or shape.
     """

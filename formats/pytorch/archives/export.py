@@ -84,7 +84,7 @@ def _arrays(archive: Archive, root: str, config: str) -> tuple[dict[str, Array],
 
 
 def _follow(module: Any, constants: Mapping[str, Array]) -> OperatorProgram | str:
-    """Return what the program computes, or why that is not followed."""
+    """Return the program's operators, or why they are not followed."""
     try:
         program = export_graph.follow(module)
         program.constants = constants

@@ -1,6 +1,6 @@
 """PyTorch's files with the numbers of some tensors replaced; every other byte stays unchanged.
 
-So whatever accompanies the weights (epoch, arguments, an optimizer's state, code) is kept.
+So everything that accompanies the weights (epoch, arguments, an optimizer's state, code) is kept.
 
 Source: the .ZIP File Format Specification 6.3 (APPNOTE.TXT), 4.3, for the checksums of a zip archive's entries.
 """

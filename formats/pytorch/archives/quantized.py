@@ -107,5 +107,5 @@ def _directions(cells: Mapping[int, tuple[ArchivedTensor, ...]], stated: object)
     if len(widths) % 2:
         return 1
     flat = all(width == units for width in widths[1:])
-    two = widths[1] == widths[0] and all(width == 2 * units for width in widths[2:])
-    return 0 if flat == two else 1 + two
+    both_ways = widths[1] == widths[0] and all(width == 2 * units for width in widths[2:])
+    return 0 if flat == both_ways else 1 + both_ways

@@ -64,7 +64,7 @@ class ArchivedTensor:
 
 
 def storage_of(reference: Any) -> Any:
-    """Return what a persistent id stands for: a Storage, or the class of a module saved with its source."""
+    """Return the meaning of a persistent id: a Storage, or the class of a module saved with its source."""
     if reference[0] == "module":
         return reference[1]
     if reference[0] != "storage" or not isinstance(reference[1], Global):
@@ -146,4 +146,4 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch.jit._pickle.build_boollist": _first,
     "torch.jit._pickle.restore_type_tag": _first,
 }
-"""What is called in place of PyTorch's own functions."""
+"""Functions that are called in place of PyTorch's own."""

@@ -40,7 +40,7 @@ class _NotNumbersError(Exception):
 def flatten(root: Any, records: Records, path: object, byte_swapped: bool = False, constants: Constants | None = None) -> Stored:
     """Return the tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
 
-    A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted name), "classes" (the class of each
+    A module's names are as in its `state_dict()`. metadata has "values" (plain values by dotted name), "classes" (the class of each
     object by dotted name) and "unreadable" (why a tensor is left out).
 
     Raises UnreadableError if a tensor reaches outside its storage, or the whole cannot be walked.

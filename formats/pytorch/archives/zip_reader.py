@@ -24,10 +24,10 @@ from rnnconvert.formats.pytorch.metadata import TorchMetadata
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
 
-    Names are the keys on the way to a tensor, joined by dots; a module's are those of its `state_dict()`. The constants of a TorchScript
+    Names are the keys on the way to a tensor, joined by dots; a module's are as in its `state_dict()`. The constants of a TorchScript
     module, where freezing puts the weights, have the names that its code uses: "CONSTANTS.c0". For metadata see `torch_walk.flatten`;
-    "torchscript" tells whether the file contains code, and "calls" what this code calls with weights, by their names; "follow" returns what
-    its forward computes, or why that is not followed.
+    "torchscript" tells whether the file contains code, and "calls" the functions that this code calls with weights, by their names;
+    "follow" returns the operators of its forward, or why these are not followed.
 
     Raises UnreadableError.
     """

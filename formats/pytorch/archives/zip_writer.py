@@ -39,7 +39,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
 
 
 def _pickle(path: object, arrays: Mapping[str, Array | Pieced]) -> bytes:
-    """Return the instructions that make an OrderedDict of tensors, each over a storage of its own."""
+    """Return the instructions that make an OrderedDict of tensors, each over a separate storage."""
     parts = [pickle.PROTO + b"\x02", _global("collections", "OrderedDict"), b")R("]
     for index, (name, array) in enumerate(arrays.items()):
         dtype = array.dtype.newbyteorder("=")

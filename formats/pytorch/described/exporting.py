@@ -20,7 +20,7 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError
 from rnnconvert.scaffolding.description import Check
 
 LENGTHS = (*range(1, 13), 16, 33, 64)
-"""The lengths at which a program is held against its module, besides those next to the example's."""
+"""The lengths at which a program is compared with its module, in addition to lengths next to the example's."""
 _PATIENCE = 10.0
 """The most seconds in which the lengths are tried that one condition keeps out."""
 Place = tuple[int, int]
@@ -140,7 +140,7 @@ class LiveProgram:
         return inputs
 
     def _runs(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """Return what the module gives; None for inputs that it does not take."""
+        """Return the outputs of the module; None for inputs that it does not take."""
         return _outputs_of(self.module, inputs)
 
     def _refuse_states(self) -> None:
@@ -220,7 +220,7 @@ def _resized(inputs: Sequence[Any], places: Collection[Place], length: int) -> t
 
 
 def _drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return inputs with other numbers where they are fractions: those of an example may all be zero."""
+    """Return inputs with other numbers in place of fractions: in an example these may all be zero."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

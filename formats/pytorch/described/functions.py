@@ -32,7 +32,7 @@ def number(value: Any, dtype: str = "float32") -> SourceTensor:
 
 
 def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
-    """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it.
+    """Return the operand of an operator beside a tensor: a number in the tensor's element type.
 
     A trace holds Python's numbers as tensors without axes. Beside a tensor with axes these do not decide the element type.
     Source: torch.result_type.
@@ -102,7 +102,7 @@ _ROUNDING: dict[str, Callable[[Dim, Dim], Dim]] = {
     "round": rounded,
     "trunc": lambda value, by: value // by,
 }
-"""What rounds the quotient of two lengths. Source: Python's math, and built-in functions."""
+"""Functions that round the quotient of two lengths. Source: Python's math, and built-in functions."""
 
 
 def _rounded(operation: str, x: Any) -> Dim:
@@ -195,13 +195,13 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "neg": numbers.neg,
     "abs": abs,
 }
-"""What operators give for Python's numbers and for lengths."""
+"""The results of operators on Python's numbers and on lengths."""
 _ANY_VALUES = ("equal", "not_equal", "not")
 """Those of them that take lists and texts as well: Python's others would repeat these, or fill in what a text asks for."""
 
 
 def _number(operation: str, *values: Any) -> Any:
-    """Return what an operator gives for numbers.
+    """Return the result of an operator on numbers.
 
     Raises ValueError for one that is not computed, or not from a length, and for a whole number of more than 64 bits.
     """

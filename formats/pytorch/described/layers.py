@@ -216,4 +216,4 @@ LAYERS: dict[str, AtenOperator] = {
     **dict.fromkeys(RECURRENT, AtenOperator("a b c d e f g h i", recurrent)),
     **dict.fromkeys(CELLS, AtenOperator("a b c d e f", cell)),
 }
-"""What reads weights."""
+"""Operators that read weights."""

@@ -49,7 +49,7 @@ class _StepElements:
 
 
 def by_loop(operations: Sequence[OperatorCall]) -> Iterator[tuple[UnknownLoop | None, list[OperatorCall]]]:
-    """Yield operators in their order, those of a loop together."""
+    """Yield operators in their order, a loop's operators together."""
     for loop, group in itertools.groupby(operations, lambda operation: operation.loop):
         yield loop, list(group)
 
@@ -67,12 +67,12 @@ def read_loop(r: ProgramReading, loop: UnknownLoop, operations: Sequence[Operato
 
 @dataclass(frozen=True)
 class _LoopStep:
-    """What a step of a loop computes.
+    """A step of a loop.
 
-    scope     as a model: it reads the states, a step of each sequence, and what is the same in all steps; it gives what follows
+    scope     as a model: it reads the states, a step of each sequence, and values that all steps share; it gives the next ones
     left      the states after it
-    listed    what it puts into lists
-    captured  what it reads from around the loop
+    listed    the values that it puts into lists
+    captured  the values that it reads from around the loop
     """
 
     scope: DescribedModel
@@ -87,7 +87,7 @@ def _spreads(x: SourceTensor, y: SourceTensor) -> bool:
 
 
 def _scaled(x: _StepPlace, by: _StepPlace, more: _StepPlace = _StepPlace(0, 0)) -> _StepPlace | None:
-    """Return `x * by + more`, where that is a line over the number of the step."""
+    """Return `x * by + more`, if that is a line over the number of the step."""
     if by.by or not isinstance(by.start, int):
         return None
     return _StepPlace(x.start * by.start + more.start, x.by * by.start + more.by)
@@ -150,9 +150,9 @@ class _LoopReading:
         picked: Mapping[OperatorCall, tuple[_StepElements, bool]],
         sequences: Mapping[_StepElements | None, SourceTensor],
     ) -> _LoopStep:
-        """Return what a step computes.
+        """Return a step of the loop.
 
-        begins     what the states that it changes begin with
+        begins     the first values of the states that it changes
         body       the operators that compute it
         picked     the operators that take a step of a sequence, which, and whether its axis stays
         sequences  these, with the time in front; the numbers of the steps as None

@@ -48,11 +48,11 @@ def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Des
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
-    """Return what a live module computes for inputs like an example; sizes that it does not depend on stay open.
+    """Return the description of a live module for inputs like an example; sizes that it does not depend on stay open.
 
-    partial  leave out the operators that are not known
+    partial  leave out unknown operators
 
-    Raises RefusedError where torch.export cannot follow it, or for an operator that is not known; MissingPackageError without torch.
+    Raises RefusedError if torch.export cannot follow it, or for an unknown operator; MissingPackageError without torch.
     """
     model, live = model_of(module), LiveProgram(module, example)
     everywhere = [(number, axis) for number, value in enumerate(live.example) for axis in range(value.ndim)]
@@ -174,7 +174,7 @@ def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], 
 
 
 def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
-    """Return what is wrong with a reading, with the way out where the axes of its inputs are not stated."""
+    """Return the error of a reading, with the way out if the axes of its inputs are not stated."""
     if type(error) is not RefusedError or error.remedy:
         return error
     remedy = (
@@ -185,7 +185,7 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
 
 
 _EVERY_CHOICE = 256
-"""The most choices of numbers of axes that are all tried: those of four inputs, since inputs such as two states change together."""
+"""The most choices of numbers of axes that are all tried: as many as four inputs have, since inputs such as two states change together."""
 _ROUNDS = 3
 """How often each input's number of axes is chosen anew, given the others'."""
 _MOST_CHOICES = 16
@@ -228,13 +228,13 @@ def _chosen(
     tried: int,
     axes: Sequence[int],
 ) -> Description:
-    """Return the first description of those that fit, which checks how many axes its inputs have where that matters.
+    """Return the first description that fits, which checks how many axes its inputs have if that matters.
 
     refused  why the first number of axes does not fit
-    tried    how many numbers of axes were tried, 0 where that was not asked once some fitted
+    tried    how many numbers of axes were tried, 0 if that was not asked once some fitted
     axes     the caller's numbers of axes
 
-    Raises RefusedError where another number of axes is another model, or may be.
+    Raises RefusedError if another number of axes is another model, or may be.
     """
     fit = fits[0]
     alike = [other for other in fits if other is fit or (tried and fit.is_like(other))]

@@ -35,7 +35,7 @@ class Modules:
         self._wanted = self._read_outside(operations)
 
     def _read_outside(self, operations: Sequence[OperatorCall]) -> dict[str, set[tuple[int, int]]]:
-        """Return what is read of each module outside of it after any of its calls: by operator and output, by the module's path."""
+        """Return which outputs of each module are read outside of any of its calls: by operator and output, by the module's path."""
         calls: dict[Caller, list[OperatorCall]] = {}
         for operation in operations:
             for caller in operation.callers:
@@ -50,7 +50,7 @@ class Modules:
         return wanted
 
     def run(self, operations: Sequence[OperatorCall], depth: int = 0) -> None:
-        """Read operators in their order; those of one call of a user's module become one node.
+        """Read operators in their order; the operators of one call of a user's module become one node.
 
         depth  how many of an operator's callers the scope stands for
         """
@@ -66,7 +66,7 @@ class Modules:
                 self.run(inside, depth + 1)
 
     def _call(self, caller: Caller, operations: list[OperatorCall], depth: int) -> bool:
-        """Add a call of a module; return whether it can be a model of its own."""
+        """Add a call of a module; return whether it can be a separate model."""
         wanted = sorted(self._wanted.get(caller.path, ()))
         if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
             raise _unlike(caller)
@@ -125,12 +125,12 @@ class Modules:
 
 
 def _unlike(caller: Caller) -> NeedError:
-    """Return what asks for a reading in which the operators of a module that is called in two ways stand among those around it."""
+    """Return the request for a reading in which the operators of a module that is called in two ways stand among those around it."""
     return NeedError(caller.path, "among those around it")
 
 
 def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
-    """Return what stands for a value in another model: numbers are the same there, other tensors are made anew."""
+    """Return the stand-in for a value in another model: numbers are the same there, other tensors are made anew."""
     if isinstance(value, (list, tuple)):
         return [renewed(item, make) for item in value]
     if not isinstance(value, SourceTensor):
@@ -175,7 +175,7 @@ def read_by(operation: OperatorCall) -> Iterable[Ref]:
 
 
 def _form(scope: DescribedModel) -> Any:
-    """Return what is the same for two calls of a module that compute the same."""
+    """Return a signature that is equal for two calls of a module that compute the same."""
     numbers: dict[int, int] = {}
 
     def number(value: Value) -> Any:

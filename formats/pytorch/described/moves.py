@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def _transpose(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     x, order = call.tensor(), list(range(call.tensor().rank))
-    first, two = call.axis("dim0"), call.axis("dim1")
-    order[first], order[two] = order[two], order[first]
+    dim0, dim1 = call.axis("dim0"), call.axis("dim1")
+    order[dim0], order[dim1] = order[dim1], order[dim0]
     return build.transpose(x, order)
 
 
@@ -193,7 +193,7 @@ def _select_scatter(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 
 def _steps_at(build: ProgramBuilder, steps: StepList, axis: int) -> SourceTensor:
-    """Return what the steps of a loop gave, with the time at an axis."""
+    """Return the outputs of a loop's steps, with the time at an axis."""
     order = [*range(1, steps.x.rank)]
     order.insert(axis, 0)
     return build.transpose(steps.x, order)
@@ -578,4 +578,4 @@ MOVES: dict[str, AtenOperator] = {
     "arange": AtenOperator("x stop step dtype", _arange),
     "size": AtenOperator("x dim", _size, Measures(elements.measured)),
 }
-"""What moves numbers, and what makes tensors of numbers."""
+"""Operators that move numbers, and operators that make tensors of numbers."""

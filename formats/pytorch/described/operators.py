@@ -30,7 +30,7 @@ def _axes(call: BoundCall, x: SourceTensor) -> list[int]:
 
 
 def _in_its_type(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    """Return what is read in the element type in which the operator is to compute."""
+    """Return the input, in the element type in which the operator is to compute."""
     dtype = call("dtype")
     if dtype is not None and str(dtype) not in (*FLOATS, "int32", "int64"):
         raise ValueError(f"a computation in {dtype}")
@@ -247,4 +247,4 @@ OPERATORS: dict[str, AtenOperator] = {
     ITEM: AtenOperator("x index", _item, Moves(elements.item)),
     LIST: AtenOperator("a b c d e f g h", lambda r, call: [*call.arguments], elements.on_numbers(_as_list, lengths.listed)),
 }
-"""What computes over axes, products, and what works on numbers and lists."""
+"""Operators that compute over axes, products, and operators on numbers and lists."""

@@ -99,7 +99,7 @@ class ProgramReading:
             self.build, self._values, self._held = before
 
     def same(self, dim: Dim, other: Dim) -> None:
-        """See that two lengths are one. Raises NeedError where that of an input has to be the other, ValueError for two that cannot be."""
+        """See that two lengths are one. Raises NeedError if an input's has to be the other, ValueError if they cannot be one."""
         opened = [f"{ref.name}, axis " for ref in self._program.inputs]
         if isinstance(dim, Size) and isinstance(other, Size) and dim != other and other.symbol and dim.symbol.startswith(tuple(opened)):
             raise NeedError(dim.symbol, other)
@@ -119,7 +119,7 @@ class ProgramReading:
                     yield Check(f"{{0}} >= {self.build.least[symbol]}", ((number, axis),))
 
     def outcome(self, ref: Ref) -> Any:
-        """Return what stands for a value of the program, or the error for one that could not be read."""
+        """Return the stand-in for a value of the program, or the error for one that could not be read."""
         try:
             return self.value(ref)
         except (RefusedError, NeedError) as error:
@@ -152,7 +152,7 @@ class ProgramReading:
             self._values[ref] = results[number] if several and number < len(results) else results
 
     def _left_out(self, operation: OperatorCall, error: RefusedError) -> Any:
-        """Return what stands for what an operator gives."""
+        """Return stand-ins for the outputs of an operator."""
         called = [] if operation.called is None else [*operation.called[1], *operation.called[2].values()]
         outcomes = _flat([self.outcome(ref) for ref in refs([operation.inputs, *called])])
         need = next((outcome for outcome in outcomes if isinstance(outcome, NeedError)), None)
@@ -212,7 +212,7 @@ class ProgramReading:
         return self.build.elementwise("where", [truth, yes, no], yes.dtype)
 
     def _count(self, value: Any) -> int:
-        """Return how many values a value has, those of a list each time that it occurs: lists of lists can multiply."""
+        """Return how many values a value has, counting a list's each time that it occurs: lists of lists can multiply."""
         if not isinstance(value, list):
             return 1
         entry = self._leaves.get(id(value))
@@ -241,7 +241,7 @@ class ProgramReading:
         return value
 
     def parameter(self, name: str) -> SourceTensor:
-        """Return a parameter, buffer or constant as a tensor of its own."""
+        """Return a parameter, buffer or constant as a separate tensor."""
         if name not in self._held:
             array = self.arrays.get(name)
             if array is None:

@@ -19,7 +19,7 @@ _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", 
 
 
 def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
-    """Return what a recurrent operator gives: its output, and the final states of all its layers."""
+    """Return the outputs of a recurrent operator: its output, and the final states of all its layers."""
     arguments, lstm = call.arguments, call.name == "lstm"
     if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
         raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
@@ -49,7 +49,7 @@ def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def cell(r: ProgramReading, call: BoundCall) -> Any:
-    """Return what an operator of a cell gives: its states after a step."""
+    """Return the outputs of a cell's operator: its states after a step."""
     x, states, *weights = call.arguments
     states = list(states) if isinstance(states, (list, tuple)) else [states]
     if not all(isinstance(tensor, SourceTensor) and tensor.rank == 2 for tensor in (x, *states)):

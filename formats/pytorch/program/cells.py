@@ -38,7 +38,7 @@ class CellStep:
     next_c: Ref | None = None
 
     def outputs(self) -> list[Ref]:
-        """Return what it gives."""
+        """Return its outputs."""
         return [ref for ref in (self.next_h, self.next_c) if ref is not None]
 
 
@@ -168,11 +168,11 @@ def _in_loop(step: CellStep, after: Mapping[Ref, CellStep], result: CellRuns) ->
         result.runs.append(StepRun([step], None, firsts))
         return
     base, axis, index = element
-    number = index.operation if isinstance(index, Ref) else None
-    if number is None or index is not getattr(loop, "index", None):
+    index_operator = index.operation if isinstance(index, Ref) else None
+    if index_operator is None or index is not getattr(loop, "index", None):
         result.reasons.append("it reads the steps of its sequence in an order that the loop computes")
         return
-    counted = _counted(number.inputs[0])
+    counted = _counted(index_operator.inputs[0])
     axes = {0: "tbi", 1: "bti"}.get(axis)
     # Another tensor of the model may be as long as the sequence; which axis of it is the time nothing tells.
     if counted is None or (counted[1] != axis if counted[0] is base else counted[1] not in (0, 1)):
@@ -180,9 +180,9 @@ def _in_loop(step: CellStep, after: Mapping[Ref, CellStep], result: CellRuns) ->
     result.runs.append(StepRun([step], None if axes is None else (base, axes), firsts))
 
 
-def _counted(count: Any) -> tuple[Any, Any] | None:
+def _counted(value: Any) -> tuple[Any, Any] | None:
     """Return the tensor and the axis whose length a number is; None for any other number."""
-    operation = count.operation if isinstance(count, Ref) else None
+    operation = value.operation if isinstance(value, Ref) else None
     if operation is None or operation.kind not in ("len", "size", ITEM):
         return None
     of, axis = (*operation.inputs, 0)[:2]

@@ -26,12 +26,12 @@ NOT_CALLED = "the model's code shows no call of it that can be followed"
 
 @dataclass
 class Received:
-    """What a program states of its layers.
+    """A program's statements about its layers.
 
-    calls          of each layer
-    learned        of each layer that begins with parameters: by layer and direction, their arrays
-    unconvertible  what the program does with a layer besides
-    warnings       what the user should know
+    calls          the calls of each layer
+    learned        for each layer that begins with parameters: their arrays, by layer and direction
+    unconvertible  further operations of the program on a layer
+    warnings       warnings for the user
     """
 
     calls: dict[str, tuple[Call, ...]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def unfollowed(layers: Iterable[str], why: str) -> Received:
 def received(
     program: OperatorProgram, layers: Mapping[str, Recurrent], weights: Mapping[str, Mapping[str, str]], arrays: Mapping[str, Array]
 ) -> Received:
-    """Return what the layers of a program receive.
+    """Return the calls of the layers of a program, with all that they receive.
 
     weights  the names of each layer's arrays: its own, and the file's
     arrays   every array by its name

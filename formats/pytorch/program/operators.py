@@ -115,7 +115,7 @@ def _cast(program: OperatorProgram, kind: str, arguments: Sequence[Argument]) ->
 
 
 def _by_name(program: OperatorProgram, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
-    """Return what an operator gives whose parameters are known by name."""
+    """Return the output of an operator whose parameters are known by name."""
     plain = kind.rstrip("_")
     entry = aten.OPERATORS[plain]
     names, bare = entry.parameters.split(), entry.names

@@ -1,6 +1,6 @@
-"""What a TorchScript archive's code or an exported program computes, operator by operator, before it becomes a graph.
+"""The computation of a TorchScript archive's code or an exported program, operator by operator, before it becomes a graph.
 
-Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is another value.
+Operators that work in place change every other tensor that shares elements with theirs: reading these afterwards gives another value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SharedElements:
     """Elements that tensors share.
 
     version   how often they were changed in place
-    parents   those of which they are a part
+    parents   the elements of which they are a part
     children  their own parts
     apart     whether no other part of the parents has any of them
     """
@@ -101,12 +101,12 @@ class LoopState:
 
 @dataclass(frozen=True, eq=False)
 class LoopList:
-    """What each step of a loop puts into a list.
+    """A list into which each step of a loop puts a value.
 
     element   the one value of a step
     at_front  whether it is put before those of earlier steps, and not behind them
-    filled    what stands for the values of all steps behind the loop
-    index     of a tensor that the steps fill: the place of a step
+    filled    the stand-in for the values of all steps, behind the loop
+    index     for a tensor that the steps fill: the place of a step
     """
 
     element: Argument
@@ -117,13 +117,13 @@ class LoopList:
 
 @dataclass(frozen=True, eq=False)
 class StepPut:
-    """What a step of a loop puts into a tensor from before it.
+    """A value that a step of a loop puts into a tensor from before it.
 
-    tensor   that tensor
+    tensor   the tensor
     axis     the axis whose places the steps fill
     index    the place of a step
     element  the value
-    views    the operators that the place is picked out by
+    views    the operators that pick out the place
     """
 
     tensor: Ref
@@ -173,13 +173,13 @@ class Caller:
 class OperatorCall:
     """An operator with what it reads: Refs, numbers, texts, None, and lists of these.
 
-    attributes  what the code states besides; "count" is of how many parts a list consists that it takes apart
+    attributes  further statements of the code; "count" is the number of parts of a list that it takes apart
     base     the elements that it changes in place, if it does
     loop     the loop in whose body it stands, if it is in one
     block    the innermost branch or loop that is not decided before a run in which it stands, if it is in one
-    outputs  what it gives, by number; those that nothing reads are left out
-    called   the operator as the code calls it: its name, its arguments, and those that it names
-    callers  the modules in whose calls it runs, the outermost first, where the file says so
+    outputs  its outputs, by number; outputs that nothing reads are left out
+    called   the operator as the code calls it: its name, its arguments, and its keyword arguments
+    callers  the modules in whose calls it runs, the outermost first, if the file states them
     """
 
     kind: str
@@ -204,11 +204,11 @@ class Several:
 class OperatorProgram:
     """The operators of a program in their order.
 
-    inputs   what it is called with
-    outputs  what it gives: a value, or a list of them, as they stand at its end
-    changed  what the module keeps, and a call leaves changed: parameters, buffers and other attributes, by name
+    inputs   its inputs
+    outputs  its outputs: a value, or a list of them, as they stand at its end
+    changed  the module's values that a call leaves changed: parameters, buffers and other attributes, by name
     checks   the conditions that lengths of its inputs have to fulfil
-    constants  the numbers that it holds besides its module's weights, by name
+    constants  the numbers that it holds in addition to its module's weights, by name
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class OperatorProgram:
         return current
 
     def _change(self, storage: SharedElements) -> None:
-        """Note that elements are changed in place, and with them those of every tensor that may share some."""
+        """Note that elements are changed in place, and with them the elements of every tensor that may share some."""
         changed, above = {storage: None}, [storage]
         below = [*storage.children]
         while above:

@@ -35,7 +35,7 @@ def describe(value: Any, dims: Dims, graph: Graph) -> None:
 
 
 def _before(value: Ref, dims: Dims) -> tuple[Any, Dims] | None:
-    """Return what an operator reads to give axes of some lengths, and the lengths of its axes; None if that is not known."""
+    """Return the input from which an operator gives axes of some lengths, and the lengths of its axes; None if that is unknown."""
     operation = value.operation
     if operation is None or not operation.inputs:
         return None

@@ -1,4 +1,4 @@
-"""What the layers of a program begin with, and where the lengths of their sequences come from."""
+"""The first states of a program's layers, and where the lengths of their sequences come from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VISITED = 1 << 12
 class GivenStates:
     """The states that layers are given.
 
-    learned  of each layer, for each of its calls: those of its states that are parameters, by layer and direction
+    learned  for each layer and each of its calls: the states that are parameters, by layer and direction
     """
 
     def __init__(self, program: OperatorProgram, owned: Mapping[OperatorCall, str], arrays: Mapping[str, Array]) -> None:

@@ -40,7 +40,7 @@ class _OperatorUses:
         return readers[0] if len(readers) == 1 else None
 
     def gives(self, kinds: str, *read: Ref | None) -> Ref | None:
-        """Return what that operator gives."""
+        """Return the output of that operator."""
         operation = self.single(kinds, *read)
         return operation.outputs.get(0) if operation is not None else None
 
@@ -126,7 +126,7 @@ def _step(
 
 
 def _input(ref: Ref, name: str, products: Mapping[OperatorCall, tuple[str, Any]], owners: Mapping[str, tuple[str, str]]) -> Any:
-    """Return what a product with a layer's input weights multiplies."""
+    """Return the factor of a product with a layer's input weights."""
     weight, x = products.get(ref.operation, ("", None)) if ref.operation is not None else ("", None)
     return x if weight and owners[weight][0] == name and owners[weight][1].startswith("weight_ih") else None
 

@@ -8,7 +8,7 @@ from rnnconvert.scaffolding.writer import Module, Rule
 
 
 def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
-    """Return what a window reads, and its padding: on the outside where both ends of an axis are not padded alike."""
+    """Return the input of a window, and its padding: outside of the layer if the two ends of an axis are not padded alike."""
     pads = node["pads"]
     if not any(map(any, pads)):
         return x, ""

@@ -108,7 +108,7 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     Raises RefusedError for a function that PyTorch lacks.
     """
     lstm, every_end = cell.kind == "lstm", bool(wishes)
-    two = cell.kind == "gru" and bool(cell.reset_after)
+    reset_after = cell.kind == "gru" and bool(cell.reset_after)
     weight = 'weights["{}"]' if every_end else "self.{}"
     title, lines = steps(cell, LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU")
     gates = GATES[cell.kind]
@@ -118,8 +118,8 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
         if lstm
         else ("h = zeros if state is None else state[number]" if every_end else "h = zeros if state is None else state[0]")
     )
-    extra = f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n" if two else ""
-    biases = {"bias": f"({gates} * hidden_size,)", **({"recurrent_bias": f"({gates} * hidden_size,)"} if two else {})}
+    extra = f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n" if reset_after else ""
+    biases = {"bias": f"({gates} * hidden_size,)", **({"recurrent_bias": f"({gates} * hidden_size,)"} if reset_after else {})}
     if not every_end:
         start = f"zeros = x.new_zeros(len(x), self.hidden_size)\n        {start}"
     finals = "(h.unsqueeze(0), c.unsqueeze(0))" if lstm else "h.unsqueeze(0)"

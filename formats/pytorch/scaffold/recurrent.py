@@ -103,7 +103,7 @@ _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 
 
 def _merge(m: Module, node: Node, name: str, halves: str) -> None:
-    """Write what comes of both directions."""
+    """Write the line that merges both directions."""
     if node["merge"] is None:
         first, second = (m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True))
         m.line(f"{first}, {second} = {halves}", node.y.shape)

@@ -12,7 +12,7 @@ def bias(node: Node) -> str:
 
 
 def _first(m: Module, node: Node) -> str:
-    """Return what a layer over space reads, its channels in front."""
+    """Return the input of a layer over space, its channels in front."""
     return f"{m(node.x)}.movedim(-1, 1)"
 
 

@@ -33,7 +33,7 @@ class Parameter(NamedTuple):
     default: Expression | None
 
     def names(self) -> Names:
-        """Return a name for each tensor that it is: of a tuple those of its items, with their numbers behind."""
+        """Return a name for each tensor that it is: for a tuple, of its items, with their numbers behind."""
         return _names(self.name, self.kind)
 
 
@@ -135,7 +135,7 @@ class ExpressionReader:
         raise UnreadError("too many calls after one value")
 
     def _items(self, end: str, depth: int) -> tuple[list[Expression], bool]:
-        """Return what stands between brackets, and whether a comma stands behind the last."""
+        """Return the items between brackets, and whether a comma stands behind the last."""
         items: list[Expression] = []
         trailing = False
         while self._mark() != end:
@@ -149,7 +149,7 @@ class ExpressionReader:
         return items, trailing
 
     def _index(self, depth: int) -> list[Expression]:
-        """Return what stands between the brackets of an index; of a slice, as tuples have it, its two ends."""
+        """Return the items between the brackets of an index; of a slice, as tuples have it, its two ends."""
         first: Expression = ("constant", None)
         if self._mark() != ":":
             items = [self._value(depth + 1)]

@@ -30,7 +30,7 @@ from rnnconvert.formats.pytorch.script.values import (
 
 UNKNOWN = "what is not followed"
 _OF_DEVICE: Mapping[str, object] = {"device": "cpu", "is_cuda": False}
-"""What is true of every value where a program is followed: it runs on a processor."""
+"""Facts about every value of a program that is followed: it runs on a processor."""
 _NUMBERS = frozenset({"size", LIST, "slice_list", "list", "list_add", "list_mul"})
 """Operators that give lists of numbers."""
 
@@ -49,9 +49,9 @@ A_BRANCH = "a branch that the code chooses when it runs"
 class ListsOfLoop:
     """Lists from outside of a loop that its steps use.
 
-    filled  what each step puts into one, and whether at its front and not at its end; None where that is not known
-    before  what is in these before the loop: a list, or what stands for one that a loop before it filled
-    read    those whose items or length are read
+    filled  the value that each step puts into one, and whether at its front and not at its end; None if unknown
+    before  the content of these before the loop: a list, or the stand-in for one that an earlier loop filled
+    read    the lists whose items or length are read
     """
 
     filled: dict[Items, tuple[Any, bool] | None] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class ListsOfLoop:
 
 
 class Expressions:
-    """What expressions give. What follows statements derives from it and follows calls of functions."""
+    """The values of expressions. The class that follows statements derives from it and follows calls of functions."""
 
     def __init__(self, archive: ArchiveScope) -> None:
         self.program = OperatorProgram()
@@ -210,7 +210,7 @@ class Expressions:
         return self.unknown([value], "isinstance")
 
     def _user_function(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Return what a function of the archive gives, or an object of one of its classes of tuples."""
+        """Return the value of a function of the archive, or an object of one of its classes of tuples."""
         if name.startswith("__torch__.torch.autograd.grad_mode.") and name.endswith(".__new__"):
             return GRAD_MODE
         definition = self.archive.function(name)
@@ -351,7 +351,7 @@ class Expressions:
         return Items([], self.level, complete=False, steps=steps)
 
     def joined(self, first: Ref | Items, second: Ref | Items) -> Ref:
-        """Return what stands for two lists behind one another, of which at least one is what a loop filled."""
+        """Return the stand-in for two lists behind one another, of which a loop filled at least one."""
         for empty, other in ((first, second), (second, first)):
             if isinstance(empty, Items) and not empty.values and isinstance(other, Ref):
                 return other

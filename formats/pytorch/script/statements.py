@@ -1,10 +1,10 @@
-"""What the code of a TorchScript archive computes: its statements are followed, calls and all, and every operator is noted.
+"""The computation of a TorchScript archive's code: its statements are followed, calls and all, and every operator is noted.
 
-What no input decides is decided here: conditions on attributes, on None and on numbers, and loops of so many steps. A loop whose
-steps are not known is gone through once; what a condition that is not known decides is noted as its choice.
+Conditions that no input decides are decided here: conditions on attributes, on None and on numbers, and loops of so many steps. A loop
+whose number of steps is unknown is gone through once; the values that an unknown condition decides are noted as its choice.
 
-Source: torch/csrc/jit/serialization/python_print.cpp for the code, torch/csrc/jit/runtime/register_prim_ops.cpp for what works on
-numbers and lists.
+Source: torch/csrc/jit/serialization/python_print.cpp for the code, torch/csrc/jit/runtime/register_prim_ops.cpp for operators on numbers
+and lists.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items,
 
 
 def follow(archive: ArchiveScope) -> OperatorProgram:
-    """Return what the forward of an archive's module computes.
+    """Return the operators of the forward of an archive's module.
 
-    Raises TooLongError or UnreadError where it cannot be followed.
+    Raises TooLongError or UnreadError if it cannot be followed.
     """
     kind = archive.module("")
     if kind is None or "forward" not in kind.methods:
@@ -153,7 +153,7 @@ class _Run(Expressions):
         return False, None
 
     def _of_axes(self, condition: Ref) -> Ref:
-        """Return a condition; where lengths decide it, and no step, one that nobody knows: those of a run are not those of another."""
+        """Return a condition; if lengths decide it, and no step, an unknown one: the lengths of one run are not those of another."""
         waiting, seen, of_lengths = [condition], {condition}, False
         while waiting:
             self.spend()
@@ -266,7 +266,7 @@ class _Run(Expressions):
         self.program.current(value if isinstance(value, Ref) else None)
 
     def _handed(self, value: Any) -> Any:
-        """Return what a step of a loop begins with, in place of a value."""
+        """Return the first value of a step of a loop, in place of a value."""
         self.spend()
         if isinstance(value, Items) and value.complete:
             return Items([self._handed(element) for element in value.values], self.level, value.names) if value.values else value

@@ -1,7 +1,7 @@
 """The code of TorchScript archives as statements: read as text, and never run.
 
 The code is what python_print writes: one statement a line, blocks by indentation, and expressions of names, calls, attributes,
-indices, lists and constants; it has no operators of its own.
+indices, lists and constants; it has no operators.
 
 Source: torch/csrc/jit/serialization/python_print.cpp.
 """
@@ -55,7 +55,7 @@ class Statement:
 
 
 def classes_and_functions(text: str) -> tuple[dict[str, Class], dict[str, ScriptFunction]]:
-    """Return what a source defines."""
+    """Return the definitions in a source."""
     classes: dict[str, Class] = {}
     functions: dict[str, ScriptFunction] = {}
     lines = text.split("\n")

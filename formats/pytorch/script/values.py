@@ -71,9 +71,9 @@ class Items:
 
 @dataclass(frozen=True)
 class ArchiveScope:
-    """What the code of an archive can name.
+    """The names that the code of an archive can use.
 
-    module     returns the class of a module by its path, None where there is none
+    module     returns the class of a module by its path, None if there is none
     function   returns a function of the archive by its qualified name, or a class
     attribute  returns an attribute of a module: a Module, a Ref, a constant or Items; raises KeyError
     """

@@ -1,4 +1,4 @@
-"""The common operations that compute, beside those of `fold`: what the steps of recurrent layers are made of.
+"""The common operations that compute, in addition to `fold`'s: the steps of recurrent layers consist of them.
 
 They work on numpy arrays of any type, and raise what numpy does, or ValueError, TypeError or IndexError, for a use that makes no sense.
 """
@@ -151,6 +151,6 @@ COMPUTING: Mapping[str, Operator] = {
 
 
 def computed(call: FoldedCall) -> list[Array] | None:
-    """Return what an operation gives, or None if it is unknown here. Raises what numpy does for a use that makes no sense."""
+    """Return the outputs of an operation, or None if it is unknown here. Raises what numpy does for a use that makes no sense."""
     operator = COMPUTING.get(call.operator)
     return fold(call) if operator is None else [operator(call)]

@@ -1,4 +1,4 @@
-"""What the common operations do to elements, by domain and name. Source: onnx/docs/Operators.md."""
+"""The effects of the common operations on elements, by domain and name. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 
@@ -161,4 +161,4 @@ _OPERATORS: Dialect = {
 }
 
 DIALECT: Dialect = {**{("", name): operator for name, operator in _OPERATORS.items()}, READ: Moves(_read, None), GIVE: Moves(_give)}
-"""The common operations by ("", name); those of other domains, and a program's own functions, are not here."""
+"""The common operations by ("", name); operations of other domains, and a program's own functions, are not here."""

@@ -19,7 +19,7 @@ from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
 
 _OVERHEAD = 1 << 14
-"""What a node takes besides its numbers, in multiplications."""
+"""The cost of a node in addition to its numbers, in multiplications."""
 _LEAST, _EACH_BYTE = 1 << 34, 1 << 14
 _EACH = 16
 _FLOATS = tuple(FLOATS.values())
@@ -53,7 +53,7 @@ class Budget:
 
 
 def budget_of(program: Program) -> Budget:
-    """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
+    """Return the work allowed for all proofs of a file's layers together: as much as its numbers need, and no more."""
     return Budget(min(64 * PROOF_WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.companion_bytes)))
 
 
@@ -153,6 +153,7 @@ class Evaluation:
         gathered: list[list[Array]] = [[] for _ in inner.body.outputs[1 + len(states) :]]
         number = 0
         while going and (most is None or number < most):
+            # The body receives the iteration and the condition before its states.
             arguments = [np.array(number, np.int64), np.array(True), *states]
             results = self._step(inner, list(zip(names, arguments, strict=True)))
             going = bool(results[0].reshape(()))

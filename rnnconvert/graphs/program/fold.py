@@ -17,7 +17,7 @@ from rnnconvert.graphs.program.fold_call import FoldedCall, Operator
 
 
 def fold(call: FoldedCall) -> list[Array] | None:
-    """Return what a node gives, or None if its operator is unknown here or used against its rules."""
+    """Return the outputs of a node, or None if its operator is unknown here or used against its rules."""
     operator = _OPERATORS.get(call.operator)
     if operator is None:
         return None

@@ -1,4 +1,4 @@
-"""What the common operations do to the numbers and shapes that they read: the one table for all that follows values through them.
+"""The effects of the common operations on the numbers and shapes that they read: the one table for all code that follows values.
 
 Source: onnx/docs/Operators.md.
 """
@@ -19,7 +19,7 @@ MOVING = ("Identity", *CUTTING, *RESHAPING)
 """Operations that move numbers and change none."""
 REPEATING = ("Expand", "Tile")
 MEASURING = ("Shape", "Size")
-"""Operations whose numbers are those of a shape."""
+"""Operations that give numbers of a shape."""
 EACH = (
     "Abs", "Affine", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
     "Mish", "Neg", "Not", "PRelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Swish",

@@ -23,9 +23,9 @@ INTEGER, WIDE, TRUTH = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_
 
 
 class Block:
-    """A graph in the making.
+    """A graph that is being written.
 
-    prefix    what the names of its own values begin with
+    prefix    the beginning of its own values' names
     arrays    numbers by the names of values, for all graphs of the program together
     operator  the framework's operator that is being written: see Operation
     """
@@ -73,6 +73,7 @@ def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]
     wanted = set(values)
     operations = []
     for node in reversed(nodes):
+        # From the end, so that one pass sees every reader before what it reads.
         if wanted & set(node.outputs):
             operations.append(node)
             wanted |= node.reads
@@ -81,12 +82,12 @@ def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]
 
 @dataclass(frozen=True)
 class Variable:
-    """What a loop hands from step to step.
+    """A variable of a loop, which each step hands to the next.
 
     first   its first value
     dtype   its element type
-    inside  what the steps call it
-    after   what a step gives for it
+    inside  its name inside the steps
+    after   the value that a step gives for it
     final   the value that the loop leaves; "" if nothing reads it
     """
 
@@ -99,14 +100,14 @@ class Variable:
 
 @dataclass(frozen=True)
 class LoopLowering:
-    """A loop on its way.
+    """A loop that is being written.
 
-    name       what the file calls it
+    name       its name in the file
     begins     the value that decides whether it runs at all
     goes_on    the value of a step that decides whether another one follows
     states     its variables
     single     lists of one element, which each step replaces: `after` is the element
-    collected  what each step puts into a list at a place of its own, and the value that the whole list is
+    collected  the element that each step puts at its own place in a list, and the value of the whole list
     """
 
     name: str
@@ -130,6 +131,7 @@ class LoopLowering:
         ]
         inputs = [variable.name for variable in declared]
         body = Body(needed(steps.nodes, ends), inputs, ends, steps.stored, declared)
+        # A Loop needs a first value for each variable; no step reads this one.
         nothing = outer.constant(np.zeros((), np.float32)) if self.single else ""
         firsts = [*(variable.first for variable in self.states), *(nothing for _ in self.single)]
         lasts = [variable.final and f"{variable.final}/last" for variable in self.single]
@@ -181,12 +183,13 @@ class Rule:
         """Write a product of two matrices, or of stacks of them of so many axes, either of them turned first."""
         factors = []
         for value, turn, rank in zip(self.inputs, (turn_left, turn_right), ranks, strict=False):
+            # Only the last two axes are the matrix; those before them are stacks.
             order = [*range(rank - 2), rank - 1, rank - 2]
             factors.append(self.block.add("Transpose", [value], perm=order) if turn else value)
         return self.add("MatMul", factors)
 
     def reduced(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
-        """Write what the numbers along some axes come to, such as their sum."""
+        """Write a reduction of the numbers along some axes, such as their sum."""
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
     def place(self, kind: str, to: np.dtype[Any]) -> bool:
@@ -256,6 +259,7 @@ class Rule:
         """Write one number, the second input, in a shape, the first."""
         value, wide = self.numbers(1), self.block.add("Cast", self.inputs[:1], to=WIDE)
         if value is None:
+            # A number that is not stored is spread over the shape as a value.
             return self.add("Expand", [self.inputs[1], wide])
         return value.size == 1 and self.add("ConstantOfShape", [wide], value=StoredNumbers.of(np.array(value).reshape(1)))
 
@@ -282,6 +286,7 @@ class Rule:
             ends = [END if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
             return self.add("Slice", self.inputs[:1], starts=begin, ends=ends, axes=list(range(len(begin))))
         low, count = (self.block.add("Cast", [value], to=WIDE) for value in self.inputs[1:3])
+        # Whether a size is -1, which means all up to the end, is only known when the graph runs.
         high = self._either(
             self.block.add("Equal", [count, self._stored_integers([-1])]), self._stored_integers([END]), self.block.add("Add", [low, count])
         )
@@ -325,6 +330,7 @@ class Rule:
         if steps is None:
             return False
         open_begin, open_end, others, new, single = ([bool(mask >> place & 1) for place in range(len(steps))] for mask in masks)
+        # Ranges behind the one for all unnamed axes are counted from the last axis.
         middle = others.index(True) if any(others) else len(steps)
         begin, end = self.integers(1), self.integers(2)
         if sum(others) > 1 or any(bounds is not None and len(bounds) != len(steps) for bounds in (begin, end)):
@@ -365,6 +371,7 @@ class Rule:
                     self.block.add("Gather", [self.block.add("Cast", [value], to=WIDE), places], axis=0) for value in self.inputs[1:3]
                 )
                 high = self.block.add("Add", [low, high]) if offset else high
+                # One element ends behind itself; behind the last one, -1 + 1 = 0 would mean the beginning.
                 behind = self.block.add("Add", [low, self._stored_integers([1] * len(cut))])
                 behind = self._either(self.block.add("Equal", [behind, self._stored_integers([0] * len(cut))]), stop, behind)
                 high = self._either([open_end[place] for place in cut], stop, high)

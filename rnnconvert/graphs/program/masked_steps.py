@@ -48,6 +48,7 @@ class CountedSteps:
         unit = build.integers(1)
         if backwards:
             place = build.add("Sub", [self.running, self.numbers], f"{name}/place")
+            # From the end, a step that does not count repeats the next one that does, which lies behind it.
             last = build.add("Sub", [build.add("Unsqueeze", [self.count, unit], f"{name}/counted"), unit], f"{name}/last")
             there = build.add("LessOrEqual", [place, last], f"{name}/there")
             place = build.add("Min", [place, last], f"{name}/known")
@@ -94,6 +95,7 @@ def steps(build: GraphBuilder, mask: str, name: str) -> CountedSteps:
     number = build.add("Expand", [build.add("Range", [bounds[0], length, bounds[1]], f"{name}/range"), size], f"{name}/number")
     end = build.add("Add", [number, build.add("Unsqueeze", [count, unit], f"{name}/wide")], f"{name}/end")
     before = build.add("Sub", [end, running], f"{name}/behind")
+    # Steps that count go to the front in their order, the others behind them in theirs.
     place = build.add("Where", [mask, build.add("Sub", [running, unit], f"{name}/front"), before], f"{name}/place")
     order = build.add("ScatterElements", [number, place, number], f"{name}/order", axis=1)
     return CountedSteps(mask, numbers, running, count, order)

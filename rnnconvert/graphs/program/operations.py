@@ -27,7 +27,7 @@ Dims: TypeAlias = "Sequence[int | str | None]"
 class StoredNumbers:
     """Numbers that a file holds.
 
-    name     what the file calls them; "" for those of an attribute
+    name     their name in the file; "" for an attribute's
     dims     their shape
     dtype    their element type; None for strings and the like, which have no numbers
     read     returns the numbers
@@ -63,17 +63,17 @@ class Operation:
     """An operation.
 
     kind        its name
-    inputs      the values that it reads by name, "" for one that is left out
+    inputs      the names of the values that it reads, "" for one that is left out
     outputs     the values that it gives
-    name        what the file calls it; "" for one without a name
-    domain      "" for those of the common set
+    name        its name in the file; "" for one without a name
+    domain      "" for the common set
     attributes  numbers, texts, lists of these, element types and stored numbers, by name
-    bodies      the graphs in it, with the attributes that they are; the same name may come more than once
+    bodies      the graphs in it, with the attributes that hold them; the same name may come more than once
     foreign     why no runtime knows it, in words; "" for one that is known, or of another domain
-    odd         whether the file states an attribute twice, or of a kind that is not here
+    odd         whether the file states an attribute twice, or one of an unknown kind
     source      its place in the file, for the room
-    operator    what the framework calls the operator that it was written for, for messages; "" where that is its kind, None for one
-                that the file does not have
+    operator    the framework's name for the operator that it was written for, for messages; "" if that is its kind, None for one that the
+                file does not have
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """What it is known by: its name, or the first value that it gives."""
+        """The words for it: its name, or the first value that it gives."""
         return self.name or next(iter(self.outputs), "")
 
     @cached_property
@@ -105,7 +105,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What a file states of a value.
+    """The statements of a file about a value.
 
     dtype  its element type; None if it states none
     dims   its axes; None if it states none

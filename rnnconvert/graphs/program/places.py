@@ -26,7 +26,7 @@ class ConstantPlace:
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
-        """Return what two places share that are the same: the tensors, and the order of their numbers."""
+        """Return a key that is equal for places that are the same: the tensors, and the order of their numbers."""
         index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
         return self.tensors, index.astype(np.int64).tobytes()
 
@@ -48,6 +48,7 @@ def place(scope: Scope, name: str) -> ConstantPlace | None:
         return np.arange(start, start + _size(stored)).reshape(stored.dims)
 
     numbers = scope.moved(name, numbered)
+    # A number that is stored once and stands in the value twice could not be filled with two numbers.
     if numbers is None or np.unique(numbers).size != numbers.size:
         return None
     return ConstantPlace(tuple(tensors), numbers.reshape(-1))
@@ -132,6 +133,7 @@ class _Held:
 
     def put(self, at: Array, values: Array, owner: int) -> int | None:
         """Put some numbers; return a value that wrote others there before, or None."""
+        # Two NaNs count as the same.
         same = (self.numbers[at] == values) | ((self.numbers[at] != self.numbers[at]) & (values != values))
         before = self.owners[at][~same & (self.owners[at] >= 0)]
         self.numbers[at], self.owners[at] = values, owner
@@ -174,6 +176,7 @@ class Readers:
             for where, node, index in self._reads.get((scope, name), ()):
                 if (node, index) in mine or node.kind in ("Shape", "Size") or where.calls(node):
                     continue
+                # Nodes that move numbers hand on the tensor's; any other one reads it.
                 if not where.moves(node, index):
                     return f"a node {node.kind} {node.name!r} reads it too"
                 waiting += [(where, output) for output in node.outputs]

@@ -45,6 +45,7 @@ def _mat_mul(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Pr
     if (matrix := _matrix(scope, right)) is not None:
         return Product(left, matrix)
     if (matrix := _matrix(scope, left)) is not None:
+        # A matrix from the left multiplies columns, one for each sequence.
         return Product(right, matrix.T, True, True)
     return None
 
@@ -53,6 +54,7 @@ def _gemm(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Produ
     alpha, beta = (attributes.get(key, 1.0) for key in ("alpha", "beta"))
     turned = [bool(attributes.get(key)) for key in ("transA", "transB")]
     bias = node.inputs[2] if len(node.inputs) > 2 and beta else ""
+    # A factor would have to be multiplied into the matrix or the bias, which then are not the stored ones.
     if alpha != 1 or (bias and beta != 1):
         return None
     left, right = node.inputs[:2]

@@ -19,7 +19,7 @@ Dims = Sequence["int | None"]
 
 
 def part(scope: Scope, node: Operation, dims: Dims) -> Dims:
-    """Return what a Shape gives of the axes of what it reads, which may be a part of them."""
+    """Return the axes that a Shape gives, out of the axes of its input: all, or a part of them."""
     attributes = scope.attributes(node)
     start, end = (attributes.get(key, None) for key in ("start", "end"))
     return dims[slice(start, end)]
@@ -85,6 +85,7 @@ class ShapeRule:
             target = self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
         if target is None:
             return None
+        # A 0 means the length of the input's axis at this place.
         keep = not self.number("allowzero", 0)
         result = [
             (dims[n] if dims is not None and n < len(dims) else None) if size == 0 and keep else size for n, size in enumerate(target)
@@ -147,6 +148,7 @@ class ShapeRule:
         if parts is not None:
             result[axis] = Entries(parts)[self.index]
         elif length is not None:
+            # ONNX splits evenly, and the last part is the smaller one.
             share = -(-length // len(self.node.outputs))
             result[axis] = min(share, length - share * self.index)
         return result
@@ -208,6 +210,7 @@ class ShapeRule:
         count = len(self.node.inputs) - first - scanned
         if self.index < count:
             return self.input_dims(first + self.index)
+        # A Loop's body gives its condition first, and collects each output along a new axis.
         inner = self.shapes.stated(body.outputs[self.index + (first > 0)])
         if inner is None:
             return None
@@ -216,7 +219,7 @@ class ShapeRule:
         return [*inner[:axis], None, *inner[axis:]]
 
     def convolved(self) -> Dims | None:
-        """Return batch, channels, and how often a window fits into each other axis; None where that rounds up."""
+        """Return batch, channels, and how often a window fits into each other axis; None if that rounds up."""
         dims, window = self.input_dims(0), self.input_dims(1)
         if dims is None:
             return None
@@ -254,10 +257,10 @@ class ShapeRule:
 
     def recurrent(self) -> Dims | None:
         data, size = self.input_dims(0), self.number("hidden_size", 0) or None
-        two = self.attributes.get("direction") == "bidirectional"
+        both_ways = self.attributes.get("direction") == "bidirectional"
         if data is None or self.number("layout", 0):
             return None
-        return [*([data[0]] if self.index == 0 else []), 2 if two else 1, data[1], size]
+        return [*([data[0]] if self.index == 0 else []), 2 if both_ways else 1, data[1], size]
 
 
 def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:

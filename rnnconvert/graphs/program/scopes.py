@@ -18,7 +18,7 @@ from rnnconvert.graphs.program.operations import AttributeReference, Body, Opera
 
 
 class ModelScopes:
-    """What all scopes of a program share: its functions, and how much may still be computed."""
+    """The state that all scopes of a program share: its functions, and how much may still be computed."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -98,6 +98,7 @@ class Scope:
             if not isinstance(value, AttributeReference):
                 result[name] = value
             elif value.name in outer:
+                # A reference is to a plain number, which for a Cast means an element type.
                 typed = node.kind == "Cast" and name == "to"
                 result[name] = self._model.program.dtype(outer[value.name]) if typed else outer[value.name]
         return result
@@ -109,6 +110,7 @@ class Scope:
         """
         if name in self._constants:
             return self._constants[name]
+        # A value that is open already depends on itself: the file is damaged.
         if not name or name in self._open or self._model.depth >= FOLD_NESTING:
             return None
         self._open.add(name)
@@ -145,6 +147,7 @@ class Scope:
         """Return the scope that makes a value visible here, and the value's name there."""
         if name in self._arguments:
             caller, actual = self._arguments[name]
+            # A function's input is the value that its caller passes, under the caller's name.
             return caller.resolve(actual)
         if name in self.body.stored or name in self._producers or name in self._inputs or self.outer is None:
             return self, name
@@ -155,7 +158,7 @@ class Scope:
         self._arguments[name] = (outer, value)
 
     def stored(self, name: str) -> StoredNumbers | None:
-        """Return the stored numbers that a value of this graph is: its own, or those of a Constant; None for others."""
+        """Return the stored numbers of a value of this graph: its own, or a Constant's; None for others."""
         if name in self.body.stored:
             return self.body.stored[name]
         node, _ = self._producers.get(name, (None, 0))
@@ -165,7 +168,7 @@ class Scope:
         return value if isinstance(value, StoredNumbers) else None
 
     def weights(self) -> Iterator[tuple[str, StoredNumbers]]:
-        """Yield what may be weights, by name: the graph's stored numbers, and the Constants with more than one floating-point number."""
+        """Yield the candidates for weights, by name: the graph's stored numbers, and Constants of more than one floating-point number."""
         for name, tensor in self.body.stored.items():
             if tensor.dtype is not None:
                 yield name, tensor
@@ -176,11 +179,11 @@ class Scope:
                 yield node.outputs[0], constant
 
     def key(self, name: str) -> tuple[Body, str]:
-        """Return what tells a value of this graph from those of the same name in other graphs of the program."""
+        """Return a key that distinguishes a value of this graph from values of the same name in other graphs of the program."""
         return self.body, name
 
     def label(self, name: str) -> str:
-        """Return what a value of this graph is called in the whole model."""
+        """Return the name of a value of this graph in the whole model."""
         return name if self.path == "main" else f"{self.path}/{name}"
 
     def calls(self, node: Operation) -> bool:
@@ -245,7 +248,7 @@ class Scope:
     def _outputs(
         self, node: Operation, operands: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
     ) -> Sequence[Array | None] | None:
-        """Return what a node gives, if all it works on is constant, or on inputs that are given."""
+        """Return the outputs of a node, if it works only on constants, or on inputs that are given."""
         if self.calls(node):
             called = self.call(node)
             return [called.constant(name) for name in called.body.outputs]
@@ -268,6 +271,7 @@ class Scope:
         values = Fields()
         for name, value in attributes.items():
             values[name] = value.numbers if isinstance(value, StoredNumbers) else value
+            # Lists of texts are no part of any constant.
             if values[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):
                 return None
         return values
@@ -300,6 +304,6 @@ class Scope:
 
 
 def label_of(scope: Scope, node: Operation) -> str:
-    """Return what a node is known by, with the graph that it is in."""
+    """Return the name of a node in words, with the graph that it is in."""
     name = node.name or next((output for output in node.outputs if output), node.kind)
     return str(name) if scope.path == "main" else f"{scope.path}/{name}"

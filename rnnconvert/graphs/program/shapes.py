@@ -1,6 +1,6 @@
-"""What is known of the shapes of a graph's values without running it, and of the whole numbers computed from shapes.
+"""The shapes of a graph's values, as far as they are known without running it, and the whole numbers computed from shapes.
 
-The model's own statements come first, then one rule for each operator; what neither gives is unknown.
+The model's own statements come first, then one rule for each operator; anything else is unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shapes:
         self._widths: dict[Scope, dict[str, int]] = {}
         self._passed: set[Scope] = set()
         self.sources: dict[str, tuple[tuple[str, int], ...]] = {}
-        """What a layer's sequence is as long as, axis by axis: a value that the layer reads, and the axis of it."""
+        """The origin of the lengths of a layer's sequence, axis by axis: a value that the layer reads, and the axis of it."""
         self._collect(program.main)
 
     def _collect(self, graph: Body) -> None:
@@ -58,13 +58,14 @@ class Shapes:
             self._cache[scope, name] = self._ruled[scope, name] = list(dims)
 
     def stated(self, name: str) -> Dims | None:
-        """Return what the model states of the axes of a value."""
+        """Return the axes that the model states for a value."""
         return self._learned[name] if name in self._learned and name not in self._twice else None
 
     def learn(self, name: str, dims: Dims) -> None:
         """Note the axes of a value of the main graph, as a layer gives it; what was found without them is found anew."""
         if self.stated(name) is None and name not in self._twice:
             self._learned[name] = list(dims)
+            # Shapes that followed from a lack of this one may be known now.
             self._ruled, self._widths, self._passed = dict(self._cache), {}, set()
 
     def dims(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
@@ -83,6 +84,7 @@ class Shapes:
             return stated
         key = scope, name
         if key not in self._ruled:
+            # Noted before it is known, so that a value that depends on itself ends here.
             self._ruled[key] = None
             self._ruled[key] = self._by_rule(scope, name, deep) if deep < SHAPE_NESTING else None
         ruled = self._ruled[key]
@@ -138,6 +140,7 @@ class Shapes:
         if dims and dims[-1] is not None:
             return dims[-1]
         scope, name = scope.resolve(name)
+        # The shape does not show it, but a matrix that multiplies the value does.
         if scope not in self._widths:
             self._widths[scope] = self._product_widths(scope)
         return self._widths[scope].get(name)
@@ -165,6 +168,7 @@ class Shapes:
 
     def _met_before(self, scope: Scope) -> dict[str, int]:
         result: dict[str, int] = {}
+        # From the end: a product shows the width of what it reads, and of all that this comes from.
         for node in reversed(scope.nodes):
             product = product_of(scope, node)
             if product is not None and not product.reads_columns:
@@ -240,7 +244,7 @@ class Shapes:
         return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
     def measured(self, scope: Scope, node: Operation, deep: int) -> Dims | None:
-        """Return what a Shape gives, None for a length that is not known; None alone where not even their number is known."""
+        """Return the lengths that a Shape gives, None for an unknown length; None alone if not even their count is known."""
         dims = self.dims(scope, node.inputs[0], deep)
         return None if dims is None else part(scope, node, dims)
 

@@ -1,4 +1,4 @@
-"""Stored values that operators repeat over a batch, cut and turn: what a state is, whatever the batch."""
+"""Stored values that operators repeat over a batch, cut and turn: the content of a state, for any batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rnnconvert.graphs.program.scopes import Scope
 
 _CUTTING = (*CUTTING, "Identity", "Cast")
 _RESHAPING = ("Reshape", "Split")
-"""What matters to one number everywhere as little as the others."""
+"""Operations that change one number everywhere as little as the others."""
 _SPREAD = 100
 """The most operators between a stored state and its layer."""
 
 
 def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
-    """Return a stored value that operators repeat, cut and turn: an axis along which it is repeated has the length 1. One
-    number everywhere has no axes, whatever its shape. None for all else.
+    """Return a stored value that operators repeat, cut and turn: an axis along which it is repeated has the length 1. A single number that
+    fills any shape has no axes. None for all else.
     """
     scope, name = scope.resolve(name)
     stored = scope.constant(name)
@@ -67,7 +67,7 @@ def _single(value: Array) -> Array:
 
 
 def _repeated(scope: Scope, node: Operation, value: Array) -> Array | None:
-    """Return what Expand or Tile repeats along axes of length 1; None where another axis may be repeated, or added."""
+    """Return the value that Expand or Tile repeats along axes of length 1; None if another axis may be repeated, or added."""
     if node.kind == "Expand":
         shape = scope.constant(node.inputs[1])
         rank = 3 if shape is None else max(shape.size, value.ndim)
@@ -79,7 +79,7 @@ def _repeated(scope: Scope, node: Operation, value: Array) -> Array | None:
 
 
 def _entries(scope: Scope, name: str) -> list[tuple[Scope, str, int]]:
-    """Return where each number of a shape comes from; nothing where that is not to be seen."""
+    """Return the origin of each number of a shape; nothing if that cannot be seen."""
     scope, name = scope.resolve(name)
     stored = scope.constant(name)
     if stored is not None:
@@ -100,7 +100,7 @@ def _number(entry: tuple[Scope, str, int]) -> int | None:
 
 
 def _cut(scope: Scope, node: Operation, value: Array) -> Array | None:
-    """Return what an operator cuts and turns; an axis along which a value is repeated stays one of length 1."""
+    """Return the result of an operator that cuts or turns; an axis along which a value is repeated keeps the length 1."""
     stored = [scope.constant(name) if name else None for name in node.inputs[1:]]
     attributes = scope.values(node)
     if attributes is None or any(name and array is None for name, array in zip(node.inputs[1:], stored, strict=True)):
@@ -140,6 +140,6 @@ def _folded(call: FoldedCall) -> Array | None:
 
 
 def everywhere(scope: Scope, name: str) -> float | None:
-    """Return the one number that a value consists of, whatever its shape."""
+    """Return the one number that fills a value of any shape."""
     value = spread(scope, name)
     return float(value) if value is not None and not value.ndim else None

@@ -79,7 +79,7 @@ def _within_range(target: str) -> Iterator[None]:
 
 
 def _each_by_itself(work: Fitting, layouts: Sequence[Layout]) -> None:
-    """Bring every direction into the layout of its own cell, where a stack has cells of several kinds."""
+    """Bring every direction into the layout of its own cell, for a stack with cells of several kinds."""
     layers = []
     for layer in work.stack.layers:
         changed = []

@@ -160,11 +160,11 @@ _WORDS = {
     "constants": "what is added at run time",
     "clips": "the clips",
 }
-"""What cells may differ in, by the names of their fields."""
+"""The possible differences between cells, by the names of their fields."""
 
 
 def _unlike(cells: Sequence[Cell]) -> list[str]:
-    """Return what some cells differ in, in words."""
+    """Return the differences between some cells, in words."""
     differences = []
     for field, words in _WORDS.items():
         values = list(dict.fromkeys(str(getattr(cell, field) or "none") for cell in cells))

@@ -187,10 +187,10 @@ def _no_biases(work: Fitting) -> None:
 
 
 def _one_bias(work: Fitting) -> None:
-    two = work.every(lambda d: d.biases in ("both", "recurrent"))
-    for direction in two:
+    summed = work.every(lambda d: d.biases in ("both", "recurrent"))
+    for direction in summed:
         work.demand(SUM_BIASES.applies(direction))
-    if two:
-        exact = all(SUM_BIASES.exact(direction) for direction in two)
-        work.change(two, SUM_BIASES.apply)
+    if summed:
+        exact = all(SUM_BIASES.exact(direction) for direction in summed)
+        work.change(summed, SUM_BIASES.apply)
         work.done(SUM_BIASES, "the two biases of each gate summed into one", exact)

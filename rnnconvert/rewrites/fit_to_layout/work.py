@@ -31,7 +31,7 @@ class Fitting:
 
     @property
     def target(self) -> str:
-        """What the target is called in a refusal."""
+        """The target's name in a refusal."""
         return self.layout.class_name or self.layout.name
 
     def done(self, rewrite: Rewrite[Any, ..., Any], detail: str, exact: bool | None = None) -> None:
@@ -58,7 +58,7 @@ class Fitting:
         self.stack = each(self.stack, lambda d: change(d) if id(d) in chosen else d)
 
     def write_identities(self, directions: Sequence[Direction]) -> None:
-        """Write identity matrices for those of these directions that read their input unweighted."""
+        """Write identity matrices for the given directions that read their input unweighted."""
         skipping = [direction for direction in directions if direction.skip_input]
         if skipping:
             self.change(skipping, WRITE_IDENTITY.apply)

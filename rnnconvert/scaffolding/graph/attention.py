@@ -10,7 +10,7 @@ from rnnconvert.scaffolding.graph.layers import product
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 
 _FAR = 1e9
-"""What scores of steps that are not seen are lowered by."""
+"""The number that is taken from scores of steps that are not seen."""
 
 
 def _earlier(g: GraphWriter, label: str, query: Value, key: Value) -> str:

@@ -1,4 +1,4 @@
-"""What a model checks of its inputs, as basic operations: for other lengths the graph stops with an error that names the condition.
+"""A model's checks of its inputs, as basic operations: for other lengths the graph stops with an error that names the condition.
 
 No operation raises an error. To put a row of two numbers behind a row of one does, and no runtime leaves it out: of a number that is
 given another shape OpenVINO's reads the number alone.

@@ -94,7 +94,7 @@ _COMPOSED: Mapping[str, Callable[[GraphWriter, Node, str, str], str]] = {
 
 
 def _prelu(g: GraphWriter, node: Node) -> None:
-    """Add slopes for the axes behind the batch, those of a file's own shape where they are not one a channel."""
+    """Add slopes for the axes behind the batch, in the file's own shape if there is not one per channel."""
     slopes = g.weights.numbers(g.path(node))
     if math.prod(node["slopes"]) != slopes.size:
         shape = " x ".join(map(str, node["slopes"]))

@@ -27,7 +27,7 @@ from rnnconvert.scaffolding.weights import LayerWeights
 OPSET = 17
 """The operator set of ONNX that the operations are of: with LayerNormalization; a runtime from 2022 on takes it."""
 _CONSTANTS = 1 << 24
-"""How many bytes of constants may be computed besides those that are stored."""
+"""How many bytes of constants may be computed in addition to the stored ones."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class WrittenGraph:
     graph      the graph
     nodes      how many operations it has there
     recurrent  its recurrent ones, in words
-    notes      what a reader of it should know
+    notes      notes for a reader of it
     size       how many bytes its numbers have
     write      writes a new file; large numbers stream into it, or into one with it
-    rounded    what makes its numbers others than those of its source, in words; "" where nothing does
+    rounded    why its numbers differ from its source's, in words; "" if they do not differ
     """
 
     graph: OperationGraph
@@ -107,17 +107,17 @@ class WrittenGraph:
 
     @property
     def inputs(self) -> list[str]:
-        """What it reads, with its axes."""
+        """Its inputs, with their axes."""
         return [*map(str, self.graph.inputs)]
 
     @property
     def outputs(self) -> list[str]:
-        """What it gives, with its axes."""
+        """Its outputs, with their axes."""
         return [*map(str, self.graph.outputs)]
 
 
 def _model(g: GraphWriter, node: Node) -> None:
-    """Add what a model in the model gives: its nodes stand among those of the model around it."""
+    """Add the outputs of a model in the model: its nodes stand among the nodes of the model around it."""
     scope = node["scope"]
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         g.give(inside, g(outside))

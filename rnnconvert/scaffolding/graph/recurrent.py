@@ -23,7 +23,7 @@ OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 
 @dataclass(frozen=True)
 class _NodeOutputs:
-    """What one operation gives.
+    """The outputs of one operation.
 
     every    its outputs (time, directions, batch, units)
     ends     its last states (directions, batch, units)
@@ -35,7 +35,7 @@ class _NodeOutputs:
 
 @dataclass(frozen=True)
 class _DirectionOutputs:
-    """What one direction gives: its outputs (batch, time, units) in the order of time, and its last states (batch, units)."""
+    """The outputs of one direction: at each step (batch, time, units) in the order of time, and its last states (batch, units)."""
 
     every: str
     last: str
@@ -118,7 +118,7 @@ def _way(
     counting: CountedSteps | None,
     states: Sequence[str],
 ) -> _DirectionOutputs:
-    """Return what one direction of a node gives."""
+    """Return the outputs of one direction of a node."""
     index = g.index(way)
     ends = [g.add("Gather", [end, index], f"{label}/last", axis=0) for end in ran.ends]
     zero = node["zero"]

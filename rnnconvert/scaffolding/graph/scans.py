@@ -1,4 +1,4 @@
-"""What runs a graph of its own at every step of a sequence, as the operation Scan; LSTMs of convolutions are one.
+"""The operation Scan, which runs a separate graph at every step of a sequence; LSTMs of convolutions use it.
 
 Source: onnx/docs/Operators.md, Scan: a state is handed from step to step, a sequence is read and written along its first axis.
 """

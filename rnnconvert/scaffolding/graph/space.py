@@ -1,4 +1,4 @@
-"""Layers over space and time as basic operations, whose channels are behind the batch; those of a source may be at the end.
+"""Layers over space and time as basic operations, whose channels are behind the batch; in a source, they may be at the end.
 
 Sources: onnx/docs/Operators.md; keras 3.15 keras/src/backend/common/backend_utils.py (what a transposed convolution pads).
 """
@@ -17,7 +17,7 @@ from rnnconvert.scaffolding.windows import ends, reached
 
 
 def _front(g: GraphWriter, node: Node) -> str:
-    """Return what a layer with its channels at the end reads, with them behind the batch."""
+    """Return the input of a layer with its channels at the end, with them behind the batch."""
     return g.transposed(g(node.x), inverse(to_end(len(node.x.shape))), f"{g.label(node)}/in")
 
 
@@ -107,7 +107,7 @@ def _pool_first(g: GraphWriter, node: Node) -> None:
 
 
 def _pairs_of_all(node: Node) -> list[tuple[int, int]]:
-    """Return pairs for all axes: those of space alone stand between the batch and the channels."""
+    """Return pairs for all axes: pairs for space alone stand between the batch and the channels."""
     pairs = [tuple(pair) for pair in node["pairs"]]
     return pairs if len(pairs) == len(node.x.shape) else [(0, 0), *pairs, (0, 0)]
 

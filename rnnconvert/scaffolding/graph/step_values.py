@@ -26,7 +26,7 @@ class StepValue(ABC):
 
     @abstractmethod
     def apply(self: Step, operator: str, *others: Step | float) -> Step:
-        """Return what a common operation gives of this value and others."""
+        """Return the result of a common operation on this value and others."""
 
     @abstractmethod
     def number(self: Step, value: float) -> Step:
@@ -64,7 +64,7 @@ class StepMatrix(Generic[Held]):
 
     @cached_property
     def held(self) -> Held:
-        """What its numbers are called by, which are stored now."""
+        """The name under which its numbers are stored, which happens now."""
         return self._store(self._name, self._array)
 
     def __getitem__(self, part: tuple[slice, slice]) -> StepMatrix[Held]:
@@ -93,7 +93,7 @@ _FUNCTIONS: Mapping[str, Callable[[Any, Any, Any], StepValue]] = {
     "exponential": lambda x, a, b: x.apply("Exp"),
     "silu": lambda x, a, b: x * x.apply("Sigmoid"),
 }
-"""The functions of gates; the equations are those of rnnconvert.core.reference."""
+"""The functions of gates; the equations are as in rnnconvert.core.reference."""
 
 
 def _function(name: str, title: str, activation: Activation) -> Callable[[StepValue], StepValue]:
@@ -143,14 +143,14 @@ class StepEquations(Equations):
 
     @property
     def input_rows(self) -> dict[str, Array | Pieced]:
-        """What is added to the product of the inputs, (gates * hidden,) each, by what it is called."""
+        """The numbers that are added to the product of the inputs, (gates * hidden,) each, by name."""
         biases = ("bias_ih",) if self.reset_after else ("bias_ih", "bias_hh")
         return {key: self.weights[key] for key in biases if key in self.weights} | self._constants
 
     def from_input(self, x: Step, matrix: Callable[[str, Array | Pieced], Held], row: Callable[[str, Array | Pieced], Step]) -> Step:
-        """Return what a step takes from x (batch, in): its product, and what is added to it.
+        """Return the part of a step that comes from x (batch, in): its product, and the numbers that are added to it.
 
-        matrix  stores a matrix (out, in) under a name; returns what `@` calls it by
+        matrix  stores a matrix (out, in) under a name; returns the operand of `@`
         row     stores a vector under a name; returns its value
         """
         product = x @ self._matrix("weight_ih", matrix)

@@ -16,7 +16,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 
 Held = TypeVar("Held")
-"""What the framework's form calls a value by."""
+"""The reference to a value in the framework's form."""
 
 
 class TargetWriter(ABC, Generic[Held]):
@@ -69,7 +69,7 @@ class TargetWriter(ABC, Generic[Held]):
 
     @contextlib.contextmanager
     def inside(self, node: Operation) -> Iterator[Body]:
-        """Write the graph in an operation: it has constants of its own, and other values that are handed to it."""
+        """Write the graph in an operation: it has separate constants, and other values that are handed to it."""
         around = self._scope, self._held
         (self._scope,), self._held = self._scope.inner(node, 0), {}
         try:
@@ -78,7 +78,7 @@ class TargetWriter(ABC, Generic[Held]):
             self._scope, self._held = around
 
     def captured(self, body: Body) -> list[str]:
-        """Return what the graph in an operation reads from around it, but for stored numbers."""
+        """Return the values that the graph in an operation reads from around it, except for stored numbers."""
         return [name for name in sorted(body.free) if name not in self._graph.arrays]
 
     def __getitem__(self, name: str) -> Held:
@@ -109,7 +109,7 @@ class TargetWriter(ABC, Generic[Held]):
         return self._shapes.dims(self._scope, name)
 
     def symbols(self, name: str) -> Sequence[str]:
-        """Return what tells open axes of one length from those of another, for each axis; none where the source does not tell."""
+        """Return labels for the axes, equal for open axes of the same length; none if the source does not distinguish them."""
         value = self._graph.values.get(name)
         return value.axes if value is not None else ()
 

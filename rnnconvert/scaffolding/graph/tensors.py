@@ -33,7 +33,7 @@ _TRUTHS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal
 
 
 def _operands(g: GraphWriter, node: Node) -> tuple[list[str], str]:
-    """Return what an elementwise node reads, all of one element type, and that type."""
+    """Return the operands of an elementwise node, all of one element type, and that type."""
     operation, operands = node["operation"], node["operands"]
     read = [node.inputs[value] for kind, value in operands if kind == "input"]
     if operation == "where":

@@ -62,7 +62,7 @@ class GraphWriter(OperationBuilder):
         return name
 
     def constant(self, wanted: str, array: Array | Pieced) -> str:
-        """Add stored numbers, unless the same ones in memory are there: those of a layer that is called again. Return their name."""
+        """Add stored numbers, unless the same ones in memory are there, as for a layer that is called again. Return their name."""
         if not isinstance(array, np.ndarray) or not array.size:
             return super().constant(wanted, array)
         # What is stored is alive, so nothing else can lie in its memory.
@@ -77,7 +77,7 @@ class GraphWriter(OperationBuilder):
         return super().shared(wanted, array)
 
     def __call__(self, value: Value) -> str:
-        """Return what the graph calls a tensor."""
+        """Return the name of a tensor in the graph."""
         return self._names[id(value)]
 
     def give(self, value: Value, name: str) -> None:
@@ -86,14 +86,14 @@ class GraphWriter(OperationBuilder):
         self.values.setdefault(name, value)
 
     def label(self, node: Node) -> str:
-        """Return what the names of a node's values begin with: its layer's path, or what it gives."""
+        """Return the prefix of the names of a node's values: its layer's path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
     # Scopes
 
     @contextlib.contextmanager
     def body(self) -> Iterator[list[Operation]]:
-        """Collect the operations that are added as those of a graph in the graph: what is computed once in it stays in it."""
+        """Collect the operations that are added as a graph in the graph: values that are computed once in it stay in it."""
         around = self.nodes, self._shared, self._steps
         self.nodes, self._shared, self._steps = [], dict(self._shared), dict(self._steps)
         try:
@@ -176,7 +176,7 @@ class GraphWriter(OperationBuilder):
         return self(value) if value.dtype == dtype else self.cast(self(value), dtype, self(value))
 
     def counted(self, mask: Value) -> CountedSteps:
-        """Return what recurrent layers need of a mask, added once."""
+        """Return the counts of steps that recurrent layers need from a mask, added once."""
         name = self(mask)
         if name not in self._steps:
             self._steps[name] = steps(self, name, name)

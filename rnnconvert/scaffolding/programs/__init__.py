@@ -1,1 +1,1 @@
-"""Whole programs, of whatever room wrote them, as rnnconvert.scaffolding describes models."""
+"""Whole programs of any room, as rnnconvert.scaffolding describes models."""

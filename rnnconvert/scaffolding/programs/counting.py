@@ -72,7 +72,7 @@ class Op:
 
 
 def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
-    """Return what an operator makes of lengths; None where it reads anything else."""
+    """Return the result of an operator on lengths; None if it reads anything else."""
     held = [None if x is None else x.numbers for x in op.inputs]
     numbers = [array for array in held if array is not None]
     if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(array.size for array in numbers) > _MOST:

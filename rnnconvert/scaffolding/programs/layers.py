@@ -15,7 +15,7 @@ from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached
 
 
 def layer(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
-    """Return what a layer gives."""
+    """Return the output of a layer."""
     rule = _LAYERS.get(layer.operator)
     if rule is None:
         raise r.build.refuse(f"a layer {layer.operator}", "no line is known for it")
@@ -59,7 +59,7 @@ def listed(values: Mapping[str, Any], key: str, rank: int, default: int = 1) -> 
 def padding(r: GraphReading, values: Mapping[str, Any], space: Dims, reach: Sequence[int], strides: Sequence[int]) -> Pads:
     """Return how many places are added at both ends of each axis of space.
 
-    Raises RefusedError where that depends on lengths that a run decides.
+    Raises RefusedError if that depends on lengths that a run decides.
     """
     rank, auto = len(space), values.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", "VALID"):

@@ -1,4 +1,4 @@
-"""What a person would call the layers of an ONNX graph."""
+"""Names that a person would give the layers of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATOR = re.compile(
 
 
 def layer_names(units: Sequence[Unit]) -> dict[str, str]:
-    """Return what a person would call each layer: its module or its node, without what exporters put around it."""
+    """Return the name that a person would give each layer: of its module or its node, without what exporters put around it."""
     paths = {unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)] for unit in units}
     while (
         len(paths) > 1

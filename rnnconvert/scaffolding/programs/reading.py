@@ -35,7 +35,7 @@ FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 _INLINE = 16
 """The most numbers of a constant that are written out."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
-"""What a file may call an axis that it leaves open."""
+"""The names that a file may have for an axis that it leaves open."""
 
 
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
@@ -107,7 +107,7 @@ class GraphReading:
         return self.build.input(self.work.input_name(value.name), self._lengths(value.name, dims), dtype.name)
 
     def _lengths(self, name: str, stated: Sequence[int | str | None]) -> Dims:
-        """Return the axes of a value as the file states them, each open one with its word or one of its own."""
+        """Return the axes of a value as the file states them, each open one with its word or a new one."""
         dims: list[Dim] = []
         for number, axis in enumerate(stated):
             if isinstance(axis, int) and axis > 0:
@@ -150,7 +150,7 @@ class GraphReading:
                 self._values[scope, name] = tensor
 
     def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[SourceTensor]:
-        """Return what stands for what a node gives, with the axes that the file states or that follow from others."""
+        """Return stand-ins for the outputs of a node, with the axes that the file states or that follow from others."""
         within = self._layers.get(node)
         inputs = self._those(node.inputs if within is None else [within[1].data], scope)
         return self.build.left_out(error, inputs, self._stated(scope, node.outputs, node.kind.lower()))
@@ -214,7 +214,7 @@ class GraphReading:
         return tuple(self.tensor(scope, name) if name else None for name in node.inputs)
 
     def _branch(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
-        """Return what the branch of an If gives that is always taken."""
+        """Return the outputs of an If whose condition is constant, from the branch that is always taken."""
         condition = self.tensor(scope, node.inputs[0]).numbers
         if condition is None:
             raise self.build.refuse("a condition that a run decides", "both branches of an If would be a model of their own")

@@ -23,7 +23,7 @@ from rnnconvert.scaffolding.tensors import SourceTensor
 
 
 def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTensor | None]:
-    """Return what a recurrent operation gives, output by output."""
+    """Return the outputs of a recurrent operation, one by one."""
     stack, scope, call = unit.stack, placed.scope, placed.call
     assert stack is not None
     for direction in stack.layers[0].directions:
@@ -165,7 +165,7 @@ def _computed_mask(r: GraphReading, scope: Scope, layer: Computed, x: SourceTens
 
 
 def _sequence(r: GraphReading, scope: Scope, read: ReadSequence, value: str) -> SourceTensor:
-    """Return what a layer reads as (batch, time, features): a value, or its written-out steps."""
+    """Return the sequence that a layer reads as (batch, time, features): a value, or its written-out steps."""
     if read.steps:
         steps = [r.tensor(scope, step) for step in read.steps]
         if any(step.rank != 2 for step in steps):

@@ -56,16 +56,16 @@ class ProgramModel:
 
     @property
     def declared(self) -> dict[str, Declared]:
-        """What the file states of the values of its main graph, of its inputs before others."""
+        """The file's statements about the values of its main graph; a statement about an input takes precedence."""
         return {value.name: value for value in reversed(self.read.scopes[0].body.declared)}
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a reader of what is written should know."""
+        """The notes for a reader of the written file."""
         return ()
 
     def input_name(self, value: str) -> str:
-        """Return what an input is called."""
+        """Return the name of an input."""
         return self.read.inputs.get(value, value)
 
     # What exporters show of layers
@@ -89,12 +89,12 @@ class ProgramModel:
         return max(labels, key=lambda label: label.count("/")).rpartition("/")[0]
 
     def array_label(self, scope: Scope, value: str) -> str:
-        """Return what the file calls a constant value."""
+        """Return the file's name for a constant value."""
         stored = scope.stored(value)
         return stored.name if stored is not None and stored.name else scope.label(value)
 
     def is_made_up(self, value: str) -> bool:
-        """Return whether the name of a value is made up, and not a parameter's; those of programs that rooms write are."""
+        """Return whether the name of a value is made up, and not a parameter's; in programs that rooms write, every name is."""
         return True
 
     def model(self, title: str) -> Model:
@@ -231,7 +231,7 @@ class ProgramModel:
 
 
 def _what(unit: Unit) -> object:
-    """Return what two nodes share that are one layer: the same arrays, used alike. A layer whose arrays are not seen is one by itself."""
+    """Return a key that is equal for nodes of one layer: the same arrays, used alike. A layer whose arrays are not seen has its own key."""
     if not unit.arrays:
         return unit.name
     layouts = [group.layout.name for group in unit.groups]

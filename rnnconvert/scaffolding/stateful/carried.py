@@ -1,6 +1,6 @@
 """A described model as one that is called piece by piece: its states are inputs and outputs.
 
-It is a description like any other, so whatever writes initial states and last ones writes it: nothing of this is known to a target.
+It is a description like any other, so any target that writes initial states and last ones writes it, and needs to know nothing of this.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class StreamedDescription:
     lasting: bool
 
     def notes(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
-        """Return what a user should know.
+        """Return the notes for the user.
 
-        inputs   what the inputs are called where it is written, with their axes in brackets behind them; outputs likewise
+        inputs   the names of the inputs in the written file, with their axes in brackets behind them; outputs likewise
         """
         reads, gives = ([text.rpartition(" (")[0] for text in texts] for texts in (inputs, outputs))
         pairs = zip(reads[len(self.inputs) :], gives[len(self.outputs) :], strict=True)

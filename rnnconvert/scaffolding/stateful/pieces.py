@@ -50,7 +50,7 @@ class InPieces(ModelApart):
     def _through(
         self, arrays: Sequence[Array], states: Sequence[Array], call: Callable[[Sequence[Array]], Sequence[Array]]
     ) -> tuple[tuple[Array, ...], Sequence[Array]]:
-        """Return what the stream gives for whole sequences, and the states behind them."""
+        """Return the outputs of the stream for whole sequences, and the states behind them."""
         axes, count = self._streamed.inputs, len(self._streamed.outputs)
         lengths = {array.shape[axis] for array, axis in zip(arrays, axes, strict=True) if axis is not None}
         if len(lengths) > 1:

@@ -1,4 +1,4 @@
-"""What may be cut between any two steps of a stream: for each kind of node where the time is in what it gives."""
+"""Rules for cutting between any two steps of a stream: for each kind of node, where the time is in its outputs."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _concatenated(s: StreamSteps, node: Node) -> Place:
 
 
 def _together(s: StreamSteps, node: Node) -> set[int]:
-    """Return where the time is in tensors that all have it. Raises RefusedError where that is not one axis of all of them."""
+    """Return where the time is in tensors that all have it. Raises RefusedError if it is not the same axis in all of them."""
     places = {s(value) for value in node.inputs}
     if len(places) > 1 or None in places:
         raise s.refused(node, "sequences beside tensors without steps", "they are joined, and a piece has any number of steps")

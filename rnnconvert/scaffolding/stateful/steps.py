@@ -14,7 +14,7 @@ from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, L
 from rnnconvert.scaffolding.stateful.rules import OTHERS, RULES, SO_FAR, Place
 
 STREAM = "a stream"
-"""What a refusal names where no format is known."""
+"""The name in a refusal if no format is known."""
 _OF_SIZES_ALONE = ("full", "sizes", "range")
 _SIZED = (*_OF_SIZES_ALONE, "view", "expand", "split axis", "slice between", "select between")
 """The kinds that may read tensors for their sizes."""
@@ -89,7 +89,7 @@ class StreamSteps:
         return not any(self.reads_time(node, length) for length in stated)
 
     def _ends(self, node: Node) -> None:
-        """Note what a recurrent layer gives besides its outputs: its last states."""
+        """Note the outputs of a recurrent layer that are not sequences: its last states."""
         for value in node.outputs if not node["sequences"] else node.outputs[1:]:
             self._places[id(value)] = SO_FAR
 
