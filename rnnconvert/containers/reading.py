@@ -136,6 +136,14 @@ class Reading:
             what = f"what it states takes more than {most >> 20} MiB to write, for a file of {self._size} bytes"
             raise BudgetError(self._source, what, _IN_FULL)
 
+    def foresee(self, size: int) -> None:
+        """Check that bytes which are going to be written, and charged then, are no more than may be. Raises BudgetError."""
+        before = self._output
+        try:
+            self.output(size)
+        finally:
+            self._output = before
+
     def check(self, path_too: bool = False) -> None:
         """Raise UnreadableError if a file was written or cut since it was opened.
 
@@ -232,6 +240,13 @@ def charge_output(size: int) -> None:
     under_way = _current.get()
     if under_way is not None and not _free.get():
         under_way.output(size)
+
+
+def foresee_output(size: int) -> None:
+    """Refuse at once what takes so many bytes at least, and would be refused when most of them are written. Raises BudgetError."""
+    under_way = _current.get()
+    if under_way is not None and not _free.get():
+        under_way.foresee(size)
 
 
 def check_sources() -> None:
