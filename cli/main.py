@@ -184,7 +184,11 @@ class _CommandGroup(click.Group):
                 strictly() if debug else contextlib.nullcontext(),
                 reading() as under_way,
             ):
-                result = super().invoke(ctx)
+                try:
+                    result = super().invoke(ctx)
+                except click.exceptions.Exit:  # a verdict, too, is of what was read
+                    under_way.check()
+                    raise
                 under_way.check()
                 return result
         except click.exceptions.Exit:

@@ -5,6 +5,7 @@ rnnconvert hands over what its own writer makes of a header (formats/c_header/or
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -38,6 +39,8 @@ _FLAGS = ("-std=c99", "-pedantic-errors", "-O1")
 _COMPILING, _RUNNING = 300, 500
 """Seconds that the compiler, and a program, may take."""
 _NAMES = ("cc", "gcc", "clang")
+_TELLING = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "error")
+"""What marks the line of a compiler that says why it failed, the surest first."""
 
 
 def _compiler() -> list[str]:
@@ -191,15 +194,19 @@ def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> 
     shutil.copyfile(file, folder / "model.h")
     (folder / "main.c").write_text(source, encoding="utf-8")
     command = [*compiler, *_FLAGS, "-o", "program", "main.c", "-lm"]
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}  # what it prints is looked through; its own files go with the folder
     try:
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILING, errors="replace")
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILING, errors="replace"
+        )
     except subprocess.TimeoutExpired:
         raise NotImplementedError(f"{compiler[0]} did not compile the header within {_COMPILING} s") from None
     except OSError as error:
         raise NotImplementedError(f"{compiler[0]} cannot be started here: {error}") from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-        raise RuntimeError(f"{compiler[0]} does not compile the header: {(lines or ['no message'])[0]}")
+        lines = done.stderr.splitlines()
+        why = next((line for words in _TELLING for line in lines if words in line), "".join(lines[:1]) or "no message")
+        raise RuntimeError(f"{compiler[0]} does not compile the header: {why}")
     return str(folder / "program")
 
 

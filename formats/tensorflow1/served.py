@@ -13,6 +13,7 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.saved_model import MetaGraph, Signature
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
+from rnnconvert.core.malformed import Entries, Fields
 from rnnconvert.files.adapter import unique
 
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
@@ -38,7 +39,7 @@ class _Called:
     handed: Mapping[str, str] = field(default_factory=dict)
     scope: str = ""
     inner: dict[str, _Called] = field(default_factory=dict)
-    flat: dict[str, str] = field(default_factory=dict)
+    flat: dict[str, str] = field(default_factory=Fields)
 
 
 class Frozen:
@@ -118,7 +119,7 @@ class Frozen:
                 called, source = called.around, called.handed[source]
             elif name in called.inner:
                 called, place = called.inner[name], rest.rpartition(":")[2]
-                source = called.outputs[int(place) if place else 0]
+                source = Entries(called.outputs)[int(place) if place else 0]
             else:
                 return f"{called.flat[name]}:{rest}" if rest else called.flat[name]
         raise OverflowError("its functions hand a value round in a circle")

@@ -147,14 +147,19 @@ def _code(table: Table) -> tuple[int, str]:
 def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Subgraph:
     tensors = [_tensor(path, entry, buffers) for entry in table.tables(s.SUBGRAPH["tensors"])]
     operators = [_operator(path, entry, codes, len(tensors)) for entry in table.tables(s.SUBGRAPH["operators"])]
-    inputs, outputs = (_checked(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs"))
+    inputs, outputs = (
+        _checked(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors), first=0) for name in ("inputs", "outputs")
+    )
     return Subgraph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
 
 
-def _checked(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
-    """Return places of tensors. Raises UnreadableError for one that there is not."""
+def _checked(path: Path, places: Iterable[int], count: int, first: int = -1) -> tuple[int, ...]:
+    """Return places of tensors. Raises UnreadableError for one that there is not.
+
+    first  the lowest: -1 stands for what an operator does without
+    """
     indices = tuple(places)
-    wrong = next((place for place in indices if not -1 <= place < count), None)
+    wrong = next((place for place in indices if not first <= place < count), None)
     if wrong is not None:
         raise UnreadableError(path, f"it refers to tensor {wrong} of {count}")
     return indices

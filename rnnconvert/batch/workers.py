@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.containers.asking import log_nothing
+from rnnconvert.containers.reading import zeros_for_cut_files
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.running import parent
@@ -78,6 +79,7 @@ class Workers:
 
 def _begin() -> None:
     """Prepare a process of this machine, which ends when the one that started it does, however that ends."""
+    zeros_for_cut_files()
     log_nothing()
     parent.keeper = KeptProcesses()  # they end with this process, which closes their input
     threading.Thread(target=_end_with_parent, daemon=True).start()

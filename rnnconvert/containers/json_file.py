@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,17 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.json_text import fields_of
+from rnnconvert.containers.reading import foresee_output
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING, JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
 from rnnconvert.core.names import checked_name
 
 _FEW = 1 << 14  # numbers written at once
+_OFTEN = 64  # numbers whose texts are measured
+_SEPARATOR = ", "
+_SHORTEST, _LONGEST = len("0.0, "), len("[[-1.1754943508222875e-38]], ")  # texts of one number
 
 
 def looks_like(head: bytes) -> bool:
@@ -156,6 +160,7 @@ def write(path: Path, tree: Mapping[str, Any]) -> None:
 
     Raises UsageError for a number that JSON does not have, and for more bytes than are read.
     """
+    _foresee([*_arrays(tree)])
     size = 0
     with replacing(path) as file:
         for piece in _texts(tree, path):
@@ -185,22 +190,60 @@ def _texts(value: Any, path: Path) -> Iterator[str]:
         yield from _numbers(np.asarray(value), path)
 
 
+def _arrays(value: Any) -> Iterator[Array | Pieced]:
+    """Yield the arrays of an object to be written."""
+    if isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _arrays(inner)
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        yield value
+
+
+def _foresee(arrays: Sequence[Array | Pieced]) -> None:
+    """Refuse arrays at once whose text is more than may be written; they are measured only where it could be. Raises BudgetError."""
+    try:
+        foresee_output(sum(math.prod(array.shape) for array in arrays) * _LONGEST)
+    except BudgetError:
+        foresee_output(sum(least_text(np.asarray(array)) for array in arrays))
+
+
 def _numbers(values: Array | Pieced, path: Path) -> Iterator[str]:
     """Yield an array as lists of numbers."""
-    plain = np.asarray(values)
-    if plain.ndim > 1:
-        for number, row in enumerate(plain):
-            yield ", " if number else "["
-            yield from _numbers(row, path)
-        yield "]" if len(plain) else "[]"
-        return
-    yield "["
-    flat = plain.reshape(-1).astype(np.float32)
-    if not np.isfinite(flat).all():
+    numbers = np.asarray(values).astype(np.float32)
+    if not np.isfinite(numbers).all():
         raise UsageError(f"{path}: JSON does not have numbers that are not finite, and some of these weights are not")
-    for start in range(0, flat.size, _FEW):
-        yield (", " if start else "") + ", ".join(shortest(flat[start : start + _FEW]))
+    yield from _lists(numbers if numbers.ndim else numbers.reshape(-1))
+
+
+def _lists(numbers: Array) -> Iterator[str]:
+    """Yield lists of numbers, as many rows at a time as have few numbers together."""
+    width = numbers.shape[-1]
+    yield "["
+    if numbers.ndim == 1:
+        for start in range(0, width, _FEW):
+            yield _SEPARATOR * bool(start) + _SEPARATOR.join(shortest(numbers[start : start + _FEW]))
+    elif numbers.ndim == 2 and 0 < width < _FEW:
+        count = _FEW // width
+        for start in range(0, len(numbers), count):
+            texts = shortest(numbers[start : start + count].reshape(-1))
+            rows = (f"[{_SEPARATOR.join(texts[place : place + width])}]" for place in range(0, len(texts), width))
+            yield _SEPARATOR * bool(start) + _SEPARATOR.join(rows)
+    else:
+        for number, row in enumerate(numbers):
+            yield _SEPARATOR * bool(number)
+            yield from _lists(row)
     yield "]"
+
+
+def least_text(numbers: Array) -> int:
+    """Return how many characters an array takes at least, without writing it: the texts of its commonest numbers are measured."""
+    flat = np.abs(numbers.reshape(-1).astype(np.float32))
+    least = flat.size * _SHORTEST
+    if flat.size > _FEW:
+        often = np.unique(flat[:: flat.size // _FEW])[:_OFTEN]
+        texts = shortest(often)
+        least += sum(int(np.count_nonzero(flat == number)) * (len(text) - len("0.0")) for number, text in zip(often, texts, strict=True))
+    return least
 
 
 def shortest(numbers: Array) -> list[str]:

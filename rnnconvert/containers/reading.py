@@ -4,8 +4,8 @@ Every container opens its files with `map_file` or `open_regular`, and charges i
 reading under way (`charging`). Both are bounded in proportion to the files' bytes, together for all containers and formats
 that look at them; a file that asks for more raises BudgetError.
 
-A mapped file is not copied. If another process cuts it, its missing pages read as zeros where `zeros_for_cut_files` was called
-(the command line does that), else the system ends the process; `Reading.check` finds it out, and so does every write.
+A mapped file is not copied. If another process cuts it, or its disk fails, its missing pages read as zeros where `zeros_for_cut_files`
+was called (the command line does that), else the system ends the process; `Reading.check` finds it out, and so does every write.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class Mapped(mmap.mmap):
     path      the file
     identity  what it was when it was opened
     address   where it is in memory
+    missing   whether a page of it could not be read, and zeros took its place
     """
 
     path: object
     identity: Identity
     address: int
+    missing = False
 
     def has_changed(self) -> bool:
         """Return whether the file was written or cut since. One that was replaced or removed as a whole is still there."""
@@ -136,14 +138,21 @@ class Reading:
             what = f"what it states takes more than {most >> 20} MiB to write, for a file of {self._size} bytes"
             raise BudgetError(self._source, what, _IN_FULL)
 
+    def foresee(self, size: int) -> None:
+        """Check that bytes which are going to be written, and charged then, are no more than may be. Raises BudgetError."""
+        before = self._output
+        try:
+            self.output(size)
+        finally:
+            self._output = before
+
     def check(self, path_too: bool = False) -> None:
         """Raise UnreadableError if a file was written or cut since it was opened.
 
         path_too  and if one was replaced: files that belong together must be of one write
         """
         for mapped in self._maps:
-            if mapped.has_changed():
-                raise _changed(mapped.path)
+            _check_map(mapped)
         for path, identity in self._files.items() if path_too else ():
             with contextlib.suppress(OSError):
                 if _identity(Path(path).stat()) != identity:
@@ -166,6 +175,14 @@ class Reading:
     def looked(self, path: object) -> dict[Any, Any]:
         """Return the results that are kept for a file: a dictionary to be filled."""
         return self.cache.setdefault(os.path.realpath(str(path)), {})
+
+
+def _check_map(mapped: Mapped) -> None:
+    """Raise UnreadableError if a file was written or cut since, or if its disk could not read all of it."""
+    if mapped.has_changed():
+        raise _changed(mapped.path)
+    if mapped.missing:
+        raise UnreadableError(mapped.path, "the disk could not read all of it (Input/output error)", "Copy it from elsewhere.")
 
 
 def _changed(path: object) -> UnreadableError:
@@ -232,6 +249,13 @@ def charge_output(size: int) -> None:
     under_way = _current.get()
     if under_way is not None and not _free.get():
         under_way.output(size)
+
+
+def foresee_output(size: int) -> None:
+    """Refuse at once what takes so many bytes at least, and would be refused when most of them are written. Raises BudgetError."""
+    under_way = _current.get()
+    if under_way is not None and not _free.get():
+        under_way.foresee(size)
 
 
 def check_sources() -> None:
@@ -337,7 +361,9 @@ _handlers: list[Any] = []
 
 
 def zeros_for_cut_files() -> bool:
-    """Let mapped pages that a file no longer has read as zeros, instead of ending the process; return whether that is done.
+    """Let mapped pages that a file no longer has, or that its disk cannot read, be zeros, instead of ending the process.
+
+    Return whether that is done; `Reading.check` finds it out.
 
     Only on Linux with glibc on 64 bits, and only where nobody else handles SIGBUS.
     """
@@ -373,6 +399,7 @@ def zeros_for_cut_files() -> bool:
             start = mapped.address
             end = start + mapped.identity.size
             if start <= at < end:
+                mapped.missing = True
                 length = -(-(end - page) // mmap.PAGESIZE) * mmap.PAGESIZE
                 if system.mmap(page, length, _PROT_READ, _MAP_PRIVATE_FIXED_ANONYMOUS, -1, 0) == page:
                     return

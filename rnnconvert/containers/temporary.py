@@ -22,7 +22,8 @@ except ImportError:  # Windows
 
 from rnnconvert.core.errors import OutputError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_DISKS = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (*_FULL_DISKS, errno.EFBIG)
 _HINT = 60
 """The most characters of a target's name in the name of its temporary file."""
 _NAME = re.compile(r"\..{0,60}\.rnnconvert-\d+-[0-9a-f]{8}\.(?:part|folder)", re.DOTALL)
@@ -86,7 +87,7 @@ def new_folder(next_to: Path | None = None) -> Iterator[Path]:
         elsewhere = folder is not None and error.filename and folder not in Path(os.fsdecode(error.filename)).parents
         if next_to is not None or error.errno not in _FULL or elsewhere:
             raise
-        raise _no_room("there is no room for what is computed in", error) from None
+        raise _no_room("there is no room for what is computed in", error.strerror) from None
     finally:
         if folder is not None:
             _remove(folder)
@@ -112,19 +113,33 @@ def room_for(name: object) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise _no_room(f"{name}: it does not fit into", error) from None
+        raise _no_room(f"{name}: it does not fit into", error.strerror) from None
 
 
-def _no_room(what: str, error: OSError) -> OutputError:
+def check_room(program: str, message: str) -> None:
+    """Name the temporary folder where another program says that a disk is full: there it keeps what it makes.
+
+    program  its name
+    message  its error, or what it printed
+
+    Raises OutputError.
+    """
+    reason = next((text for text in map(os.strerror, _FULL_DISKS) if text in message), "")
+    if reason:
+        raise _no_room(f"there is no room for what {program} writes in", reason)
+
+
+def _no_room(what: str, reason: str | None) -> OutputError:
     import tempfile
 
-    return OutputError(f"{what} the temporary folder {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR to a larger disk")
+    return OutputError(f"{what} the temporary folder {tempfile.gettempdir()}: {reason}. Set TMPDIR to a larger disk")
 
 
 def remedy(target: Path, error: OSError) -> str:
-    """Return the remedy for a file that could not be written; "" unless it is one of rnnconvert's in a full temporary folder."""
-    if error.errno in _FULL and target.parent in _held:
-        return f" in the temporary folder {target.parent.parent}. Set TMPDIR to a larger disk"
+    """Return the remedy for a file that could not be written; "" unless it lies in a full temporary folder of rnnconvert's."""
+    folder = next((folder for folder in target.parents if folder in _held), None)
+    if error.errno in _FULL and folder is not None:
+        return f" in the temporary folder {folder.parent}. Set TMPDIR to a larger disk"
     return ""
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from rnnconvert.containers.files import replacing
 from rnnconvert.containers.reading import writing_freely
 from rnnconvert.core.errors import UsageError, unwritable
+from rnnconvert.reports.document import checked as checked
 from rnnconvert.reports.document import read as read
+from rnnconvert.reports.document import values as values
 from rnnconvert.reports.words import Document
 
 FORMS = {

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rnnconvert.containers.temporary import check_room
 from rnnconvert.core.errors import ExecutorError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.running import child
@@ -56,7 +57,7 @@ class ExecutorProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._noise,
-            env={**DEFAULT_ENVIRONMENT, **os.environ, **environment},
+            env={**DEFAULT_ENVIRONMENT, **os.environ, "TMPDIR": tempfile.gettempdir(), **environment},
         )
 
     @property
@@ -110,7 +111,8 @@ class Process:
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return its answer to a request (rnnconvert.running).
 
-        Raises ExecutorError if it refuses, fails or dies, or does not answer in time; `refused` tells which.
+        Raises ExecutorError if it refuses, fails or dies, or does not answer in time; `refused` tells which. OutputError where the
+        temporary folder has no room for what it writes.
         """
         self.worker.revive()
         self._late = 0.0
@@ -149,10 +151,14 @@ class Process:
             more = f"{TIMEOUT}=SECONDS" if self.timeout is None else f"{Flag('timeout')} SECONDS"
             raise ExecutorError(self.executor.name, f"it did not answer within {self._late:g} s. Give it more with {more}")
         if answer is None:
-            raise ExecutorError(self.executor.name, f"its process ended with {process.wait()}", self.worker.last_words())
+            code, words = process.wait(), self.worker.last_words()
+            check_room(self.executor.name, words)
+            raise ExecutorError(self.executor.name, f"its process ended with {code}", words)
         if "refused" in answer:
+            check_room(self.executor.name, answer["refused"])
             raise ExecutorError(self.executor.name, answer["refused"], refused=True, weights_alone=bool(answer.get("weights_alone")))
         if "failed" in answer:
+            check_room(self.executor.name, answer["trace"])
             raise ExecutorError(self.executor.name, answer["failed"], answer["trace"])
         return dict(answer)
 

@@ -2,7 +2,8 @@
 
 A proof is the report, under a hash of all that decides it: both files, their weights as they were read, the plan, the tolerances,
 every executor with its versions, and the code of rnnconvert itself. Only what does not differ is kept, with all that was left
-out: a failure is shown again.
+out: a failure is shown again. An entry states its hash, too, so that one of another name is that of another proof; but nothing tells an
+entry that somebody else wrote: the folder is as trusted as the code.
 """
 
 from __future__ import annotations
@@ -46,12 +47,15 @@ class Cache:
             raise unwritable(folder, error) from None
 
     def find(self, key: str) -> Document | None:
-        """Return the report kept under a key; None if none is kept, or it is damaged."""
+        """Return the report kept under a key; None if none is kept, or it is damaged, or of another proof."""
         path = self.folder / f"{key}.json"
         if not path.is_file():
             return None
         try:
-            document = reports.read(path)
+            entry = reports.values(path)
+            if not isinstance(entry, dict) or entry.get("proof") != key:
+                return None
+            document = reports.checked(entry.get("report"), path)
         except UnreadableError:
             return None
         if document["verdict"] in (NOT_EQUAL, NOT_COMPARED):
@@ -64,7 +68,7 @@ class Cache:
         if document["verdict"] in (NOT_EQUAL, NOT_COMPARED):
             return
         with replacing(self.folder / f"{key}.json") as file:
-            file.write(reports.encoded(reports.render(document, ".json")))
+            file.write(reports.encoded(f'{{"proof": "{key}", "report": {reports.render(document, ".json").strip()}}}\n'))
 
 
 def key_of(prepared: Prepared, tolerances: Mapping[str, Tolerance], explain: bool) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Source, epsilon
-from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError, UnreadableError
+from rnnconvert.core.errors import ExecutorError, OutputError, RefusedError, RnnConvertError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
@@ -76,10 +76,12 @@ class Subject:
 def run(
     process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False, ran: Callable[[], None] = lambda: None
 ) -> LayerRun:
-    """Run all cases of a layer on an executor; the answer reports anything that goes wrong.
+    """Run all cases of a layer on an executor; the answer reports anything that goes wrong with the layer.
 
     folder  where a file may be made for the executor
     ran     is called after each case
+
+    Raises OutputError where the temporary folder has no room.
     """
     executor = process.executor
     dtype = str(subject.stack.dtype)
@@ -121,6 +123,8 @@ def run(
     except ExecutorError as error:
         layer_run.status, layer_run.reason = "refused" if error.refused else "failed", error.problem
         layer_run.notes["trace"] = error.trace
+    except OutputError:
+        raise
     except RnnConvertError as error:
         layer_run.status, layer_run.reason = "failed", str(error)
     return layer_run

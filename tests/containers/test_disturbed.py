@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import fcntl
+import mmap
 import os
 import pickle
 import shutil
@@ -89,6 +90,54 @@ def test_a_source_that_changes_is_not_converted(how: str, target: str, tmp_path:
     assert done.returncode == 3, (done.returncode, done.stderr)
     assert "changed while it was read" in done.stderr and "Traceback" not in done.stderr
     assert left == before
+
+
+FAILING = """
+import ctypes, mmap, os, sys, numpy as np
+from rnnconvert.containers import reading
+from rnnconvert.cli.main import main
+
+system = ctypes.CDLL(None, use_errno=True)
+system.mmap.restype = ctypes.c_void_p
+system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+add, empty = reading.Reading.add, os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+
+def failing(self, path, identity, mapped=None):
+    add(self, path, identity, mapped)
+    if mapped is not None and str(path).endswith(sys.argv[2]):
+        page = np.frombuffer(mapped, np.uint8).ctypes.data + int(sys.argv[3]) * mmap.PAGESIZE
+        assert system.mmap(page, mmap.PAGESIZE, 1, 0x12, empty, 0) == page  # of a file that has no such page
+
+reading.Reading.add = failing
+if __name__ == "__main__":
+    main(sys.argv[4:])
+"""
+"""A page of a mapped file that the system cannot read, as of a failing disk: the file's size and times stay."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are exchanged as Linux does it")
+@pytest.mark.parametrize("name", ["bad.safetensors", "bad.onnx", "bad.npz", "bad.tflite"])
+def test_zeros_in_the_place_of_what_a_disk_cannot_read_are_no_weights(name: str, tmp_path: Path) -> None:
+    source = tmp_path / name
+    good = write(tmp_path / "good.safetensors", stack(hidden_size=64))
+    rc.convert(good, source, target_format="haiku" if name.endswith("npz") else None)
+    pages = source.stat().st_size // mmap.PAGESIZE
+    commands = {
+        "convert": ["convert", str(source), str(tmp_path / "o.safetensors"), "--to", "mlx"],
+        "diff": ["diff", str(good), str(source)],
+        **{jobs: ["batch", str(source), str(good), "--to", "mlx", "--out", str(tmp_path / jobs), "--jobs", jobs] for jobs in "12"},
+    }
+    (tmp_path / "failing.py").write_text(FAILING)
+    for place in (pages // 2, pages - 1):
+        for command, words in commands.items():
+            if command != "convert" and place > pages // 2:
+                continue
+            script = [sys.executable, str(tmp_path / "failing.py"), str(tmp_path / "empty"), name, str(place), *words]
+            done = subprocess.run(script, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+            assert done.returncode == 3 and name in done.stdout + done.stderr, (command, place, done.stdout, done.stderr)
+            assert "Traceback" not in done.stderr and not (tmp_path / "o.safetensors").exists()
+    for jobs in "12":
+        assert [*(tmp_path / jobs).glob("good*")] and not [*(tmp_path / jobs).glob("bad*")]
 
 
 def test_a_checkpoint_whose_file_changed_is_not_saved(tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import safetensors, writing
 from rnnconvert.core.errors import OutputError, UsageError
+from rnnconvert.running.registry import built_in
 from rnnconvert.verification.cache import Cache
 from tests import ROOT
 from tests.batch.test_batch import arrays, call
+from tests.helpers.requirements import need
 
 SIZE = 1 << 20
 TARGETS = {
@@ -268,6 +270,47 @@ def test_a_full_temporary_folder_is_named_by_all(command: str, disk: Path, tmp_p
     assert done.exit_code == 74 and "Traceback" not in done.output, done.output
     assert f"temporary folder {disk}: No space left on device. Set TMPDIR to a larger disk" in done.output, done.output
     assert all(target.read_text() == "old" for target in targets)
+
+
+EXECUTED: dict[str, tuple[str, str, list[str]]] = {
+    "a header": ("gcc", "c-cc", ["verify", "s.h", "s.safetensors", "--on", "c-cc"]),
+    "a written header": ("gcc", "c-cc", ["convert", "s.safetensors", "out.h", "--verify", "--force"]),
+    "a file": ("keras", "keras-tensorflow", ["verify", "s.keras", "s.safetensors"]),
+    "a written model": ("keras", "keras-tensorflow", ["scaffold", "whole.keras", "-o", "out.py", "--verify", "--force"]),
+    "an exported model": ("keras", "keras-tensorflow", ["export", "whole.keras", "out.onnx", "--verify", "--force"]),
+    "an upgraded model": ("tf_keras", "tf_keras", ["upgrade", str(UPGRADED), "out.keras", "--verify", "--force"]),
+}
+"""Commands whose executors write into the temporary folder, and what these need."""
+
+
+@pytest.mark.parametrize("case", EXECUTED)
+def test_a_temporary_folder_that_is_full_to_an_executor_is_named(
+    case: str, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much room is left, the command ends well or names the folder: a disk is never a verdict on a model."""
+    package, executor, words = EXECUTED[case]
+    need(package, built_in()[executor].absent)
+    monkeypatch.chdir(tmp_path)
+    safetensors.write(tmp_path / "s.safetensors", arrays(1, 8))
+    for name in ("s.h", "s.keras"):
+        rc.convert("s.safetensors", name)
+    rc.upgrade(UPGRADED, "whole.keras")
+    target = Path(next((word for word in words if word.startswith("out.")), "none"))
+    refused = 0
+    for free in (0, 4096, 16_384, 32_768, 65_536) if package == "gcc" else (16_384,):
+        filler = fill(disk, free)
+        if target.name != "none":
+            target.write_text("old")
+        environment = {**os.environ, "TMPDIR": str(disk)}
+        done = subprocess.run([sys.executable, "-m", "rnnconvert", *words], env=environment, capture_output=True, text=True, check=False)
+        filler.unlink()
+        assert done.returncode in (0, 74), (free, done.stdout, done.stderr)
+        if done.returncode:
+            refused += 1
+            words_of = (f"temporary folder {disk}", "No space left on device", "Set TMPDIR to a larger disk")
+            assert all(text in done.stderr for text in words_of), done.stderr
+            assert target.name == "none" or target.read_text() == "old"
+    assert refused and not [*disk.iterdir()]
 
 
 def test_a_folder_of_proofs_that_cannot_be_made_is_a_target_that_cannot_be_written(disk: Path) -> None:

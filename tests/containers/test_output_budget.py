@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.containers import reading
+from rnnconvert.containers import json_file, reading
 from rnnconvert.core.errors import BudgetError, RnnConvertError
 from rnnconvert.core.limits import OUTPUT, OUTPUT_PER_BYTE
 from rnnconvert.language import registry
@@ -188,3 +189,34 @@ def test_a_small_file_makes_no_large_header(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 3 and f"{OUTPUT >> 20} MiB to write" in done.stderr, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx"]
+
+
+def test_text_of_more_than_may_be_written_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON states each number in several bytes: what numbers take is known from how many there are, and from those that recur."""
+    written: list[int] = []
+    shortest = json_file.shortest
+
+    def counted(numbers: Any) -> list[str]:
+        written.append(numbers.size)
+        return shortest(numbers)
+
+    monkeypatch.setattr(reading, "OUTPUT", 1 << 20)
+    monkeypatch.setattr(json_file, "shortest", counted)
+    for name in ("Expand", "Pad", "Concat"):
+        source = written_form(name, tmp_path / f"{name}.onnx")
+        for format in ("rtneural", "guitarml"):
+            written.clear()
+            with pytest.raises(BudgetError, match="to write"):
+                rc.convert(source, tmp_path / "o.json", target_format=format)
+            assert sum(written) < MANY // 10, (name, format, sum(written))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 0), (0, 3), (7, 3), (2, 3, 4), (40_000, 2), (2, 20_000), (3, 2, 9000)])
+def test_arrays_in_json_are_the_arrays(shape: tuple[int, ...], tmp_path: Path) -> None:
+    array = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    json_file.write(tmp_path / "a.json", {"a": array})
+    text = (tmp_path / "a.json").read_text()
+    again = np.array(json.loads(text)["a"], np.float32)
+    np.testing.assert_array_equal(again.reshape(array.shape), array)
+    assert again.shape == (array.shape or (1,)) or not array.size
+    assert len(text) >= json_file.least_text(array) - len(", ")

@@ -135,12 +135,18 @@ def test_a_disk_that_fails_to_read_is_said_with_the_files_name(tmp_path: Path, m
 
 
 def test_a_poisoned_folder_of_proofs_proves_nothing(tmp_path: Path) -> None:
-    """The cache ignores an entry that is not a report or that says "not equal", and does not wait for a pipe."""
+    """The cache ignores an entry that is no report, says "not equal" or is of another proof, and does not wait for a pipe."""
     need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
     model, proofs = sources.write(tmp_path / "m.onnx"), tmp_path / "proofs"
 
+    def proved(**settings: Any) -> Any:
+        return rc.verify(model, model, on=["onnxruntime-cpu"], cases=["states"], explain=False, cache=proofs, **settings)
+
     def verdict() -> str:
-        return rc.verify(model, model, on=["onnxruntime-cpu"], cases=["states"], explain=False, cache=proofs).verdict
+        return str(proved().verdict)
+
+    def skips() -> bool:
+        return "nothing has changed since" in proved().document["summary"]
 
     honest = verdict()
     (entry,) = proofs.iterdir()
@@ -148,6 +154,12 @@ def test_a_poisoned_folder_of_proofs_proves_nothing(tmp_path: Path) -> None:
     for text in ("", "[" * 100_000, "{}", "null", good.replace(f'"verdict": "{honest}"', '"verdict": "not equal"'), good[: len(good) // 2]):
         entry.write_text(text)
         assert verdict() == honest and "nothing has changed since" not in entry.read_text()
+    entry.write_text(good)
+    assert skips()
+    proved(seed=7)
+    (lax,) = set(proofs.iterdir()) - {entry}
+    shutil.copy(lax, entry)  # a whole entry, of another proof
+    assert not skips()
     entry.unlink()
     os.mkfifo(entry)
     words = ["verify", str(model), str(model), "--on", "onnxruntime-cpu", "--cache", str(proofs)]

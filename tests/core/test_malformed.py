@@ -253,3 +253,20 @@ def test_an_outline_of_any_form_is_read_or_refused(name: str) -> None:
     for changed in without(json.loads(outline.to_text(stack))):
         with contextlib.suppress(UsageError):
             outline.from_text(json.dumps(changed))
+
+
+def test_no_reader_asks_for_the_first_of_nothing_within_a_generator() -> None:
+    """Python turns the StopIteration of `next` into a RuntimeError there, which nobody takes for damage: a file may state nothing."""
+
+    def bare(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next" and len(node.args) == 1
+
+    places = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in sorted((ROOT / "formats").rglob("*.py"))
+        for generator in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(generator, ast.GeneratorExp)
+        for call in ast.walk(generator)
+        if isinstance(call, ast.Call) and bare(call) and ast.unparse(call.args[0]).startswith("iter(")
+    ]
+    assert not places, places

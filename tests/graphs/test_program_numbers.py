@@ -87,6 +87,28 @@ def test_what_a_program_computes_is_bounded(tmp_path: Path) -> None:
     assert len(read.stdout.splitlines()) >= len(files), read.stdout
 
 
+def test_loops_in_a_loop_take_work_in_proportion_to_what_is_followed(tmp_path: Path) -> None:
+    """Loops of unknown lengths in one of 65,535 steps: what one loop does is not looked for among all that was done before."""
+    resource = pytest.importorskip("resource")
+    torch = needed("torch", "torch")
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(4, 2), torch.zeros(2, 4)), tmp_path / "net.pt")
+    lines = ["for i in range(65535):", "  for j in range(torch.size(input, 0)):", "    q = torch.add(input, input)"]
+    parts = members(tmp_path / "net.pt")
+    name = next(name for name, text in parts.items() if name.endswith(".py") and b"    return " in text)
+    head, line, tail = parts[name].decode().partition("    return ")
+    parts[name] = (head + "".join(f"    {text}\n" for text in lines) + line + tail).encode()
+    with zipfile.ZipFile(tmp_path / "loops.pt", "w") as archive:
+        for member, data in parts.items():
+            archive.writestr(member, data)
+    read = subprocess.run(
+        [sys.executable, "-c", _READ, str(tmp_path / "loops.pt")],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (15, 15)),  # all that is followed takes 3 s
+    )
+    assert read.returncode == 0 and "statements" in read.stdout, (read.returncode, read.stdout, read.stderr)
+
+
 def squared(number: Dim) -> Dim:
     for _ in range(24):
         number = number * number

@@ -138,6 +138,14 @@ def test_the_action_names_other_actions_by_hash() -> None:
         assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", name), name
 
 
+def test_an_audit_that_reaches_no_list_of_vulnerabilities_fails() -> None:
+    """Without --strict, pip-audit leaves out what it cannot look up, and ends with 0."""
+    pages = [ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", ".github/workflows/nightly.yml")]
+    calls = [call for page in pages for call in re.findall(r"pip-audit -[^`\n]*", page.read_text("utf-8"))]
+    assert len(calls) >= len(pages)
+    assert all("--strict" in call for call in calls), calls
+
+
 INSTALLED = ("Install rnnconvert",)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rnnconvert.containers import saved_model, tensor_bundle
 from rnnconvert.core.cached import cached_property
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import loops
@@ -59,12 +60,13 @@ def describe(folder: Path, partial: bool = False) -> Description:
         raise UsageError(f"{folder}: the SavedModel has no signature: nothing says which of its functions is the model")
     index = folder / "variables" / f"variables{tensor_bundle.SUFFIX}"
     arrays = tensor_bundle.read(index).arrays if index.is_file() else {}
-    frozen = Frozen(metas[0], metas[0].served, arrays)
+    path = folder / "saved_model.pb"
+    with malformed(lambda what: UnreadableError(path, f"the function that it serves is damaged: {what}"), "rnnconvert.formats.tensorflow1"):
+        frozen = Frozen(metas[0], metas[0].served, arrays)
     if frozen.changed:
         raise RefusedError(
             f"the operation {frozen.changed[0]!r}", "a model that begins each call anew", "it changes a variable from one call to the next"
         )
-    path = folder / "saved_model.pb"
     looked = loops.read(path, frozen.graph)
     if not looked.scopes:
         raise RefusedError("its graph", "a model of layers", next(iter(looked.reasons.values()), "its operations are not followed"))

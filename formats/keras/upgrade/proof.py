@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.files import move
-from rnnconvert.containers.temporary import new_folder
+from rnnconvert.containers.temporary import check_room, new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
@@ -130,5 +130,6 @@ def _run(framework: str, model: Path, folder: Path) -> None:
             "layers such as CuDNNLSTM run on an NVIDIA GPU alone. Prove it on one, with CUDA_VISIBLE_DEVICES=0, or upgrade "
             f"without {Flag('verify')}",
         )
+    check_room(framework, f"{answer.get('failed')} {done.stderr}")
     if answer.get("failed") or done.returncode:
         raise ExecutorError(framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from rnnconvert.containers.temporary import check_room
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import ExecutorError, MissingPackageError
 from rnnconvert.formats.onnx.fuse import run as fuse_run
@@ -202,6 +203,7 @@ def _run(folder: Path) -> dict[str, str]:
         answer = json.loads(done.stdout.splitlines()[-1])
     if "absent" in answer:
         raise MissingPackageError("onnxruntime", _PURPOSE)
+    check_room("onnxruntime", f"{answer.get('failed')} {done.stderr}")
     if done.returncode or "failed" not in answer:
         raise ExecutorError("onnxruntime", f"its process ended with {done.returncode}", done.stderr[-2000:])
     return dict(answer["failed"])

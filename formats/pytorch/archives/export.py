@@ -19,6 +19,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.limits import DESCRIPTION_BYTES
+from rnnconvert.core.malformed import Entries
 from rnnconvert.formats.pytorch import export_graph
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, TooLongError
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, WeightsCall
@@ -131,7 +132,7 @@ def _calls(module: Any) -> list[WeightsCall]:
         if function in SEQUENCES:
             flags = [number for number, argument in enumerate(arguments) if "as_bool" in argument]
             weights = [tensor["name"] for tensor in arguments[flags[0] - 1]["as_tensors"]]
-            constants = tuple(next(iter(argument.values())) for argument in arguments[flags[0] :])
+            constants = tuple(Entries(argument.values())[0] for argument in arguments[flags[0] :])
         elif function in CELLS:
             weights = [argument["as_tensor"]["name"] for argument in arguments[2:] if "as_tensor" in argument]
             constants = ()

@@ -138,10 +138,9 @@ class ProgramReading:
         """Read an operator; what cannot be read is an error where something reads it."""
         if operation.kind in (LOOP, LISTED) and all(ref in self._values for ref in operation.outputs.values()):
             return  # the loop gives it
-        caller = operation.callers[-1].path if operation.callers else ""
-        self.build.place = f"{caller or operation.label} ({operation.kind})"
+        self.build.place = _place(operation)
         try:
-            with self.build.refusing(f"the operator {operation.kind} as it is called", "no line is known for it"):
+            with self._refusing(operation):
                 results = self._results(operation)
         except NeedError as error:
             results = error
@@ -150,6 +149,10 @@ class ProgramReading:
         for number, ref in operation.outputs.items():
             several = isinstance(results, (list, tuple)) and operation.kind not in _OF_LISTS
             self._values[ref] = results[number] if several and number < len(results) else results
+
+    def _refusing(self, operation: OperatorCall) -> contextlib.AbstractContextManager[None]:
+        """Refuse an operator in the block for what is raised over its arguments."""
+        return self.build.refusing(f"the operator {operation.kind} as it is called", "no line is known for it")
 
     def _left_out(self, operation: OperatorCall, error: RefusedError) -> Any:
         """Return stand-ins for the outputs of an operator."""
@@ -225,7 +228,11 @@ class ProgramReading:
         if isinstance(argument, list):
             return [self.value(item) for item in argument]
         if isinstance(argument, Several):
-            return self._results(argument.operation)
+            before, self.build.place = self.build.place, _place(argument.operation)
+            with self._refusing(argument.operation):
+                results = self._results(argument.operation)
+            self.build.place = before
+            return results
         if isinstance(argument, ElementTypeOf):
             x = self.value(argument.value)
             return np.dtype(x.dtype) if isinstance(x, SourceTensor) else argument
@@ -255,7 +262,8 @@ class ProgramReading:
     def unit(self, *tensors: SourceTensor | None) -> Unit:
         """Return the layer whose arrays some tensors are. Raises RefusedError if they belong to none, or to several."""
         units = {id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None}
-        if len(units) != 1 or any(x is not None and x.stored not in next(iter(units.values())).arrays for x in tensors):
+        arrays = [array for unit in units.values() for array in unit.arrays]
+        if len(units) != 1 or any(x is not None and x.stored not in arrays for x in tensors):
             raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
         (unit,) = units.values()
         return unit.replace(name=self.layer(unit.name))
@@ -357,6 +365,12 @@ def _by_weights(scope: DescribedModel, check: Check) -> bool:
     readers = [node for node in scope.nodes if any(value is x for value in node.reads())]
     layers = all(node.kind in ("dense", "recurrent") and node.x is x for node in readers)
     return check.text.startswith("{0} == ") and len(check.axes) == 1 and axis == len(x.shape) - 1 and bool(readers) and layers
+
+
+def _place(operation: OperatorCall) -> str:
+    """Return where an operator stands: the module that calls it, or its own name."""
+    caller = operation.callers[-1].path if operation.callers else ""
+    return f"{caller or operation.label} ({operation.kind})"
 
 
 def _flat(value: Any) -> list[Any]:

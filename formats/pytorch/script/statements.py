@@ -198,7 +198,7 @@ class _Run(Expressions):
         before = {name: frame.values[name] for name in carried}
         handed = {name: self._handed(value) for name, value in before.items()}
         outer, loop = self.program.loop, UnknownLoop(count=self.argument(count))
-        self.program.loop = loop
+        self.program.loop, first = loop, len(self.program.operations)
         if statement.targets:
             loop.index = self.output("the number of a loop's step", [count])
         inner = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
@@ -224,14 +224,17 @@ class _Run(Expressions):
                 filled = self.output(LISTED, [element], label="a list that a loop fills")
                 loop.listed.append(LoopList(self.program.current(self.argument(element)), at_front, filled))
                 items.steps = self.joined(filled, lists.before[items]) if at_front else self.joined(lists.before[items], filled)
-        self._put(loop)
+        self._put(loop, self.program.operations[first:])
         for name in _assigned(statement.body):
             if name not in frame.values:
                 frame.values[name] = self.unknown([inner.values.get(name)], "a loop")
 
-    def _put(self, loop: UnknownLoop) -> None:
-        """Note what tensors are behind a loop whose steps put values into them."""
-        inside = [operation for operation in self.program.operations if operation.loop is loop]
+    def _put(self, loop: UnknownLoop, since: Sequence[OperatorCall]) -> None:
+        """Note what tensors are behind a loop whose steps put values into them.
+
+        since  the operations since it began
+        """
+        inside = [operation for operation in since if operation.loop is loop]
         read: list[tuple[OperatorCall | None, SharedElements]] = [
             (operation, ref.storage) for operation in inside for ref in refs([operation.inputs, *(operation.called or ())[1:2]])
         ]

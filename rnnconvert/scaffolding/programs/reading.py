@@ -82,7 +82,7 @@ class GraphReading:
         declared, begins = self.work.declared, {*self.work.reads}
         for name in self.work.reads:
             if main.constant(name) is None:
-                self._values[main, name] = self._input(declared[name])
+                self._values[main, name] = self._input(declared.get(name) or Declared(name))
         self.walk(main, {*needed([node for node in main.nodes if not begins & {*node.outputs}], self.work.gives)})
         ends = [self.tensor(main, name) for name in self.work.gives]
         scope = self.build.scope

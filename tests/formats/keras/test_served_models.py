@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -130,3 +132,101 @@ def test_each_variable_is_the_entry_that_the_restoring_function_reads(saved: Pat
     entries = meta.entries()
     assert meta.served is not None and len({*entries.values()}) == len(entries) >= 9
     assert {name for name, node in meta.graph.nodes.items() if node.op == "VarHandleOp"} <= {*entries}
+
+
+def messages(message: Any) -> Iterator[tuple[Any, Any]]:
+    """Fields with a value, in a message of protobuf's and those within it."""
+    for field, value in message.ListFields():
+        yield message, field
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for inner in value if isinstance(value, Sequence) or hasattr(value, "add") else [value]:
+                yield from messages(inner)
+
+
+def change(functions: Sequence[Any], names: Sequence[str], random: Random) -> None:
+    """Give a field of a function another value, or take an element of a list away."""
+    message, field = random.choice([*messages(random.choice([function for function in functions if function.ListFields()]))])
+    value = getattr(message, field.name)
+    if hasattr(value, "pop") and not hasattr(value, "keys"):
+        if field.cpp_type == field.CPPTYPE_STRING and field.type == field.TYPE_STRING and random.random() < 0.6:
+            value[random.randrange(len(value))] = random.choice(names)
+        else:
+            del value[random.randrange(len(value))]
+    elif field.type == field.TYPE_STRING:
+        setattr(message, field.name, random.choice(names))
+    elif field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64):
+        setattr(message, field.name, random.choice([-1, 0, 7, 2**31 - 1]))
+    else:
+        message.ClearField(field.name)
+
+
+def test_a_saved_model_that_was_changed_is_written_or_refused(tmp_path: Path) -> None:
+    """Functions that call themselves, operations that are not there, names that are none: refused by name, in any command."""
+    keras = needed("keras", "keras")
+    needed("tensorflow", "tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2  # type: ignore[import-untyped]
+
+    folder = tmp_path / "model"
+    start = keras.Input((None, 4))
+    keras.Model(start, keras.layers.Dense(2)(keras.layers.GlobalMaxPooling1D()(keras.layers.LSTM(4, return_sequences=True)(start)))).export(
+        folder, verbose=False
+    )
+    content = (folder / "saved_model.pb").read_bytes()
+    refused = set()
+
+    def check(seed: int) -> None:
+        random, model = Random(seed), saved_model_pb2.SavedModel.FromString(content)
+        graph, signatures = model.meta_graphs[0].graph_def, model.meta_graphs[0].signature_def
+        functions = [*graph.library.function]
+        names = [*(function.signature.name for function in functions), "While", "PyFunc", "a\nb", "", "none:output:0"]
+        for _ in range(random.choice([1, 2, 4])):
+            change(random.choice([functions, functions, graph.node, [*signatures.values()]]), names, random)
+        (folder / "saved_model.pb").write_bytes(model.SerializeToString())
+        try:
+            rc.scaffold(folder, "pytorch")
+        except rc.RnnConvertError as error:
+            assert error.exit_code in (2, 3, 4)
+            refused.add(type(error))
+
+    each(drawn(range(400), 60, "changed SavedModels"), check, str)
+    assert len(refused) > 1
+
+
+@pytest.mark.parametrize("length", [1, 7, 2**62])
+def test_shapes_that_a_saved_model_states_decide_no_number(length: int, tmp_path: Path) -> None:
+    """TensorFlow notes shapes in functions, and does not check them when it loads a file: forged, they change nothing that is written."""
+    keras, runtime = needed("keras", "keras"), needed("onnxruntime", "onnxruntime")
+    needed("tensorflow", "tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    start = keras.Input((None, 4))
+    layers = keras.layers
+    model = keras.Model(
+        start,
+        layers.Dense(2)(layers.Bidirectional(layers.GRU(4, return_sequences=True))(layers.LSTM(4, return_sequences=True)(start))[:, -1]),
+    )
+    model.export(tmp_path / "model", verbose=False)
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("f")
+    content = (tmp_path / "model" / "saved_model.pb").read_bytes()
+
+    def check(every: int) -> None:
+        saved = saved_model_pb2.SavedModel.FromString(content)
+        count = 0
+        for function in saved.meta_graphs[0].graph_def.library.function:
+            for owner in (*function.node_def, *function.arg_attr.values()):
+                for shape in owner.attr["_output_shapes"].list.shape if "_output_shapes" in owner.attr else ():
+                    count += 1
+                    for dim in shape.dim if count % every == 0 else ():
+                        dim.size = length if dim.size < 0 else dim.size + 1
+        assert count > 20
+        (tmp_path / "model" / "saved_model.pb").write_bytes(saved.SerializeToString())
+        new = tmp_path / f"{every}.onnx"
+        try:
+            rc.export_model(tmp_path / "model", new)
+        except rc.RefusedError:
+            return
+        session = runtime.InferenceSession(new)
+        (y,) = session.run(None, {session.get_inputs()[0].name: x})
+        np.testing.assert_allclose(y, model(x), rtol=1e-5, atol=1e-6)
+
+    each([1, 2, 3], check, str)
