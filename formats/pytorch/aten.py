@@ -12,19 +12,26 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_elements as elements
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator
+from rnnconvert.formats.pytorch.described import packed
 from rnnconvert.formats.pytorch.described.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.operators import OPERATORS as _OVER_AXES
-from rnnconvert.formats.pytorch.program.kinds import BRANCH, PACKED, STEPS
-from rnnconvert.graphs import SAME, Chooses, Computes, Dialect, Measures, Moves
+from rnnconvert.formats.pytorch.program.kinds import BRANCH, ITEM, LENGTHS, PACKED, STEPS
+from rnnconvert.graphs import SAME, Casts, Chooses, Computes, Dialect, Measures, Moves
 
+_PACK, _PADDED = "x lengths batch_first", "x batch_sizes batch_first padding_value total_length"
 _PACKING: Mapping[str, AtenOperator] = {
-    "pack": AtenOperator("", elements=Moves(elements.pack)),
-    "padded": AtenOperator("", elements=Moves(elements.padded)),
+    "pack": AtenOperator(_PACK, packed.pack, Moves(elements.pack)),
+    "padded": AtenOperator(_PADDED, lambda r, call: packed.padded(r, call)[0], Moves(elements.padded)),
+    LENGTHS: AtenOperator(_PADDED, lambda r, call: packed.padded(r, call)[1]),
+    "_pad_packed_sequence": AtenOperator(_PADDED, packed.padded),
     STEPS: AtenOperator("", elements=Moves(elements.steps)),
     PACKED: AtenOperator("", elements=Moves(lambda applied: applied.input(0).reshape(-1, applied.input(0).shape[-1]))),
-    "batches": AtenOperator("", elements=Measures(elements.batches)),
+    "batches": AtenOperator(_PACK, packed.batch_sizes, Measures(elements.batches)),
+    "sort": AtenOperator("x dim descending stable", packed.sort),
+    "argsort": AtenOperator("x dim descending stable", lambda r, call: packed.sort(r, call)[1]),
+    "scatter": AtenOperator("x dim index src", packed.scatter),
 }
 OPERATORS: Mapping[str, AtenOperator] = {
     **LAYERS,
@@ -37,6 +44,16 @@ OPERATORS: Mapping[str, AtenOperator] = {
 }
 """By the operator's name in aten, without its overload, and without the underscore of those that work in place."""
 
+TENSORS = frozenset(
+    {name for name, operator in OPERATORS.items() if isinstance(operator.elements, Moves | Casts) and name not in (ITEM, "slice_list")}
+    | {"sum", "mean", "cumsum", "argmax", "argmin"}
+)
+"""Operators that give a tensor, whatever they are called with."""
+OF_ROWS = frozenset(
+    {"linear", "embedding", "dropout", "clone", "contiguous", "same"}
+    | {name for name, operator in FUNCTIONS.items() if not {"dim", "mask", "condition", "dtype"} & set(operator.names)}
+)
+"""Operators that do to each row of a matrix the same as to each step of sequences."""
 ZEROS = frozenset({"zeros", "new_zeros", "zeros_like"})
 CASTS = frozenset({"to", "_to_copy", "type", "type_as"})
 SPLITS = frozenset(
@@ -66,7 +83,7 @@ MOVES_BY_NAME = frozenset(
 )
 """Operators whose arguments stand in the order of their parameters, however the code names them."""
 _WITHOUT_A_RULE = """
-addbmm argsort baddbmm bernoulli cumprod index_fill native_layer_norm rand rand_like randn sort
+addbmm baddbmm bernoulli cumprod index_fill native_layer_norm rand rand_like randn
 """
 FRESH = frozenset({*_WITHOUT_A_RULE.split(), *map(str, _REJOINED), *(name for name, operator in OPERATORS.items() if not operator.shares)})
 """Operators whose result is a separate tensor: a change in place to it does not change what they read."""

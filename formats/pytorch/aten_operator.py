@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rnnconvert.graphs.operators import Operator
 from rnnconvert.graphs.sizes import Dim, Size
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
@@ -134,6 +136,95 @@ class StepList:
 
 
 @dataclass(eq=False)
+class SortedOrder(SourceTensor):
+    """Where the rows of a tensor are that come first, second and so on in an order: computed only where it is read by itself.
+
+    of       the tensor that is sorted
+    axis     the axis of its rows
+    largest  whether the largest come first
+    """
+
+    of: SourceTensor = field(default_factory=lambda: SourceTensor(()))
+    axis: int = 0
+    largest: bool = False
+    _inverse: SortedOrder | None = None
+
+    def inverse(self) -> SortedOrder:
+        """Return the order that puts the rows back."""
+        if self._inverse is None:
+            self._inverse = SortedOrder(self.dims, "int64", "inverse", of=self)
+            self._inverse._inverse = self
+        return self._inverse
+
+
+@dataclass(eq=False)
+class ReorderedRows(SourceTensor):
+    """A tensor whose rows along an axis stand in an order: moved only where it is read by itself."""
+
+    rows: SourceTensor = field(default_factory=lambda: SourceTensor(()))
+    axis: int = 0
+    order: SortedOrder = field(default_factory=lambda: SortedOrder(()))
+
+    def is_by(self, order: SortedOrder, axis: int) -> bool:
+        """Return whether these are the rows of an axis in an order."""
+        return self.order is order and self.axis == axis
+
+
+@dataclass(frozen=True, eq=False)
+class PackedSteps:
+    """Packed sequences, as they are padded, in the order in which they were before they were packed.
+
+    x        (batch, time, values)
+    lengths  how many steps of each sequence count
+    mask     which steps count
+    longest  the length of the longest sequence
+    order    in which order they are packed, None for that in which they are
+    zero     whether zeros stand at the steps that do not count
+    """
+
+    x: SourceTensor
+    lengths: SourceTensor
+    mask: SourceTensor
+    longest: Dim
+    order: SortedOrder | None = None
+    zero: bool = False
+
+    def check_sizes(self, sizes: Any) -> None:
+        """Raise ValueError for the sizes of batches of other sequences."""
+        if not isinstance(sizes, BatchSizes) or sizes.steps.lengths is not self.lengths or sizes.steps.order is not self.order:
+            raise ValueError("packed sequences read by the lengths of others")
+
+    def rows(self, value: Any) -> Any:
+        """Return what an operator reads together with these steps, padded. Raises ValueError for a tensor with rows of its own."""
+        if isinstance(value, PackedSteps):
+            if value.lengths is not self.lengths:
+                raise ValueError("packed sequences of several lengths")
+            return value.x
+        if isinstance(value, SourceTensor) and value.rank > 1 and not value.stored:
+            raise ValueError("a tensor beside packed sequences")
+        return value
+
+    def reordered(self, x: SourceTensor, axis: int) -> SourceTensor:
+        """Return what a packed layer gives, whose rows along an axis are in the order of packing."""
+        return x if self.order is None else ReorderedRows(x.dims, x.dtype, x.name, rows=x, axis=axis, order=self.order)
+
+    def in_rows(self, state: SourceTensor) -> SourceTensor:
+        """Return initial states, which come in the order of packing, in that in which the sequences are."""
+        if self.order is None or state.filled is not None:
+            return state
+        if isinstance(state, ReorderedRows) and state.is_by(self.order, 1):
+            return state.rows
+        return ReorderedRows(state.dims, state.dtype, state.name, rows=state, axis=1, order=self.order.inverse())
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSizes:
+    """How many of packed sequences have each step."""
+
+    steps: PackedSteps
+
+
+@dataclass(eq=False)
 class ProgramBuilder(Builder):
     """A program on its way into a description.
 
@@ -141,6 +232,14 @@ class ProgramBuilder(Builder):
     """
 
     least: dict[str, int] = field(default_factory=dict)
+
+    def read(self, tensor: SourceTensor | Value) -> Value:
+        """Return a tensor as the description has it: rows in an order are sorted where they are read by themselves."""
+        if isinstance(tensor, SortedOrder) and tensor.value is None:
+            tensor.value = operations.top(self, tensor.of, tensor.dims[0], tensor.axis, tensor.largest)[1].value
+        elif isinstance(tensor, ReorderedRows) and tensor.value is None:
+            tensor.value = self.add("gather", [tensor.rows, tensor.order], tensor.dims, axis=tensor.axis, name="taken").value
+        return super().read(tensor)
 
     def reaches(self, dim: Dim, length: int) -> None:
         """Note that an axis has to have a length, or to be longer."""

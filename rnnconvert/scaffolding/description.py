@@ -16,7 +16,7 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     arithmetic        operation of two or more values
     concatenate       axis
     reshape, flatten, transpose, repeat, pad, crop, upsample, flip, slice
-    mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
+    mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value; of "lengths" that are packed: packed
     attention         mode ("dot", "additive"), causal; with a layer, a scale: sizes, concat; asked and seen among `named`
     multi_head        heads, size, value_size, output, widths, bias, causal, dropout, zeros; query, value, key and pairs among `named`
     model             scope: a model in the model
@@ -31,7 +31,8 @@ Graphs of operators have these in addition, on tensors that spread over one anot
     conv first        as conv, with channels behind the batch, and pads at both ends of each axis; conv transposed first,
                       pool first (ceil, counted), instance_norm, group_norm first, prelu first likewise
     merge axes        start, stop; split axis: axis, lengths; reshape all: sizes; view, expand: lengths
-    select, slice     axis, index; axis, start, end, step; slice between, select between: with lengths that a run decides
+    select, slice     axis, index; axis, start, end, step; slice between, select between: with lengths that a run decides;
+                      cut to the longest: of sequences, by their lengths
     split, top        axis, sizes; axis, count, largest: of several outputs
     squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
 

@@ -31,9 +31,11 @@ def drawn(
 
     shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
     cases   the sizes
-    signed  draw whole numbers from below zero, too, but for those that are places in something
+    signed  draw whole numbers from below zero, too, but for those that are places in something, and sequences that are all shorter than
+            their axis
     """
     rows, masked = _read_by(description.scope, {})
+    packed = _packed(description.scope)
     for number, (batch, time) in enumerate(cases):
         generator = np.random.default_rng(seed + number)
         for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
@@ -42,6 +44,11 @@ def drawn(
                 _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator, signed)
                 for index, value in enumerate(description.scope.inputs)
             ]
+            for index, steps in packed.items():
+                most = max(1, (lengths.get(steps, time) if isinstance(steps, str) else steps) - signed)
+                drawn_lengths = np.sort(generator.integers(1, most + 1, arrays[index].shape))[::-1]
+                drawn_lengths[:1] = most
+                arrays[index] = drawn_lengths.astype(arrays[index].dtype)
             if all(check.takes([array.shape for array in arrays]) for check in description.checks):
                 break
         yield arrays
@@ -89,6 +96,22 @@ def _input(
         x[-1, 2] = masked[id(value)]
         x[-1, 0] = masked[id(value)]
     return x.astype(value.dtype)
+
+
+def _packed(scope: DescribedModel) -> dict[int, int | str]:
+    """Return the inputs that are the lengths of packed sequences, which are packed from the longest on, with how many steps there are."""
+    places = {id(value): number for number, value in enumerate(scope.inputs)}
+    steps: dict[int, int | str] = {}
+    for node in scope.nodes:
+        if node.kind in ("cast", "elementwise", "arithmetic", "clip") and node.y.dtype.startswith("int") and id(node.x) in places:
+            places[id(node.y)] = places[id(node.x)]
+        elif node.kind == "mask" and node.settings.get("packed") and id(node.x) in places:
+            count, symbol = node.inputs[1].shape[1], node.inputs[1].axes[1]
+            steps[places[id(node.x)]] = symbol if count is None else count
+        elif node.kind in ("model", "loop"):
+            inner = _packed(node["scope"])
+            steps |= {places[id(node.inputs[number])]: count for number, count in inner.items() if id(node.inputs[number]) in places}
+    return steps
 
 
 def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int], dict[int, float]]:

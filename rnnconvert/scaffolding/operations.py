@@ -38,11 +38,12 @@ def place(build: Builder, x: SourceTensor, operation: str, axis: int, keep: bool
     return build.add("arg", [x], left(x.dims, (axis,), keep), "int64", operation=operation, axis=axis, keep=keep, name="places")
 
 
-def top(build: Builder, x: SourceTensor, count: int, axis: int, largest: bool) -> list[SourceTensor]:
+def top(build: Builder, x: SourceTensor, count: Dim, axis: int, largest: bool) -> list[SourceTensor]:
     """Add the largest or the smallest numbers along an axis, and their places."""
     dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
     outputs = [(dims, x.dtype, "values"), (dims, "int64", "indices")]
-    return build.several("top", "", [x], outputs, count=count, axis=axis, largest=largest)
+    read = [build.read(x)]
+    return build.several("top", "", read, outputs, count=build.length(count, read), axis=axis, largest=largest)
 
 
 def parts(build: Builder, x: SourceTensor, axis: int, sizes: Sequence[Dim]) -> list[SourceTensor]:

@@ -169,7 +169,8 @@ def rules(library: Library) -> dict[str, Rule]:
             raise m.refused(
                 node, "the smallest numbers, or the largest along another axis than the last", f"{m.TITLE} has no such function"
             )
-        return unpacked(m, node, library.call("top_k", m(node.x), str(node["count"])), ["values", "indices"])
+        (count,) = library.lengths(m, node, [node["count"]])
+        return unpacked(m, node, library.call("top_k", m(node.x), count), ["values", "indices"])
 
     def gather_elements(m: Any, node: Node) -> str:
         shapes = [[n for axis, n in enumerate(value.shape) if axis != node["axis"]] for value in node.inputs[:2]]

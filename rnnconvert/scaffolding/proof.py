@@ -10,6 +10,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.models.runners import FileModel
@@ -31,17 +32,20 @@ def proofs(
     source  the described model, likewise
     pairs   recurrent layers of both that belong together, which are compared if their outputs have the same form
     """
-    with _unrun():
+    with _unrun(description):
         yield from _proofs(description, target, source, pairs, user_inputs)
 
 
 @contextlib.contextmanager
-def _unrun() -> Iterator[None]:
+def _unrun(description: Description) -> Iterator[None]:
     """Add the advice for a source that does not run to its error."""
     try:
         yield
     except SourceDoesNotRunError as error:
-        raise SourceDoesNotRunError(f"{error} {without_a_proof()}") from error
+        ranks = ", ".join(str(len(value.shape)) for value in description.open_ranks)
+        axes = f"It does not state how many axes its inputs have, and was read with {ranks}: state others with {Flag('axes')}. "
+        axes = axes if ranks else ""
+        raise SourceDoesNotRunError(f"{str(error).rstrip('.')}. {axes}{without_a_proof()}") from error
 
 
 def _proofs(

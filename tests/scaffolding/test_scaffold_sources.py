@@ -331,3 +331,47 @@ def test_a_model_in_text_is_proved(tmp_path: Path) -> None:
     binary = saved(tmp_path / "m.onnx", *recurrent("GRU", [], {}, linear_before_reset=1))
     onnx.save(onnx.load(binary), tmp_path / "m.onnxtxt", format="textproto")
     assert rc.scaffold(tmp_path / "m.onnxtxt", "pytorch", tmp_path / "m.py", verify=True).equal
+
+
+# What is refused names a way out that works
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_pickled_module_is_named_and_its_script_is_the_way_out(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.save(torch.nn.Sequential(torch.nn.Linear(3, 2)), tmp_path / "whole.pth")
+    with pytest.raises(
+        rc.UsageError, match=r"a pickled torch\.nn\.modules\.container\.Sequential.*torch\.jit\.script\((.*)\)\.save"
+    ) as raised:
+        rc.export_model(tmp_path / "whole.pth", tmp_path / "whole.onnx")
+    assert "whole.pth" in str(raised.value)
+    module = torch.load(tmp_path / "whole.pth", weights_only=False).eval()
+    torch.jit.script(module).save(tmp_path / "module.pt")
+    assert rc.export_model(tmp_path / "module.pt", tmp_path / "module.onnx").nodes
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_complex_numbers_are_refused_as_such_and_no_axes_are_asked_for(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.fft.rfft(x).abs()
+
+    torch.jit.trace(Spectrum(), torch.randn(2, 8)).save(str(tmp_path / "spectrum.pt"))
+    with pytest.raises(rc.RefusedError, match="whole models have no complex numbers") as raised:
+        rc.export_model(tmp_path / "spectrum.pt", tmp_path / "spectrum.onnx")
+    assert "axes" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_source_that_does_not_run_says_by_which_axes_it_was_read(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Blocks(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.view(-1, 7, 13)
+
+    torch.jit.trace(Blocks(), torch.randn(7, 26)).save(str(tmp_path / "blocks.pt"))
+    with pytest.raises(rc.RnnConvertError, match="was read with 2: state others with"):
+        rc.export_model(tmp_path / "blocks.pt", tmp_path / "blocks.onnx", verify=True)

@@ -124,7 +124,8 @@ class LiveProgram:
 
     def _not_followed(self, error: Exception) -> RefusedError:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return RefusedError("a module that torch.export cannot follow", type(self.module).__name__, text[:300])
+        remedy = "Where torch can script or trace it, save that, as torch.jit.script(module).save('module.pt'), and give the file."
+        return RefusedError("a module that torch.export cannot follow", type(self.module).__name__, text[:300], remedy)
 
     def _enlarged(self, fixed: Collection[Place]) -> tuple[Any, ...]:
         """Return the example with axes of length 1 longer where the module takes that: torch.export would fix them."""

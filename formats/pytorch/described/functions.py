@@ -67,7 +67,7 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
             return dense
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
-            raise ValueError("a division that rounds")
+            return _whole_quotient(r, call, _operand(r, left, like), _operand(r, right, like))
         if like.dtype in INTEGERS and (operation == "divide" or isinstance(left, float) or isinstance(right, float)):
             left, right, like = (r.build.cast(x, "float32") if isinstance(x, SourceTensor) else x for x in (left, right, like))
         left, right = _operand(r, left, like), _operand(r, right, like)
@@ -86,6 +86,15 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         return r.build.elementwise(operation, [left, right], dtype)
 
     return rule
+
+
+def _whole_quotient(r: ProgramReading, call: BoundCall, left: SourceTensor, right: SourceTensor) -> SourceTensor:
+    """Return a quotient of whole numbers, rounded down or towards zero. Raises ValueError for fractions."""
+    if left.dtype not in INTEGERS or right.dtype != left.dtype:
+        raise ValueError(f"a division of {left.dtype} by {right.dtype} that rounds")
+    if call("rounding_mode") == "floor":
+        left = r.build.elementwise("subtract", [left, r.build.elementwise("remainder", [left, right])])
+    return r.build.elementwise("divide towards zero", [left, right])
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,8 @@ def _compared(operation: str) -> Rule:
         left, right = call("x"), call("other")
         if isinstance(left, list) or isinstance(right, list) or isinstance(left, SourceTensor) or isinstance(right, SourceTensor):
             return _number(operation, left, right) if isinstance(left, list) else compare(r, call)
+        if isinstance(left, str) or isinstance(right, str):
+            raise ValueError(f"a comparison of {left!r} and {right!r}")
         difference = left - right
         if isinstance(difference, Size):
             if not (difference.positive or (-difference).positive):

@@ -20,6 +20,7 @@ from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
+from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.exporting import LiveProgram, kept_between_calls
 from rnnconvert.formats.pytorch.described.reading import ProgramReading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
@@ -27,6 +28,7 @@ from rnnconvert.formats.pytorch.program.kinds import RECURRENT
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref
 from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
+from rnnconvert.graphs import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
@@ -81,7 +83,14 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
 
 def _program(path: Path) -> OperatorProgram:
     """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
-    follow = stored_in(path).metadata_as(TorchMetadata).get("follow")
+    metadata = stored_in(path).metadata_as(TorchMetadata)
+    follow, root = metadata.get("follow"), str(metadata.get("root", "state_dict"))
+    if follow is None and root not in ("state_dict", "envelope"):
+        raise UsageError(
+            f"{path} holds a pickled {root}, whose code is not in the file. Where Python finds that class, "
+            f"torch.jit.script(torch.load('{path.name}', weights_only=False).eval()).save('module.pt') writes a file that states it, or "
+            "torch.jit.trace with an example"
+        )
     if follow is None:
         raise UsageError(
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
@@ -111,6 +120,8 @@ def _tried(
     ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
     states = {id(state.before) for loop in loops for state in loop.states}
     stated = [[len(ref.dims)] if ref.dims is not None else [2, 3, 1] if id(ref) in states else list(ranks) for ref in program.inputs]
+    lengths = {id(ref) for ref in _lengths_of_packed(program)}
+    stated = [[1] if id(ref) in lengths and ref.dims is None else ranks for ref, ranks in zip(program.inputs, stated, strict=True)]
     _choose(stated, program.inputs, axes)
     usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
     several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES
@@ -126,7 +137,10 @@ def _tried(
             def read(
                 needs: Needs, choice: Sequence[int] = choice, leaves_out: bool = leaves_out, last: list[ProgramReading] = read_program
             ) -> Description:
-                inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
+                inputs = [
+                    _input(ref, rank, needs, "int64" if id(ref) in lengths else "float32")
+                    for ref, rank in zip(program.inputs, choice, strict=True)
+                ]
                 last[:] = [reading(needs, leaves_out)]
                 return last[0].description(inputs)
 
@@ -149,6 +163,21 @@ def _tried(
     if math.prod(map(len, stated)) > 1:
         first = _unstated(first)
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
+
+
+def _lengths_of_packed(program: OperatorProgram) -> Iterator[Ref]:
+    """Yield the inputs that the lengths of packed sequences are, or are computed from: whole numbers of one axis."""
+    for operation in program.operations:
+        ref = operation.attributes.get("lengths") if operation.kind == "pack" else None
+        while isinstance(ref, Ref) and ref.operation is not None and ref.operation.kind in _KEEPS_AXES:
+            ref = ref.operation.inputs[0]
+        if isinstance(ref, Ref) and ref.operation is None and not ref.stored:
+            yield ref
+
+
+_ARITHMETIC = "add sub mul div floor_divide clamp clamp_min clamp_max sort"
+_KEEPS_AXES = frozenset({*aten.CASTS, *(name for name, operator in aten.DIALECT.items() if operator is SAME), *_ARITHMETIC.split()})
+"""Operators whose result has the axes of what they read first."""
 
 
 def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], int]) -> Iterator[tuple[int, ...]]:
@@ -266,8 +295,8 @@ def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int])
             stated[number] = [ranks[ref.name]]
 
 
-def _input(ref: Ref, rank: int, needs: Needs) -> tuple[Dims, str]:
-    """Return the axes and the element type of an input."""
+def _input(ref: Ref, rank: int, needs: Needs, assumed_dtype: str) -> tuple[Dims, str]:
+    """Return the axes and the element type of an input, the assumed one where the file states none."""
     dims: list[Dim] = []
     for axis in range(rank):
         length = ref.dims[axis] if ref.dims is not None else None
@@ -278,4 +307,4 @@ def _input(ref: Ref, rank: int, needs: Needs) -> tuple[Dims, str]:
             part = needs.get(names[0])
             bound = part * count if isinstance(part, int) else bound
         dims.append(open_size(symbol) if bound is None or isinstance(bound, str) else bound)
-    return tuple(dims), str(needs.get(f"type of {ref.name}", ref.dtype or "float32"))
+    return tuple(dims), str(needs.get(f"type of {ref.name}", ref.dtype or assumed_dtype))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.aten_operator import BatchSizes, PackedSteps
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.needs import NeedError
@@ -98,7 +99,7 @@ class Modules:
         produced = {ref for operation in operations for ref in operation.outputs.values()}
         wanted = dict.fromkeys(ref for operation in operations for ref in read_by(operation) if ref not in produced and not ref.stored)
         outside = {ref: reading.outcome(ref) for ref in wanted}
-        if any(isinstance(value, Exception) for value in outside.values()):
+        if any(isinstance(value, Exception | PackedSteps | BatchSizes) for value in outside.values()):
             return None
         done, inputs = dict(self._done), list[SourceTensor]()
         scope = DescribedModel(caller.kind.rpartition(".")[2], caller.path.replace(".", "/"))
@@ -115,6 +116,8 @@ class Modules:
             self.run(operations, depth + 1)
             results = [reading.outcome(ref) for ref in gives]
             try:
+                if any(isinstance(result, PackedSteps | BatchSizes) for result in results):
+                    raise reading.build.refuse("packed sequences between modules", "a model takes and gives tensors")
                 if any(isinstance(result, Exception) for result in results):
                     raise next(result for result in results if isinstance(result, Exception))
                 scope.outputs = tuple(reading.build.read(x) for result in results for x in _tensors(result))

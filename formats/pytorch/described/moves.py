@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnconvert.formats.pytorch import aten_elements as elements
-from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Move, ProgramBuilder, Rule, StepList
+from rnnconvert.formats.pytorch.aten_operator import (
+    AtenOperator,
+    BatchSizes,
+    BoundCall,
+    Move,
+    ProgramBuilder,
+    ReorderedRows,
+    Rule,
+    SortedOrder,
+    StepList,
+)
 from rnnconvert.formats.pytorch.program.kinds import FILLED, UNBOUND
 from rnnconvert.graphs import SAME, Measures
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, open_size, product, reaches
@@ -78,10 +88,7 @@ def _squeeze(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     x, stated = call.tensor(), call("dim")
     axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
     if any(isinstance(x.dims[axis], Size) for axis in axes):
-        raise build.refuse(
-            "a squeeze of an open axis",
-            "whether it has length 1 is decided by a run. A program of torch.export (.pt2) states its lengths: export that",
-        )
+        raise build.refuse("a squeeze of an open axis", "whether it has length 1 is decided by a run")
     return build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
 
 
@@ -263,8 +270,10 @@ def _unbind(build: ProgramBuilder, call: BoundCall) -> list[SourceTensor] | Step
     return [build.select(x, axis, index) for index in range(_fixed(x, axis))]
 
 
-def _select(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
+def _select(build: ProgramBuilder, call: BoundCall) -> Any:
     steps, index = call("x"), call("index")
+    if isinstance(steps, BatchSizes) and call.integer("dim") == index == 0:
+        return steps.steps.x.dims[0]
     x, axis = (steps.x, 0) if isinstance(steps, StepList) else (call.tensor(), call.axis())
     if isinstance(index, SourceTensor) and not index.dims and index.dtype == "int64":
         return build.add("gather", [x, index], (*x.dims[:axis], *x.dims[axis + 1 :]), axis=axis, name="taken")
@@ -371,15 +380,30 @@ def _repeat_interleave(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 def _gathered(build: ProgramBuilder, x: SourceTensor, axis: int, index: SourceTensor) -> SourceTensor:
     """Return a tensor at places along an axis, whose own axes stand in its stead."""
+    if isinstance(index, SortedOrder):
+        return _reordered(x, axis, index)
     return build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
 
 
 def _index_select(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
-    return _gathered(build, call.tensor(), call.axis(), _places(call.tensor("index")))
+    return _gathered(build, call.tensor(), call.axis(), _places(build, call.tensor("index")))
 
 
-def _places(index: SourceTensor) -> SourceTensor:
-    """Return an index by whole numbers. Raises ValueError for another; truths that are known are the places that they are at."""
+def _reordered(x: SourceTensor, axis: int, order: SortedOrder) -> SourceTensor:
+    """Return the rows of a tensor in an order; those that are put back where they were are the rows themselves."""
+    if isinstance(x, ReorderedRows) and x.is_by(order.inverse(), axis):
+        return x.rows
+    return ReorderedRows(x.dims, x.dtype, x.name, rows=x, axis=axis, order=order)
+
+
+def _places(build: ProgramBuilder, index: SourceTensor) -> SourceTensor:
+    """Return an index by whole numbers; truths that are known are the places that they are at.
+
+    Raises NeedError for an input of a file that states no element types, ValueError for other numbers.
+    """
+    word = f"type of {index.name}"
+    if index.dtype == "float32" and word not in build.needs:
+        raise NeedError(word, "int64")
     if index.dtype == "bool" and index.numbers is not None and index.rank == 1:
         numbers = np.flatnonzero(index.numbers)
         return SourceTensor(numbers.shape, "int64", index.name, numbers=numbers)
@@ -389,7 +413,7 @@ def _places(index: SourceTensor) -> SourceTensor:
 
 
 def _gather(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
-    x, axis, index = call.tensor(), call.axis(), _places(call.tensor("index"))
+    x, axis, index = call.tensor(), call.axis(), _places(build, call.tensor("index"))
     if index.rank != x.rank:
         raise ValueError(f"places of {index.rank} axes in a tensor of {x.rank}")
     for other, (length, count) in enumerate(zip(x.dims, index.dims, strict=True)):
@@ -410,7 +434,7 @@ def _indexed(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
         raise build.refuse("index by several axes that are apart", "the axes of what it gives stand elsewhere")
     if not all(isinstance(stated[axis], SourceTensor) for axis in axes):
         raise ValueError("indices that are not tensors")
-    first, indices = axes[0], [_places(stated[axis]) for axis in axes]
+    first, indices = axes[0], [_places(build, stated[axis]) for axis in axes]
     if len(indices) == 1:
         return _gathered(build, x, first, indices[0])
     lead = broadcast([index.dims for index in indices])
@@ -463,6 +487,8 @@ def _pad(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 
 def _size(r: ProgramReading, call: BoundCall) -> Any:
+    if isinstance(call("x"), BatchSizes) and call.integer("dim", 0) == 0:
+        return call("x").steps.longest
     x = call.tensor()
     lengths_read = [*x.dims] if call("dim") is None else [x.dims[call.axis()]]
     r.reads_fixed_length |= not x.stored and any(isinstance(length, int) for length in lengths_read)
@@ -572,7 +598,7 @@ MOVES: dict[str, AtenOperator] = {
     "new_zeros": AtenOperator("x size dtype", _filled(0)),
     "new_ones": AtenOperator("x size dtype", _filled(1)),
     "new_full": AtenOperator("x size fill_value dtype", _filled(None)),
-    "zeros_like": AtenOperator("x dtype", _filled(0)),
+    **dict.fromkeys(("zeros_like", "empty_like"), AtenOperator("x dtype", _filled(0))),
     "ones_like": AtenOperator("x dtype", _filled(1)),
     "full_like": AtenOperator("x fill_value dtype", _filled(None)),
     "arange": AtenOperator("x stop step dtype", _arange),

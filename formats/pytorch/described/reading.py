@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.aten_operator import BoundCall, ProgramBuilder
+from rnnconvert.formats.pytorch.aten_operator import BoundCall, PackedSteps, ProgramBuilder
 from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.kinds import BRANCH, CELLS, LIST, LISTED, LOOP, RECURRENT
@@ -26,6 +27,11 @@ from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
+_COMPLEX = re.compile(r"_?fft_\w+|i?stft|view_as_(complex|real)|complex|polar|real|imag|angle")
+_AROUND = (
+    "Save the module without it, with its result as an input or what it reads as an output, and compute it around the file; "
+    "convert writes the recurrent layers alone"
+)
 
 
 class ProgramReading:
@@ -33,6 +39,7 @@ class ProgramReading:
 
     build  the description in the making
     names  what the file calls each layer
+    packed  the packed sequences, by what is packed and its lengths
     reads_fixed_length  whether it reads the length of an axis that is not open, where another choice may read that of another axis
     """
 
@@ -42,6 +49,7 @@ class ProgramReading:
         self.build: ProgramBuilder = ProgramBuilder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.reads_fixed_length = False
+        self.packed: dict[Any, PackedSteps] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
@@ -86,6 +94,9 @@ class ProgramReading:
         read = {ref.stored for ref in refs([*called, self._program.outputs])}
         unread = [unit.name for unit in self._by_array.values() if not read & set(unit.arrays)]
         notes += [f"left out, since nothing reads it: {', '.join(map(repr, dict.fromkeys(unread)))}"] if unread else []
+        used = {id(value) for node in scope.nodes for value in node.reads()} | set(map(id, scope.outputs))
+        idle = [value.name for value in scope.inputs if id(value) not in used]
+        notes += [f"no output depends on its inputs {', '.join(map(repr, idle))}"] if idle else []
         return Description(scope, tuple(notes), self.names, words=self.build.words, roles=self.build.roles, checks=checks)
 
     @contextlib.contextmanager
@@ -187,15 +198,18 @@ class ProgramReading:
         kind = operation.kind if operation.kind in aten.OPERATORS or operation.called is None else operation.called[0].rstrip("_")
         operator = aten.OPERATORS.get(kind)
         if operator is None or operator.rule is None:
-            raise self.build.refuse(f"the operator {operation.kind}", "no line is known for it")
+            reason = "whole models have no complex numbers" if _COMPLEX.fullmatch(kind) else "no line is known for it"
+            raise RefusedError(f"the operator {operation.kind}", "a model written as code", reason, _AROUND, self.build.place)
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
         self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)
         self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
+        packed = next((value for value in values if isinstance(value, PackedSteps)), None) if kind in aten.OF_ROWS else None
+        values = values if packed is None else [packed.rows(value) for value in values]
         call = BoundCall(kind, operator, operation, values, options)
         results = operator.rule(self, call)
         call.check_read()
-        return results
+        return results if packed is None else replace(packed, x=results, zero=False)
 
     def _chosen(self, condition: Any, otherwise: Any, then: Any) -> Any:
         """Return one of two values; one that a step of a loop decides is picked number by number, out of tensors of one form."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rnnconvert.formats.pytorch.aten_operator import BoundCall
+from rnnconvert.formats.pytorch.aten_operator import BoundCall, PackedSteps
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.recurrent import recurrent as called
@@ -18,13 +19,17 @@ _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", 
 """By their operators the kinds of cells, and their functions."""
 
 
-def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
+def recurrent(r: ProgramReading, call: BoundCall) -> list[Any]:
     """Return the outputs of a recurrent operator: its output, and the final states of all its layers."""
-    arguments, lstm = call.arguments, call.name == "lstm"
-    if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
-        raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
-    x, states, weights, biased, layers, _, training, both, first = arguments
-    if training and arguments[5] and layers > 1:
+    x, *arguments = call.arguments
+    packed = x if isinstance(x, PackedSteps) else None
+    if packed is None:
+        states, weights, biased, layers, rate, training, both, first = arguments
+    else:
+        (sizes, states, weights, biased, layers, rate, training, both), first, x = arguments, True, packed.x
+        packed.check_sizes(sizes)
+    lstm = call.name == "lstm"
+    if training and rate and layers > 1:
         raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
     if not isinstance(x, SourceTensor) or x.rank != 3:
         raise ValueError("a sequence of other than three axes")
@@ -32,6 +37,7 @@ def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
         raise ValueError(f"a layer of {x.dtype}")
     x = x if first else r.build.transpose(x, (1, 0, 2))
     states = list(states) if isinstance(states, (list, tuple)) else [states]
+    states = states if packed is None else [packed.in_rows(state) for state in states]
     for state in states:
         if state.rank != 3:
             raise ValueError("states of other than three axes")
@@ -42,10 +48,14 @@ def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
         arrays = weights[layer * ways * per : (layer + 1) * ways * per]
         begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
         unit = _unit(r, call.name, arrays, ways, bool(biased))
-        x, ends = called(r.build, unit, x, _states(r, unit, [state for way in begun for state in way], x.dims[0]))
+        initial = _states(r, unit, [state for way in begun for state in way], x.dims[0])
+        x, ends = called(r.build, unit, x, initial, None if packed is None else packed.mask)
         for word, listed in enumerate(finals):
             listed += ends[word :: 1 + lstm]
-    return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
+    stacked = [r.build.stacked(listed) for listed in finals]
+    if packed is not None:
+        return [replace(packed, x=x, zero=True), *(packed.reordered(state, 1) for state in stacked)]
+    return [x if first else r.build.transpose(x, (1, 0, 2)), *stacked]
 
 
 def cell(r: ProgramReading, call: BoundCall) -> Any:

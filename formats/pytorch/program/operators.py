@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import is_complete
-from rnnconvert.formats.pytorch.program.kinds import CHANGED
+from rnnconvert.formats.pytorch.program.kinds import CHANGED, LENGTHS
 from rnnconvert.formats.pytorch.program.program import Argument, ElementTypeOf, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
 from rnnconvert.graphs import SAME
 
@@ -49,7 +49,7 @@ def _noted(program: OperatorProgram, name: str, inputs: Sequence[Argument], keyw
         return [_single(program, "pack", inputs[:1], packing), _single(program, "batches", inputs[:1], packing)]
     if plain == "_pad_packed_sequence" and len(inputs) >= 4 and isinstance(inputs[2], bool) and _is_longest(inputs):
         padded = _single(program, "padded", inputs[:2], {"batch_first": inputs[2]})
-        return [padded, _single(program, "the lengths of packed sequences", inputs[1:2])]
+        return [padded, _single(program, LENGTHS, inputs[1:2])]
     if plain == "size" and len(inputs) > 1:
         return _single(program, "size" if isinstance(inputs[1], int) else "a size that is computed", inputs[:1], {"axes": inputs[1:2]})
     if plain in aten.CASTS:

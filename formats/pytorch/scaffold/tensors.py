@@ -96,7 +96,10 @@ def _split(m: Module, node: Node) -> str:
 
 
 def _top(m: Module, node: Node) -> str:
-    text = f"{m(node.x)}.topk({node['count']}, dim={node['axis']}{'' if node['largest'] else ', largest=False'})"
+    if isinstance(node["count"], int):
+        text = f"{m(node.x)}.topk({node['count']}, dim={node['axis']}{'' if node['largest'] else ', largest=False'})"
+    else:  # all of an open axis, of equal numbers the first one first
+        text = f"{m(node.x)}.sort(dim={node['axis']}{', descending=True' if node['largest'] else ''}, stable=True)"
     return unpacked(m, node, text, ["values", "indices"])
 
 
@@ -142,6 +145,7 @@ TENSORS: dict[str, Rule] = {
     "view": lambda m, node: f"{m(node.x)}.reshape({_lengths(m, node)})",
     "expand": lambda m, node: f"{m(node.x)}.expand({_lengths(m, node)})",
     "slice between": lambda m, node: m(node.x) + bounds(m, node),
+    "cut to the longest": lambda m, node: f"{m(node.x)}[:, : {m(node.inputs[1])}.max()]",
     "select between": lambda m, node: m(node.x) + at(node["axis"], length(m, node, node["index"])),
     "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
     "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.limits import STATEMENTS
+from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, CELLS, ITEM, JOINED, LIST, LOOP, RECURRENT, UNBOUND
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import ElementTypeOf, OperatorProgram, Ref, Several, TooLongError, refs
@@ -203,7 +204,7 @@ class Expressions:
 
     def _is_a(self, value: Any, kind: Expression) -> Any:
         """Return whether a value is of a type."""
-        if isinstance(value, Ref) and value.operation is None:
+        if isinstance(value, Ref) and (value.operation is None or value.operation.kind in aten.TENSORS):
             return kind == ("name", "Tensor")
         if isinstance(value, Items) and not value.names:
             return kind[0] == "index" and kind[1] in (("name", "List"), ("name", "Tuple"))

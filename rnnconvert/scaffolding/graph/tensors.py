@@ -234,6 +234,12 @@ def _slice_between(g: GraphWriter, node: Node) -> None:
     g.put(node, "Slice", [g(node.x), *bounds, g.integers(node["axis"]), g.integers(node["step"])])
 
 
+def _cut(g: GraphWriter, node: Node) -> None:
+    """Add sequences without the steps behind the longest of their lengths."""
+    longest = g.add("ReduceMax", [g.typed(node.inputs[1], "int64")], f"{g.label(node)}/longest", axes=[0], keepdims=1)
+    g.put(node, "Slice", [g(node.x), g.integers(0), longest, g.integers(1)])
+
+
 def _expand(g: GraphWriter, node: Node) -> None:
     """Add a tensor spread over lengths; where a length is the tensor's own, 1 leaves it."""
     shape, values = node.x.shape, node["lengths"]
@@ -304,7 +310,8 @@ def _arg(g: GraphWriter, node: Node) -> None:
 
 def _top(g: GraphWriter, node: Node) -> None:
     names = [g.name(f"{g.label(node)}/{word}") for word in ("values", "indices")]
-    g.node("TopK", [g(node.x), g.integers(node["count"])], names, names[0], axis=node["axis"], largest=int(node["largest"]))
+    count = g.length(node, node["count"], names[0])
+    g.node("TopK", [g(node.x), count], names, names[0], axis=node["axis"], largest=int(node["largest"]))
     for value, name in zip(node.outputs, names, strict=True):
         g.give(value, name)
 
@@ -393,6 +400,7 @@ TENSORS: Mapping[str, Rule] = {
     "squeeze": lambda g, node: g.put(node, "Squeeze", [g(node.x), g.integers(*_squeezed(node))]),
     "unsqueeze": lambda g, node: g.put(node, "Unsqueeze", [g(node.x), g.integers(node["axis"])]),
     "select": _select, "select between": _select_between, "slice": _slice, "slice between": _slice_between, "expand": _expand,
+    "cut to the longest": _cut,
     "repeat": _repeat, "tile": lambda g, node: g.put(node, "Tile", [g(node.x), g.integers(*node["by"])]), "stack": _stack,
     "concatenate": _concatenate, "split": _split, "steps to batch": _steps_to_batch, "batch to steps": _batch_to_steps,
     "flip": lambda g, node: g.give(node.y, flipped(g, g(node.x), node["axes"], g.label(node))),
