@@ -26,6 +26,8 @@ def keep(name, model, *x):
     y = list(y) if isinstance(y, (list, tuple)) else [y]
     for ending in ("h5", "keras"):
         model.save(f"{folder}/{name}.{ending}")
+    if name == "convolving":
+        model.save(f"{folder}/{name}.tf", save_format="tf")
     kept = {f"x{n}": v for n, v in enumerate(x)} | {f"y{n:02}": np.asarray(v) for n, v in enumerate(y)}
     np.savez(f"{folder}/{name}.npz", **kept)
 
@@ -93,8 +95,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ending", ["h5", "keras"])
-@pytest.mark.parametrize("name", ["translator", "both", "line", "image", "convolving", "masked"])
+NAMES = ("translator", "both", "line", "image", "convolving", "masked")
+
+
+@pytest.mark.parametrize(("name", "ending"), [*((name, ending) for name in NAMES for ending in ("h5", "keras")), ("convolving", "tf")])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
     with np.load(folder / f"{name}.npz") as stored:
