@@ -88,6 +88,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def _loaded(file: str, written: int) -> dict[str, Array]:
     """Return the arrays of a file by path; read once, as all layers of a file are run one after the other."""
+    if Path(file).is_dir():
+        return _restored(Path(file))
     with Path(file).open("rb") as stream:
         head = stream.read(6)
     zipped = head[:2] == b"PK"
@@ -107,6 +109,17 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
     except ImportError:
         raise NotImplementedError("flax reads msgpack, and is not installed; an .npz needs no flax") from None
     return dict(_leaves(serialization.msgpack_restore(Path(file).read_bytes())))
+
+
+def _restored(folder: Path) -> dict[str, Array]:
+    """Return the arrays of a folder of Orbax, or of the only step in it, by path: nnx keeps each as `value` of a variable."""
+    try:
+        from orbax import checkpoint
+    except ImportError:
+        raise NotImplementedError("Orbax restores this folder, and is not installed: pip install orbax-checkpoint") from None
+    trees = sorted((file.parent for file in folder.rglob("_METADATA")), key=lambda tree: len(tree.parts))
+    restored = checkpoint.PyTreeCheckpointer().restore(trees[0].absolute())
+    return {path.removesuffix("/value"): array for path, array in _leaves(restored)}
 
 
 def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Array]]:

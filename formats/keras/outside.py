@@ -178,15 +178,18 @@ def _are_its_arrays(model: Entry, checkpoint: Checkpoint) -> bool:
     return all(_fits(layer, held.get(id(layer.config), [])) for layer in every(model))
 
 
+_LENGTHS = {"Dense": ("units", "output_dim"), "Conv1D": ("filters",), "Conv2D": ("filters",)}
+"""The key of a class that states how many outputs it has, today's and that of Keras 1."""
+
+
 def _fits(layer: Entry, arrays: list[Array]) -> bool:
     """Return whether the matrices of a layer have the lengths that its configuration states, as far as they are known."""
     states = layer.config
     if layer.class_name == "Embedding":
         return [tuple(array.shape) for array in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
-    lengths = {"Dense": "units", "Conv1D": "filters", "Conv2D": "filters"}
-    if layer.class_name not in lengths:
+    if layer.class_name not in _LENGTHS:
         return True
-    length = states.get(lengths[layer.class_name])
+    length = next((states[key] for key in _LENGTHS[layer.class_name] if key in states), None)
     return bool(arrays) and all(array.shape[-1:] == (length,) for array in arrays)
 
 

@@ -151,6 +151,18 @@ OPERATORS = {
         17,
     ),
     "split": ([helper.make_node("Split", ["x", "k"], ["y", "z"], axis=1)], {"x": ["b", 5, "t"]}, ["y", "z"], {"k": np.array([2, 3])}, 17),
+    "split rows": (
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            helper.make_node("Reshape", ["t", "rows"], ["r"]),
+            helper.make_node("Split", ["r"], ["u", "v", "w"], axis=0),
+            helper.make_node("Concat", ["w", "u", "v"], ["y"], axis=1),
+        ],
+        {"x": ["b", 3, 4]},
+        ["y"],
+        {"rows": np.array([-1, 4])},
+        13,
+    ),
     "mod": ([helper.make_node("Mod", ["x", "z"], ["y"], fmod=1)], {"x": ["b", 3]}, ["y"], {"z": numbers(3) + 1}, 17),
     "logic": (
         [

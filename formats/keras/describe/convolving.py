@@ -1,4 +1,4 @@
-"""LSTMs of Keras 3 whose products are convolutions, in the words of rnnconvert.scaffolding.description.
+"""LSTMs of Keras whose products are convolutions, in the words of rnnconvert.scaffolding.description.
 
 Source: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no strides and no dilation, and keeps its input's size.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Cell
 from rnnconvert.formats.keras.config import Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import masks_on
@@ -16,6 +16,7 @@ from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
 
 
@@ -32,6 +33,7 @@ def _conv_lstm(rank: int) -> Describe:
         act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
         for key in ("activation", "recurrent_activation"):
             facts.get(key)
+        gate = HARD_SIGMOID_KERAS_2 if facts.get(OLD_HARD_SIGMOID) else gate
         size = lengths_behind(step, window)
         shape = (x.shape[0], *size, filters)
         if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:

@@ -153,7 +153,9 @@ def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
         if id(layer) in nameless and not any(layer.name in name.split("/") for name in arrays):
             place -= {layer.name}
         for alternatives, _ in layer.words(False):
-            names = [name for word in alternatives for name in by_place.get((_has_cell(layer), place, word), ())]
+            # A ConvLSTM of Keras 2 names its weights itself. Source: tf_keras/src/layers/rnn/base_conv_lstm.py, ConvLSTMCell.build.
+            of_cell = _has_cell(layer) and not layer.kind.startswith("ConvLSTM")
+            names = [name for word in alternatives for name in by_place.get((of_cell, place, word), ())]
             if len(names) != 1:
                 raise refuse(layer.name, f"the weight {alternatives[0]!r}", f"the file holds {len(names)} arrays of that name for it")
             layer.arrays[alternatives[0]] = arrays[names[0]]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -78,6 +80,8 @@ class Layers:
             self._recurrent(old, new)
             below = "" if old.kind.endswith("Cell") else "cell"
             new.variables = [(below, snake_case(f"{rule.new.removesuffix('Cell')}Cell"), self._cell(old, new))]
+        elif old.kind.startswith("ConvLSTM"):
+            self._convolving(old, new, rule)
         elif old.kind == "RNN":
             self._stack(old, new)
         elif old.kind == "StackedRNNCells":
@@ -120,6 +124,24 @@ class Layers:
         if arrays:
             ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
             new.variables = [("", new.name, list(ordered))]
+
+    def _convolving(self, old: SourceLayer, new: New, rule: tables.ClassRule) -> None:
+        """Give an LSTM whose products are convolutions its weights; the gates are i f c o along their last axis."""
+        unstated = [key for key in ("activation", "recurrent_activation") if key not in old.entry.config]
+        if unstated:
+            raise refuse(old.name, f"a {old.kind} without {unstated[0]}", "its configuration does not state it")
+        candidate, gates = functions(old.entry, self.translator.era)
+        if candidate == HARD_SIGMOID_KERAS_2:
+            raise refuse(old.name, "the old hard_sigmoid as a candidate", "the state goes through it, too, which has no weights to scale")
+        softened = gates == HARD_SIGMOID_KERAS_2
+        self._plain(old, new, rule, softened=False)
+        ((_, label, arrays),) = new.variables
+        if softened and self.keeps_weights:
+            new.config[OLD_HARD_SIGMOID] = True
+        elif softened:
+            arrays = [_gates_scaled(np.asarray(array)) for array in arrays]
+            self.notes.change(new.name, _SCALED)
+        new.variables = [("cell", label, arrays)]
 
     def _turned(self, old: SourceLayer, new: New, word: str, array: Array) -> Array:
         """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
@@ -261,6 +283,13 @@ class Layers:
                 self.notes.change(new.name, text)
             new.config[key] = inner.serialised()
             new.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
+
+
+def _gates_scaled(array: Array) -> Array:
+    """Return an array of the gates i f c o, those that go through the old hard_sigmoid multiplied by 1.2."""
+    factors = np.repeat(np.array([1.2, 1.2, 1, 1.2], array.dtype), array.shape[-1] // 4)
+    scaled: Array = array * factors
+    return scaled
 
 
 def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.ClassRule, arrays: Mapping[str, Array]) -> None:

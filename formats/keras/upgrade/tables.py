@@ -78,6 +78,10 @@ _GATED = f"{_RNN} recurrent_activation:function inner_activation>recurrent_activ
 _CELL = "kernel|W recurrent_kernel|U bias|b?use_bias"
 _FORGET = "unit_forget_bias forget_bias_init>unit_forget_bias:forget"
 _GRU = f"{_GATED} reset_after:flag"
+_CONVOLVING = (
+    f"filters:size kernel_size:sizes strides:sizes padding:padding data_format dilation_rate:sizes "
+    f"{_GATED.removeprefix('units:size output_dim>units:size ')} unit_forget_bias"
+)
 _POOL = f"pool_size pool_length>pool_size strides:sizes stride>strides {_PADDED} {_SPACE}"
 _DROP = "rate:rate p>rate:rate seed rng_type!"
 
@@ -168,6 +172,9 @@ LAYERS: dict[str, ClassRule] = {
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
     "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0:size kernel_dim2>kernel_size.1:size kernel_dim3>kernel_size.2:size"),
+    **{f"ConvLSTM{n}D": ClassRule(f"ConvLSTM{n}D", _CONVOLVING, "kernel recurrent_kernel bias?use_bias", takes="states", fixed=_LAST,
+                                  sizes="filters:recurrent_kernel.-2 kernel_size:kernel.space kernel_size:recurrent_kernel.space")
+       for n in (1, 2, 3)},
     **{f"Conv{n}DTranspose": _conv(f"Conv{n}DTranspose", "output_padding", one_group=True) for n in (1, 2, 3)},
     "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
     "DepthwiseConv2D": _DEPTHWISE,

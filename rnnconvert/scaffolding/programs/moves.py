@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.graphs.sizes import Dim, Size, broadcast, product
+from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.programs.counting import Op, counted
@@ -90,12 +90,21 @@ def _split(r: GraphReading, op: Op) -> list[SourceTensor | None]:
     sizes = r.integers(op, "split", 1)
     if sizes is None:
         if not isinstance(length, int):
-            raise r.build.refuse("a Split of an open axis into equal parts", "how long each is is decided by a run")
+            return _equal_parts(r, x, axis, count)
         step = -(-length // int(op.values.get("num_outputs", count)))
         sizes = [min(step, length - step * n) for n in range(count)]
     if len(sizes) != count or min(sizes) < 0 or (isinstance(length, int) and sum(sizes) != length):
         raise ValueError(f"parts of {sizes} of {length}")
     return [*operations.parts(r.build, x, axis, sizes)]
+
+
+def _equal_parts(r: GraphReading, x: SourceTensor, axis: int, count: int) -> list[SourceTensor | None]:
+    """Return equal parts along an open axis whose length is a multiple of their number."""
+    length = divided(x.dims[axis], count)
+    if length is None:
+        raise r.build.refuse("a Split of an open axis into equal parts", "how long each is is decided by a run")
+    rows = r.build.reshape(x, (*x.dims[:axis], count, length, *x.dims[axis + 1 :]))
+    return [r.build.select(rows, axis, number) for number in range(count)]
 
 
 def _slice(r: GraphReading, op: Op) -> SourceTensor:

@@ -206,7 +206,7 @@ class ProgramModel:
         nodes = [node for computed in self.read.computed.values() for node in computed.nodes]
         inside = {value for node in nodes for value in node.reads}
         within = set(bodies(nodes))
-        used |= {tensor for value in inside if main.constant(value) is not None for tensor in sources(main, value)}
+        used |= {tensor for value in inside if _resolved(main, value) is not None for tensor in sources(main, value)}
         calls = self.read.calls.values()
         states = {tensor for call in calls for value in call.call.initial for tensor in sources(call.scope, value)}
         used |= {tensor for call in calls for value in call.weights for tensor in sources(call.scope, value)}
@@ -228,6 +228,11 @@ class ProgramModel:
                 self.arrays.setdefault(name, array)
                 self.values.setdefault(name, (scope, value))
         return aside
+
+
+def _resolved(scope: Scope, value: str) -> Array | None:
+    where, resolved = scope.resolve(value)
+    return where.constant(resolved)
 
 
 def _what(unit: Unit) -> object:

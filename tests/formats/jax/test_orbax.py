@@ -71,6 +71,15 @@ def test_a_tree_that_orbax_wrote_computes_what_its_library_does(name: str, toget
     rc.save(checkpoint, tmp_path / "gru.npz", name)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_conversion_of_a_folder_is_proved(name: str, tmp_path: Path) -> None:
+    tree, _ = MAKERS[name]()
+    folder, written = save(tmp_path / "tree", tree), tmp_path / "layer.onnx"
+    rc.save(rc.load(folder), written)
+    (ran,) = (line for line in str(rc.verify(folder, written)).splitlines() if f"A on {name}-cpu" in line)
+    assert " equal " in ran, ran
+
+
 def test_a_step_of_a_manager_is_read(tmp_path: Path) -> None:
     tree, expected = of_linen()
     with orbax.CheckpointManager(tmp_path / "run") as manager:

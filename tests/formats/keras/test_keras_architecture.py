@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -110,6 +111,33 @@ def test_the_only_architecture_beside_weights_that_fits_is_taken(folder: Path, t
     assert _functions(text) == ("relu", "tanh")
     same = _put(tmp_path / "same", folder, a__json=document, model__json=document)
     assert _functions(same) == ("relu", "tanh")
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_the_architecture_of_keras_1_beside_weights_is_taken_where_its_dense_layer_fits(length: int, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    arrays = {f"{part}_{gate}": random.normal(size=shape) for gate in "icfo" for part, shape in (("W", (3, 4)), ("U", (4, 4)), ("b", (4,)))}
+    held = {"encoder": arrays, "head": {"W": random.normal(size=(4, 2)), "b": random.normal(size=2)}}
+    with h5py.File(tmp_path / "model.h5", "w") as file:
+        file.attrs["layer_names"] = [name.encode() for name in held]
+        for layer, members in held.items():
+            names = {f"{layer}_{word}:0": array.astype(np.float32) for word, array in members.items()}
+            group = file.create_group(layer)
+            group.attrs["weight_names"] = [name.encode() for name in names]
+            for name, array in names.items():
+                group[name] = array
+    encoder = {
+        "name": "encoder",
+        "output_dim": 4,
+        "activation": "relu",
+        "inner_activation": "hard_sigmoid",
+        "batch_input_shape": [None, 5, 3],
+    }
+    layers = [{"class_name": "LSTM", "config": encoder}, {"class_name": "Dense", "config": {"name": "head", "output_dim": length}}]
+    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "keras_version": "1.2.2", "config": layers}))
+    checkpoint = rc.load(tmp_path / "model.h5")
+    assert bool(checkpoint.questions) == (length == 3)
+    assert checkpoint.beside == (() if length == 3 else (str((tmp_path / "model.json").resolve()),))
 
 
 def _edited(folder: Path, **changes: object) -> dict[str, Any]:

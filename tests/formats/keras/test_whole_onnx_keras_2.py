@@ -26,6 +26,8 @@ def keep(name, model, *x):
     y = list(y) if isinstance(y, (list, tuple)) else [y]
     for ending in ("h5", "keras"):
         model.save(f"{folder}/{name}.{ending}")
+    if name == "convolving":
+        model.save(f"{folder}/{name}.tf", save_format="tf")
     kept = {f"x{n}": v for n, v in enumerate(x)} | {f"y{n:02}": np.asarray(v) for n, v in enumerate(y)}
     np.savez(f"{folder}/{name}.npz", **kept)
 
@@ -59,6 +61,12 @@ layers = [
 ]
 keep("image", k.Model(x, [layer(x) for layer in layers]), random.normal(size=(2, 7, 6, 4)).astype("float32"))
 
+x = k.Input((4, 6, 5, 2))
+y, h, c = a.ConvLSTM2D(3, (3, 2), padding="same", return_state=True, return_sequences=True)(x)
+z = a.ConvLSTM2D(3, 3, padding="same", recurrent_activation="sigmoid", use_bias=False)(y, initial_state=[h, c])
+flat = a.ConvLSTM1D(2, 3, go_backwards=True, strides=2, activation="relu")(a.Reshape((4, 30, 2))(x))
+keep("convolving", k.Model(x, [z, flat]), random.normal(size=(2, 4, 6, 5, 2)).astype("float32"))
+
 ids, t, f = k.Input((7,), dtype="int32"), k.Input((7,), dtype="int32"), k.Input((None, 4))
 x, y = a.Embedding(9, 4, mask_zero=True)(ids), a.Embedding(9, 4, mask_zero=True)(t)
 masked = a.Masking(0.5)(f)
@@ -87,8 +95,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ending", ["h5", "keras"])
-@pytest.mark.parametrize("name", ["translator", "both", "line", "image", "masked"])
+NAMES = ("translator", "both", "line", "image", "convolving", "masked")
+
+
+@pytest.mark.parametrize(("name", "ending"), [*((name, ending) for name in NAMES for ending in ("h5", "keras")), ("convolving", "tf")])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
     with np.load(folder / f"{name}.npz") as stored:

@@ -140,6 +140,16 @@ def images():
 
 
 @made
+def convolving():
+    x = L.Input((4, 6, 5, 2))
+    y, h, c = L.ConvLSTM2D(3, (3, 2), padding="same", return_state=True, return_sequences=True)(x)
+    z = L.ConvLSTM2D(3, 3, padding="same", recurrent_activation="sigmoid", use_bias=False)(y, initial_state=[h, c])
+    both = L.Bidirectional(L.ConvLSTM2D(2, 3, strides=2, activation="relu"))(x)
+    flat = L.ConvLSTM1D(2, 3, go_backwards=True)(L.Reshape((4, 30, 2))(x))
+    return keras.Model(x, [z, both, flat])
+
+
+@made
 def sequences():
     x = L.Input((12, 3))
     y = L.Conv1D(4, 3, padding="causal", activation="relu", dilation_rate=2)(x)
