@@ -18,8 +18,8 @@ _OPERATIONS = frozenset((
     "NotEqual", "Any", "All", "Equal", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalNot", "LogicalOr", "LogicalAnd", "Where",
     "Cast", "ExpandDims", "GetItem", "ConvertToTensor", "ZerosLike", "OnesLike", "Transpose", "Flip", "Squeeze", "Stack", "Matmul", "Clip",
     "Sum", "Mean", "Max", "Min", "LogSoftmax", "Divide", "TrueDivide", "Power", "Sqrt", "Rsqrt", "Log", "Square", "Sin", "Cos", "Tan",
-    "Erf", "Floor", "Ceil", "Round", "Sign", "Abs", "Absolute", "Negative", "Exp", "Relu", "Relu6", "Sigmoid", "HardSigmoid", "Tanh", "Silu",
-    "Selu", "Softplus", "Softsign",
+    "Erf", "Floor", "Ceil", "Round", "Sign", "Abs", "Absolute", "Negative", "Exp", "Relu", "Relu6", "Sigmoid", "HardSigmoid", "Tanh",
+    "Silu", "Selu", "Softplus", "Softsign",
 ))  # fmt: skip
 """Operations of Keras 3 that no layer has the name of: what functional models call of keras.ops, and what becomes of masks."""
 _SHAPES = ("batch_input_shape", "batch_shape", "input_shape")

@@ -12,9 +12,9 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError
-from tests.drawn import NotComparedError, drawn, each
-from tests.exported import RUNS
-from tests.requirements import needed
+from tests.helpers.drawn import NotComparedError, drawn, each
+from tests.helpers.exported import RUNS
+from tests.helpers.requirements import needed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
