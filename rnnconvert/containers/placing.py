@@ -61,8 +61,9 @@ class Changes:
         self._files: dict[str, os.stat_result] = {}
 
     def note(self, final: Path, status: os.stat_result) -> None:
-        """Note a file that is about to get its name."""
-        self._files[str(final)] = status
+        """Note a file that is about to get its name, unless that is in a temporary folder: a proof may still refuse it."""
+        if temporary.folder_around(final) is None:
+            self._files[str(final)] = status
 
     def paths(self) -> list[str]:
         """Return the files that are there now: a rename may not have happened, or may have been undone."""

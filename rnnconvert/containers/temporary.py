@@ -135,9 +135,14 @@ def _no_room(what: str, reason: str | None) -> OutputError:
     return OutputError(f"{what} the temporary folder {tempfile.gettempdir()}: {reason}. Set TMPDIR to a larger disk")
 
 
+def folder_around(path: Path) -> Path | None:
+    """Return the temporary folder of rnnconvert's that a file lies in; None for a file elsewhere."""
+    return next((folder for folder in path.parents if folder in _held), None)
+
+
 def remedy(target: Path, error: OSError) -> str:
     """Return the remedy for a file that could not be written; "" unless it lies in a full temporary folder of rnnconvert's."""
-    folder = next((folder for folder in target.parents if folder in _held), None)
+    folder = folder_around(target)
     if error.errno in _FULL and folder is not None:
         return f" in the temporary folder {folder.parent}. Set TMPDIR to a larger disk"
     return ""

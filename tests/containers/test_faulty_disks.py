@@ -299,3 +299,15 @@ def test_a_command_that_is_stopped_after_a_rename_says_what_it_has_written(name:
             continue
         assert done.returncode == 130 and f"{folder / file} " in done.stderr and "written before, whole" in done.stderr, done.stderr
         assert writes.numbers(name, folder) == writes._recurrent(2)
+
+
+def test_a_file_that_waits_for_its_proof_is_not_said_to_be_written(tmp_path: Path) -> None:
+    target = tmp_path / "model.bin"
+    with placing.changes() as written:
+        with temporary.new_folder(target) as folder:
+            with containers_files.replacing(Path(folder) / target.name) as file:
+                file.write(b"numbers")
+            assert (Path(folder) / target.name).read_bytes() == b"numbers" and written.paths() == []
+        with containers_files.replacing(target) as file:
+            file.write(b"numbers")
+        assert written.paths() == [str(target)]
