@@ -23,7 +23,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.operations import DOMAIN, PASSING, OperationStep
+from rnnconvert.formats.tensorflow1.operations import CELLS, DOMAIN, PASSING, OperationStep
 from rnnconvert.graphs.graph import Dims
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
@@ -174,6 +174,9 @@ class GraphDefLowering:
             return
         inputs = [self._value(space, source) for source in sources]
         outputs = [f"{space.prefix}{node.name}:{number}" for number in range(self._outputs(space, node))]
+        if node.op in CELLS and space is self.space:  # of their many outputs, one that nothing reads would be one of the model's
+            read = self._read_outputs.get(node.name, range(len(outputs)))
+            outputs = [name if number in read else "" for number, name in enumerate(outputs)]
         if node.op in ("While", "StatelessWhile") and space.block is self.main:
             self._while(node, inputs, outputs)
             return
@@ -274,18 +277,18 @@ class GraphDefLowering:
             function = self.graph.functions.get(node.called("f"))
             return len(function.outputs) if function is not None else 1
         if space is self.space:
-            return self._highest.get(node.name, 0) + 1
+            return max(self._read_outputs.get(node.name, (0,))) + 1
         return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
 
     @cached_property
-    def _highest(self) -> dict[str, int]:
-        """The highest number of an output that is read, by the name of the graph's operation."""
-        numbers: dict[str, int] = {}
+    def _read_outputs(self) -> dict[str, set[int]]:
+        """The numbers of the outputs that are read, by the name of the graph's operation."""
+        numbers: dict[str, set[int]] = {}
         for node in self.graph.nodes.values():
             for source in node.read:
                 name, *rest = source.split(":")
-                if rest and rest[-1].isdecimal():
-                    numbers[name] = max(numbers.get(name, 0), min(int(rest[-1]), _OUTPUTS - 1))
+                number = int(rest[-1]) if rest and rest[-1].isdecimal() else 0
+                numbers.setdefault(name, set()).add(min(number, _OUTPUTS - 1))
         return numbers
 
     def _placeholder(self, space: _Space, node: GraphDefNode) -> None:

@@ -39,6 +39,8 @@ _SAME = {
     "Erf": "Erf", "Round": "Round",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
+CELLS = ("LSTMBlockCell", "GRUBlockCell")
+"""Operations that are a step of a layer, with all that they compute on the way as outputs."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
@@ -134,11 +136,68 @@ class OperationStep(Rule):
         """Write a product of stacks of matrices, neither of them turned."""
         return not self.option("adj_x") and not self.option("adj_y") and self.add("MatMul", self.inputs[:2])
 
+    def lstm_cell(self) -> bool:
+        """Write one step of an LSTM: gates i c f o, a bias of the forget gate, peepholes and a bound of the cell state where it has them.
+
+        Source: tensorflow/core/kernels/rnn/lstm_ops.cc, LSTMBlockCellFprop.
+        """
+        if len(self.inputs) < 8 or (units := self._units(7, 4)) is None:
+            return False
+        x, c, h, w, *peepholes, b = self.inputs[:8]
+        add, sights = self.block.add, peepholes if self.option("use_peephole") else ["", "", ""]
+        gates = self._sums([x, h], w, b, [units] * 4)
+
+        def activated(gate: str, sight: str, state: str) -> str:
+            return add("Sigmoid", [add("Add", [gate, add("Mul", [sight, state])]) if sight else gate])
+
+        forget = self.block.constant(np.array(self.node.number("forget_bias", 1.0), np.float32))
+        i, f = activated(gates[0], sights[0], c), activated(add("Add", [gates[2], forget]), sights[1], c)
+        new = add("Tanh", [gates[1]])
+        cell = add("Add", [add("Mul", [i, new]), add("Mul", [f, c])])
+        bound = self.node.number("cell_clip", 3.0)
+        cell = add("Clip", [cell], min=-bound, max=bound) if bound > 0 else cell
+        o, bent = activated(gates[3], sights[2], cell), add("Tanh", [cell])
+        return self._each([i, cell, f, o, new, bent, add("Mul", [o, bent])])
+
+    def gru_cell(self) -> bool:
+        """Write one step of a GRU whose reset gate comes before the product: gates r u.
+
+        Source: tensorflow/core/kernels/rnn/gru_ops.cc, GRUBlockCellFprop.
+        """
+        if len(self.inputs) < 6 or (units := self._units(5, 1)) is None:
+            return False
+        x, h, w, w_new, b, b_new = self.inputs[:6]
+        add = self.block.add
+        r, u = (add("Sigmoid", [gate]) for gate in self._sums([x, h], w, b, [units] * 2))
+        (new,) = self._sums([x, add("Mul", [r, h])], w_new, b_new, [units])
+        new, rest = add("Tanh", [new]), add("Sub", [self.block.constant(np.array(1, np.float32)), u])
+        return self._each([r, u, new, add("Add", [add("Mul", [u, h]), add("Mul", [rest, new])])])
+
+    def _units(self, bias: int, gates: int) -> int | None:
+        """Return how many units a cell has; None unless its bias is stored."""
+        numbers = self.numbers(bias)
+        return None if numbers is None or numbers.ndim != 1 or not numbers.size or numbers.size % gates else numbers.size // gates
+
+    def _sums(self, values: Sequence[str], matrix: str, bias: str, sizes: Sequence[int]) -> list[str]:
+        """Write values side by side, their product with a matrix, and the parts of that."""
+        product = self.block.add("MatMul", [self.block.add("Concat", values, axis=1), matrix])
+        total = self.block.add("Add", [product, bias])
+        if len(sizes) == 1:
+            return [total]
+        names = [f"{total}/part_{number}" for number in range(len(sizes))]
+        self.block.add("Split", [total], names, axis=1, split=list(sizes))
+        return names
+
+    def _each(self, values: Sequence[str]) -> bool:
+        """Write what each output is that something reads."""
+        for value, name in zip(values, self.outputs, strict=False):
+            if name:
+                self.block.add("Identity", [value], [name], self.label)
+        return True
+
     def same(self) -> bool:
         """Write each value as it is."""
-        for value, name in zip(self.inputs, self.outputs, strict=False):
-            self.block.add("Identity", [value], [name], self.label)
-        return True
+        return self._each(self.inputs)
 
     def select(self) -> bool:
         """Write a choice by truths, one for each number or one for each row."""
@@ -202,6 +261,11 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Erfc": lambda step: step.add("Sub", [step.block.constant(np.array(1, np.float32)), step.block.add("Erf", step.inputs[:1])]),
     "Einsum": lambda step: step.add("Einsum", step.inputs, equation=step.node.text("equation")),
     "IdentityN": OperationStep.same,
+    "LSTMBlockCell": OperationStep.lstm_cell,
+    "GRUBlockCell": OperationStep.gru_cell,
+    "FloorMod": lambda step: step.option("T", 1) == 1 and step.add("Mod", step.inputs),
+    "FloorDiv": lambda step: step.option("T", 1) == 1 and step.add("Floor", [step.block.add("Div", step.inputs)]),
+    "Expm1": lambda step: step.add("Sub", [step.block.add("Exp", step.inputs[:1]), step.block.constant(np.array(1, np.float32))]),
     "Square": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
     "TensorArraySizeV3": OperationStep.size,
     "StridedSlice": lambda step: step.cut([step.option(name) for name in _MASKS]),

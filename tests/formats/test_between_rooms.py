@@ -26,7 +26,7 @@ ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20, "mxnet": 20, "coreml": 12, "p
 
 def room_of(name: str) -> Room:
     """How cases are written in a framework, and run there."""
-    room: Room = importlib.import_module(f"tests.chains_{name}").ROOM
+    room: Room = importlib.import_module(f"tests.helpers.chains_{name}").ROOM
     return room
 
 

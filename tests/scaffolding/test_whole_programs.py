@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,77 @@ def as_frozen(model: Any, path: Path, lower: bool) -> Path:
     frozen = freezing.convert_variables_to_constants_v2(concrete, lower_control_flow=lower)
     path.write_bytes(frozen.graph.as_graph_def().SerializeToString())
     return path
+
+
+def functions(tf: Any) -> dict[str, Callable[[Any], Any]]:
+    """Functions of numbers between -20 and 20, most of which bend somewhere."""
+    named = (
+        "relu", "relu6", "elu", "leaky_relu", "hard_sigmoid", "hard_silu", "gelu", "selu", "celu", "softplus", "softsign", "silu", "mish",
+        "log_softmax", "tanh", "sigmoid", "softmax", "log_sigmoid", "hard_tanh", "tanh_shrink", "hard_shrink", "soft_shrink",
+    )  # fmt: skip
+    activations = importlib.import_module("keras").activations
+    return {
+        **{name: activations.get(name) for name in named},
+        "between -1 and 1": lambda x: tf.clip_by_value(x, -1, 1),
+        "between 0 and 1": lambda x: tf.clip_by_value(x, 0, 1),
+        "between others": lambda x: tf.clip_by_value(x, -3, 2.5),
+        "above and below": lambda x: tf.minimum(tf.maximum(x, -2.0), 3.0),
+        "remainders": lambda x: tf.math.floormod(x, 3.0) + tf.math.floordiv(x, 3.0),
+        "powers": lambda x: tf.pow(tf.abs(x), 1.5) + tf.math.rsqrt(tf.abs(x) + 1) + tf.math.squared_difference(x, 2.0),
+        "whole numbers": lambda x: tf.round(x) + tf.sign(x),
+        "choices": lambda x: tf.where(x > 1.0, x, x * 0.5) + tf.cast(tf.argmax(x, axis=-1), tf.float32)[:, :, None],
+    }
+
+
+FUNCTIONS_OF_NUMBERS = list(functions(type("tf", (), {}))) if importlib.util.find_spec("keras") else []
+
+
+@pytest.mark.parametrize("form", ["frozen", "tflite"])
+@pytest.mark.parametrize("name", FUNCTIONS_OF_NUMBERS)
+def test_a_function_gives_what_tensorflow_gives(name: str, form: str, tmp_path: Path) -> None:
+    frameworks(*(["litert"] if form == "tflite" else []))
+    tf = needed("tensorflow", "tensorflow")
+    weight, function = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32) * 6, functions(tf)[name]
+    signature = [tf.TensorSpec([None, 7, 3], tf.float32, name="x")]
+    concrete = tf.function(lambda x: function(tf.einsum("btf,fo->bto", x, weight)), input_signature=signature).get_concrete_function()
+    path = tmp_path / ("model.pb" if form == "frozen" else "model.tflite")
+    if form == "tflite":
+        path.write_bytes(tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert())
+    else:
+        freezing = importlib.import_module("tensorflow.python.framework.convert_to_constants")
+        path.write_bytes(freezing.convert_variables_to_constants_v2(concrete).graph.as_graph_def().SerializeToString())
+    if form == "tflite" and name == "remainders":
+        with pytest.raises(rc.RefusedError, match="FLOOR_"):
+            rc.export_model(path, tmp_path / "model.onnx")
+        return
+    equal(path, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("settings", [{}, {"forget_bias": 0.3}, {"cell_clip": 0.2}, {"use_peephole": True}, None], ids=str)
+def test_a_cell_that_is_one_operation_gives_what_tensorflow_gives(settings: dict[str, Any] | None, tmp_path: Path) -> None:
+    """Steps of tf.contrib's LSTMBlockCell, and of GRUBlockCell."""
+    frameworks()
+    tf, random = needed("tensorflow", "tensorflow"), np.random.default_rng(2)
+
+    def drawn(*shape: int) -> Any:
+        return tf.constant(random.normal(size=shape).astype(np.float32) / 2)
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 5, 3], name="x")
+        h = c = tf.zeros([tf.shape(x)[0], 4])
+        lstm, gru, sights = (drawn(7, 16), drawn(16)), (drawn(7, 8), drawn(7, 4), drawn(8), drawn(4)), [drawn(4) for _ in range(3)]
+        for step in range(5):
+            if settings is None:
+                h = tf.raw_ops.GRUBlockCell(x=x[:, step], h_prev=h, w_ru=gru[0], w_c=gru[1], b_ru=gru[2], b_c=gru[3]).h
+                continue
+            options = {"forget_bias": 1.0, "cell_clip": -1.0, "use_peephole": False, **settings}
+            stored = dict(zip(("wci", "wcf", "wco"), sights, strict=True))
+            outputs = tf.raw_ops.LSTMBlockCell(x=x[:, step], cs_prev=c, h_prev=h, w=lstm[0], b=lstm[1], **stored, **options)
+            h, c = outputs.h, outputs.cs
+        tf.nn.softmax(tf.matmul(h, drawn(4, 2)), name="y")
+    (tmp_path / "model.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    done = equal(tmp_path / "model.pb", tmp_path / "model.onnx")
+    assert bool(done.layers) == (settings is None or ("cell_clip" not in settings and "use_peephole" not in settings))
 
 
 def equal(source: Path, target: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,19 +26,41 @@ _MOST = 64
 """The most numbers with which lengths are computed."""
 
 
+class Attributes(Mapping[str, Any]):
+    """Attributes of a node by name; those that a rule leaves unread may change what it computes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def unread(self) -> list[str]:
+        """Return the names of those that nothing has read."""
+        return sorted({*self._values} - self._read)
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """A node that is being read.
 
     scope, node  the node, and the graph that it is in
     inputs       what it reads, None where an optional input is left out
-    values       its attributes by name, as Python's values
+    values       its attributes by name
     """
 
     scope: Scope
     node: Operation
     inputs: tuple[SourceTensor | None, ...]
-    values: Mapping[str, Any]
+    values: Attributes
 
     @property
     def kind(self) -> str:

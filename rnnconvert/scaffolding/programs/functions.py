@@ -169,7 +169,7 @@ def _clip(r: GraphReading, op: Op) -> SourceTensor:
     for number, key in ((1, "min"), (2, "max")):
         end = op.optional(number)
         if end is None:
-            stated = op.values.get(key) if op.opset < 11 else None
+            stated = op.values.get(key)
             ends.append(None if stated is None else written(np.float32(stated)))
         elif end.numbers is None:
             x = r.build.elementwise("maximum" if number == 1 else "minimum", [x, end])

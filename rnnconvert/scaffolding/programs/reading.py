@@ -24,7 +24,7 @@ from rnnconvert.recognition.graph_layers import GraphLayer, Uses
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.needs import Needs, Tries, stated_ranks
-from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Op, count
+from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.names import layer_names
 from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -40,6 +40,8 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
 """How many axes layers read at least."""
+_HARMLESS = ("consumed_inputs", "ratio", "round_mode", "saturate", "seed", "stash_type", "storage_order")
+"""Attributes that change nothing which a description holds: hints of old operator sets, dropout, and how float8 numbers are rounded."""
 
 Rule = Callable[["GraphReading", Op], "SourceTensor | list[SourceTensor | None]"]
 """Adds what an operator computes, and returns what it gives."""
@@ -203,12 +205,14 @@ class GraphReading:
             where = f" of the domain {node.domain!r}" if node.domain else ""
             raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it")
         result = rule(self, op)
+        if unread := [name for name in op.values.unread() if name not in _HARMLESS]:
+            what = f"the attribute {unread[0]!r} of the operator {node.operator or node.kind}"
+            raise self.build.refuse(what, "its line does not read it, and it may change what the operator computes")
         return result if isinstance(result, list) else [result]
 
     def op(self, scope: Scope, node: Operation) -> Op:
         """Return a node with what it reads. Raises RefusedError for an attribute that no operator here has."""
-        values = self.attributes(scope, node)
-        return Op(scope, node, self._read_by(scope, node), values)
+        return Op(scope, node, self._read_by(scope, node), Attributes(self.attributes(scope, node)))
 
     def _read_by(self, scope: Scope, node: Operation) -> tuple[SourceTensor | None, ...]:
         return tuple(self.tensor(scope, name) if name else None for name in node.inputs)

@@ -12,7 +12,7 @@ import rnnconvert as rc
 from rnnconvert.scaffolding.inputs import drawn as inputs_drawn
 from rnnconvert.scaffolding.sources import described_source
 from tests.helpers.drawn import drawn, each
-from tests.helpers.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, recurrent, saved
+from tests.helpers.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, op, recurrent, saved
 from tests.helpers.requirements import needed
 from tests.scaffolding.test_scaffold_targets import TARGETS, require
 
@@ -78,6 +78,15 @@ def test_graphs_are_written_as_graphs(tmp_path: Path) -> None:
                 np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
     each(ALL, check)
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Exp", "Clip", "Transpose", "ReduceMax", "Softmax"])
+def test_an_attribute_that_is_not_read_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    """It may change what the operator computes: a bound of a Clip once was left out."""
+    path = saved(tmp_path / "m.onnx", *op(kind, ["b", 4, 3], bend=2.0))
+    with pytest.raises(rc.RefusedError, match=f"the attribute 'bend' of the operator {kind}"):
+        rc.export_model(path, tmp_path / "again.onnx")
+    assert not (tmp_path / "again.onnx").exists()
 
 
 @pytest.mark.parametrize("target", TARGETS)
