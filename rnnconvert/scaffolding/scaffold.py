@@ -17,7 +17,7 @@ from rnnconvert.containers.reading import charge_output, reading
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
-from rnnconvert.core.remedies import Flag, InPart
+from rnnconvert.core.remedies import Command, Flag, InPart, called_by_flags
 from rnnconvert.core.text_file import sha256
 from rnnconvert.language import registry
 from rnnconvert.models.runners import runners
@@ -163,6 +163,12 @@ def scaffold(
         ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes))
         remedy = ". ".join(filter(None, ways))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
+    if model.description.model is not None:
+        way = Command("export" if called_by_flags() else "export_model", source, "model.onnx")
+        reason = "the code is filled by the names of layers, which this source does not state"
+        raise RefusedError(
+            "a model by its operations", f"a model written for {written.TITLE}", reason, f"Write it as a graph, and scaffold that: {way}"
+        )
     if verify and missing:
         raise UsageError(
             f"{model.label} is written in part, and what is left out cannot run: {missing[0]}. "

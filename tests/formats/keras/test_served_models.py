@@ -183,13 +183,24 @@ def test_a_saved_model_that_was_changed_is_written_or_refused(tmp_path: Path) ->
             change(random.choice([functions, functions, graph.node, [*signatures.values()]]), names, random)
         (folder / "saved_model.pb").write_bytes(model.SerializeToString())
         try:
-            rc.scaffold(folder, "pytorch")
+            rc.export_model(folder, tmp_path / "model.onnx", dry_run=True)
         except rc.RnnConvertError as error:
             assert error.exit_code in (2, 3, 4)
             refused.add(type(error))
 
     each(drawn(range(400), 60, "changed SavedModels"), check, str)
     assert len(refused) > 1
+
+
+def test_code_is_written_of_the_graph_that_its_refusal_names(tmp_path: Path) -> None:
+    """`load` of written code finds layers by name, and such a SavedModel states none."""
+    keras, folder = needed("keras", "keras"), tmp_path / "served"
+    needed("tensorflow", "tensorflow"), needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    keras.Sequential([keras.Input((None, 4)), keras.layers.LSTM(5), keras.layers.Dense(2)]).export(folder, verbose=False)
+    with pytest.raises(rc.RefusedError, match=r"by its operations.* export "):
+        rc.scaffold(folder, "pytorch")
+    rc.export_model(folder, tmp_path / "model.onnx", verify=True)
+    assert rc.scaffold(tmp_path / "model.onnx", "pytorch", verify=True).equal
 
 
 @pytest.mark.parametrize("length", [1, 7, 2**62])
