@@ -21,6 +21,7 @@ from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.language import registry as layouts
 from rnnconvert.running import parent, registry
 from tests import slow
 from tests.helpers import drawn, ready, requirements, workers
@@ -176,6 +177,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forgotten_layouts() -> Iterator[None]:
+    """The layouts that a test or a page adds are gone after it: files of other tests may fit them."""
+    yield
+    if layouts._ADDED:
+        layouts.forget()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,6 @@ def stacked(kind: str, flipped: bool, biases: int, mark: str) -> dict[str, tuple
     shapes = {f"W{mark}in": (wide, X), f"W{mark}rec": (wide, H)}
     names = {1: ("bias",), 2: ("bias_in", "bias_rec"), 0: ()}[biases]
     return {name: shape[::-1] if flipped else shape for name, shape in shapes.items()} | dict.fromkeys(names, (wide,))
-
-
-@pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
-    """No test adds a layout for another."""
-    yield
-    registry.forget()
 
 
 STACKED = [*itertools.product(GATES, (False, True), (0, 1, 2), ("_", "."), ("", "net/"))]

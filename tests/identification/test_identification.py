@@ -6,7 +6,6 @@ import json
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,6 @@ from tests.helpers.hidden_weights import hidden, outcome
 from tests.helpers.stacks import BOTH, PLAIN, Sizes, random_stack
 
 LAYOUTS = [layout for layout in registry.layouts().values() if not layout.holds.fixed_clips]
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """What a test adds is gone after it."""
-    yield
-    registry.forget()
 
 
 def test_shuffled_conventions_are_never_identified_wrongly() -> None:

@@ -10,14 +10,13 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from rnnconvert.cli.main import main
-from rnnconvert.language import layout_file, registry
+from rnnconvert.language import layout_file
 from rnnconvert.models import mapping
 from tests import ROOT
 from tests.helpers import corpus, ready
@@ -131,13 +130,6 @@ def commands(text: str, folder: Path) -> None:
                      for word in words[1:]]  # fmt: skip
             output = call([word for several in files for word in several], folder)
         assert matches(expected, output), output
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The layouts of a user's own that a page adds are gone after it."""
-    yield
-    registry.forget()
 
 
 def call(arguments: list[str], folder: Path) -> str:

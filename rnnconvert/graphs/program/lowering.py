@@ -41,12 +41,12 @@ class Block:
     def add(
         self, kind: str, inputs: Sequence[str], outputs: int | Sequence[str] = 1, name: str = "", domain: str = "", **attributes: Any
     ) -> str:
-        """Add an operation; return its first output."""
+        """Add an operation; return its first output, "" if it gives none."""
         if isinstance(outputs, int):
             self._count += 1
             outputs = [f"{self.prefix}made_{self._count}:{number}" for number in range(outputs)]
         self.nodes.append(Operation(kind, list(inputs), list(outputs), name, domain, attributes, operator=self.operator))
-        return outputs[0]
+        return outputs[0] if outputs else ""
 
     def constant(self, array: Array, name: str = "", label: str = "") -> str:
         """Add stored numbers; return the name of their value.
