@@ -13,6 +13,7 @@ import functools
 import io
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -152,16 +153,23 @@ def hooked(hook: Hook, short: bool = False) -> Iterator[None]:
             return real["fdopen"](handle, mode, *arguments, **more)
         return _Raw(handle, hook, short)
 
+    # Python 3.10's paths call what the functions of os were when pathlib was imported.
+    accessor = getattr(pathlib, "_NormalAccessor", None)
+    bound = {name: vars(accessor)[name] for name in CALLS if name in vars(accessor)} if accessor else {}
     buffer = writing.BUFFER
     writing.BUFFER = 512
     try:
         for name in CALLS:
             setattr(os, name, reporting(name))
+        for name in bound:
+            setattr(accessor, name, staticmethod(getattr(os, name)))
         os.fdopen = fdopen  # type: ignore[assignment]
         yield
     finally:
         for name, function in real.items():
             setattr(os, name, function)
+        for name, function in bound.items():
+            setattr(accessor, name, function)
         writing.BUFFER = buffer
 
 
