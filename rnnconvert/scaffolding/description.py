@@ -344,6 +344,7 @@ class Description:
     continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     model      the model that holds the weights, if a transplant knows the layers of the file by other names
+    through    for such a model, a file that `export` writes and whose layers have names, so that code can be written of it
     """
 
     scope: DescribedModel
@@ -360,6 +361,7 @@ class Description:
     constants: frozenset[str] = frozenset()
     continues: bool = False
     model: Model | None = None
+    through: str = ""
 
     @property
     def output_names(self) -> list[str]:

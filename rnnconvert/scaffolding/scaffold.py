@@ -163,8 +163,8 @@ def scaffold(
         ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes))
         remedy = ". ".join(filter(None, ways))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
-    if model.description.model is not None:
-        way = Command("export" if called_by_flags() else "export_model", source, "model.onnx")
+    if through := model.description.through:
+        way = Command("export" if called_by_flags() else "export_model", source, through)
         reason = "the code is filled by the names of layers, which this source does not state"
         raise RefusedError(
             "a model by its operations", f"a model written for {written.TITLE}", reason, f"Write it as a graph, and scaffold that: {way}"

@@ -75,7 +75,7 @@ def describe(folder: Path, partial: bool = False) -> Description:
     work = ServedModel(checkpoint.replace(read=read, layers={}, questions=(), warnings=()), frozen=frozen)
     described = describe_program(work, "", partial)
     note = f"{folder} states no layers that are known throughout: they are those that the operations of its graph show"
-    return replace(described, notes=(*described.notes, note), model=work.model(str(folder)))
+    return replace(described, notes=(*described.notes, note), model=work.model(str(folder)), through="model.onnx")
 
 
 def _output(value: str) -> str:
