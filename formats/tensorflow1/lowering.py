@@ -310,7 +310,7 @@ class GraphDefLowering:
 
     def _while(self, node: GraphDefNode, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         body, ends = (self.graph.functions.get(node.called(key)) for key in ("body", "cond"))
-        if body is None or ends is None or not len(body.inputs) == len(body.outputs) == len(ends.inputs) == len(inputs):
+        if body is None or ends is None or not ends.outputs or {len(body.inputs), len(body.outputs), len(ends.inputs)} != {len(inputs)}:
             self.main.add(node.op, inputs, outputs, node.name, domain=DOMAIN)
             return
         kinds = node.integers("T")
