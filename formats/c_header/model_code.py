@@ -87,7 +87,8 @@ class WrittenModel:
         self.dtype: np.dtype[Any] = np.dtype({"int8": "float32"}.get(storage, storage))
         self.real = "double" if storage == "float64" else "float"
         self._upper = name.upper()
-        self._loops, memory = program.loops(), program.memory()
+        memory = program.memory()
+        self._loops = program.loops(memory)
         self._memory = {id(program.operations[place]): f"{name}_kept_{of}" for place, of in memory.items()}
         self.why_no_step = self._why_no_step()
         self._xs = self._names("x", inputs)
@@ -299,12 +300,15 @@ class WrittenModel:
                     slots.release(places[number])
         return slots, places
 
-    def _block(self, operation: StepOperation, pointers: Mapping[int, str]) -> Iterator[str]:
-        """Yield an operation's code, with pointers to what it reads and gives."""
+    def _block(self, operation: StepOperation, pointers: Mapping[int, str], kept_in: str = "state->") -> Iterator[str]:
+        """Yield an operation's code, with pointers to what it reads and gives.
+
+        kept_in  what stands before the name of what it keeps from step to step
+        """
         yield f"    {{ {comment(operation.name or operation.kind)}"
         yield from (f"        {line}" for line in self._pointers(operation, pointers))
         if memory := self._memory.get(id(operation)):
-            yield f"        {memory} *s = &state->{memory.removeprefix(self.name + '_')};"
+            yield f"        {memory} *s = &{kept_in}{memory.removeprefix(self.name + '_')};"
         yield from (f"        {line}" for line in self._body(operation))
         yield "    }"
 
@@ -460,27 +464,22 @@ class WrittenModel:
 
     def _looped(self, operations: Sequence[StepOperation], pointers: Mapping[int, str], lengths: Mapping[int, str]) -> Iterator[str]:
         """Yield the operations of a loop: what has no steps first, then the others at each step."""
-        values = self.program.values
-        timed = [each for each in operations if any(values[number].time is not None for number in (*each.reads, *each.gives))]
+        values, timed = self.program.values, list[StepOperation]()
         for operation in operations:
-            if operation not in timed:
+            if any(values[number].time is not None for number in (*operation.reads, *operation.gives)):
+                timed.append(operation)
+            else:
                 yield from self._over(operation, pointers, lengths)
-        yield f"    {{ {comment('a loop over the steps')}"
         memories = dict.fromkeys(self._memory[id(each)] for each in timed if id(each) in self._memory)
-        yield from (f"        {memory} in_{memory.removeprefix(self.name + '_')};" for memory in memories)
+        places = {memory: f"in_{memory.removeprefix(self.name + '_')}" for memory in memories}
+        yield f"    {{ {comment('a loop over the steps')}"
+        yield from (f"        {memory} {place};" for memory, place in places.items())
         yield f"        const size_t n = {self._length(values[timed[0].gives[0]].time, lengths)};"
         yield "        size_t t;"
-        for memory in memories:
-            place = f"in_{memory.removeprefix(self.name + '_')}"
-            yield f"        memset(&{place}, 0, sizeof {place});"
+        yield from (f"        memset(&{place}, 0, sizeof {place});" for place in places.values())
         yield "        for (t = 0; t < n; t++) {"
         for operation in timed:
-            yield f"            {{ {comment(operation.name or operation.kind)}"
-            if struct := self._memory.get(id(operation)):
-                yield f"                {struct} *s = &in_{struct.removeprefix(self.name + '_')};"
-            yield from (f"                {line}" for line in self._pointers(operation, self._at_step(operation, pointers)))
-            yield from (f"                {line}" for line in self._body(operation))
-            yield "            }"
+            yield from (f"        {line}" for line in self._block(operation, self._at_step(operation, pointers), "in_"))
         yield "        }"
         yield "    }"
 

@@ -171,17 +171,23 @@ class StepProgram:
         for place, operation in enumerate(self.operations):
             kind = self.kinds[operation.kind]
             if kind.leaves is not None:
-                places[place] = makers.get(operation.reads[kind.leaves], place)
-                if places[place] == place or self.kinds[self.operations[places[place]].kind].form({}) != "state":
+                maker = self.operations[makers[state]] if (state := operation.reads[kind.leaves]) in makers else operation
+                if maker is operation or self.kinds[maker.kind].keeps is None or self.kinds[maker.kind].form(maker.settings) != "state":
                     raise ValueError("a state that no loop has")
+                places[place] = makers[state]
             elif kind.keeps is not None and kind.form(operation.settings) != "whole":
                 places[place] = place
         return places
 
-    def loops(self) -> list[range]:
-        """Return the places of the operations of each loop. Raises ValueError for a loop with an operation that is not one of a step."""
+    def loops(self, memory: Mapping[int, int]) -> list[range]:
+        """Return the places of the operations of each loop.
+
+        memory  that of the program
+
+        Raises ValueError for a loop with an operation that is not one of a step.
+        """
         spans: list[range] = []
-        for place, begin in self.memory().items():
+        for place, begin in memory.items():
             if self.kinds[self.operations[place].kind].leaves is not None:
                 while spans and begin < spans[-1].stop:
                     begin = min(begin, spans.pop().start)

@@ -197,6 +197,17 @@ def test_a_description_of_a_loop_that_is_none_is_refused(before: str, after: str
         load(header)
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["the input", "the output of an LSTM"])
+def test_a_state_that_no_loop_has_is_refused(number: int, tmp_path: Path) -> None:
+    small(tmp_path)
+    export_model(tmp_path / "m.keras", header := tmp_path / "m.h")
+    text = header.read_text()
+    assert text.count('], "outputs": [{"axes"') == 1
+    header.write_text(text.replace('], "outputs": [{"axes"', f', ["left", [{number}, {number}], "", {{}}]], "outputs": [{{"axes"'))
+    with pytest.raises(UnreadableError, match="a state that no loop has"):
+        load(header)
+
+
 def test_int8_is_not_held_to_the_numbers_of_its_source(tmp_path: Path) -> None:
     small(tmp_path)
     done = export_model(tmp_path / "m.keras", tmp_path / "m.h", settings=["storage=int8"], verify=True)
