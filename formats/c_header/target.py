@@ -29,6 +29,8 @@ from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "a C header"
 BATCH, TIME, BOTH = "batch", "time", "steps of the batch"
+OPEN = (BATCH, TIME, BOTH)
+"""The axes that have no length of their own in memory."""
 Axes = tuple["str | int", ...]
 _MOST_TRIED = 64
 _LETTER = re.compile("[A-Za-z0-9]")
@@ -49,6 +51,18 @@ class ProgramTensor:
     def lengths(self) -> list[int]:
         """The lengths of what it has at a step."""
         return [axis for axis in self.axes if isinstance(axis, int)]
+
+    def axis(self, axis: int) -> int:
+        """Return an axis counted from the front."""
+        return axis % len(self.axes)
+
+    def place(self, axis: int) -> tuple[int, int]:
+        """Return the length of an axis, and how many numbers are within it. Raises ValueError for the batch and the time."""
+        axis = self.axis(axis)
+        length = self.axes[axis]
+        if not isinstance(length, int):
+            raise ValueError(f"it works along the axis of the {length}")
+        return length, math.prod(each for each in self.axes[axis + 1 :] if isinstance(each, int))
 
 
 class ModelBuilder:
@@ -182,6 +196,13 @@ class ModelBuilder:
         """Append an operation."""
         read = [number if kind == "embedding" else self.real(number) for number in reads]
         return self.program.add(kind, read, name, settings)
+
+    def combined(self, operation: str, operands: Sequence[ProgramTensor | float]) -> int:
+        """Return the value of an operation on numbers at the same places of tensors, whose lengths spread over one another."""
+        reads = [operand.value for operand in operands if isinstance(operand, ProgramTensor)]
+        shapes = [operand.lengths if isinstance(operand, ProgramTensor) else float(operand) for operand in operands]
+        (y,) = self.add("combined", reads, operation=operation, operands=shapes)
+        return y
 
     def stored(self, name: str, arrays: Mapping[str, Array]) -> str:
         """Keep the arrays of a layer, once, and return what it is called in C."""

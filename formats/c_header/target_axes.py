@@ -1,0 +1,237 @@
+"""The operations of C that move the numbers of a step, or turn steps into numbers, for the kinds of nodes that move axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rnnconvert.formats.c_header.target import BATCH, BOTH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor, Rule
+from rnnconvert.scaffolding.description import Node, Value
+
+
+def _transpose(m: ModelBuilder, node: Node) -> None:
+    x, order = m(node.x), node["order"]
+    axes = tuple(x.axes[axis] for axis in order)
+    _turn(m, node.y, x, axes, [axis for axis in order if isinstance(x.axes[axis], int)])
+
+
+def _turn(m: ModelBuilder, y: Value, x: ProgramTensor, axes: Axes, order: Sequence[int]) -> None:
+    """Let a tensor be another one whose axes are in another order: the batch and the time are nowhere in memory."""
+    places = sorted(order)
+    relative = [places.index(axis) for axis in order]
+    moving = [place for place in relative if x.lengths[place] > 1]
+    if moving == sorted(moving):
+        m.give(y, x.value, axes)
+        return
+    (value,) = m.add("turned", [x.value], shape=x.lengths, order=relative)
+    m.give(y, value, axes)
+
+
+def _reshape(m: ModelBuilder, node: Node) -> None:
+    """Let a tensor have other axes: where the time stays, what is at a step has others; otherwise its steps become numbers."""
+    x, shape = m(node.x), node.y.shape
+    axes = _other_axes(m, x, shape)
+    if axes is None and TIME in x.axes:
+        x = _flat(m, x)
+        axes = _other_axes(m, x, shape)
+    if axes is None:
+        raise m.refused(node, f"{x.axes} as {shape}", "the batch or the time does not stay an axis of its own")
+    m.give(node.y, x.value, axes)
+
+
+def _other_axes(m: ModelBuilder, x: ProgramTensor, shape: Sequence[int | None]) -> Axes | None:
+    """Return a shape as axes of a tensor whose batch and time stay where they are; None where they do not."""
+    opened = [axis for axis in x.axes if isinstance(axis, str)]
+    runs = _runs(x.axes)
+    axes: list[str | int] = []
+    for length in shape:
+        place = sum(isinstance(axis, str) for axis in axes)
+        enough = math.prod(axis for axis in _since(axes) if isinstance(axis, int)) == runs[place]
+        marker = opened[place] if place < len(opened) else ""
+        stated = m.program.length(m.program.values[x.value].time) if marker == TIME else None
+        if marker and enough and (length is None or (marker == TIME and stated == length) or (marker == BATCH and length == -1)):
+            axes.append(marker)
+        elif length is None:
+            closed = [each for each in shape if each is not None]
+            missing = math.prod(runs) // max(1, math.prod(closed))
+            axes.append(missing)
+        else:
+            axes.append(length)
+    fits = [axis for axis in axes if isinstance(axis, str)] == opened and _runs(tuple(axes)) == runs
+    return tuple(axes) if fits else None
+
+
+def _runs(axes: Axes) -> list[int]:
+    """Return how many numbers are before, between and behind the batch and the time."""
+    runs = [1]
+    for axis in axes:
+        if isinstance(axis, int):
+            runs[-1] *= axis
+        else:
+            runs.append(1)
+    return runs
+
+
+def _since(axes: Sequence[str | int]) -> list[str | int]:
+    """Return the axes behind the last one that is the batch or the time."""
+    places = [place for place, axis in enumerate(axes) if isinstance(axis, str)]
+    return list(axes[places[-1] + 1 :] if places else axes)
+
+
+def _flat(m: ModelBuilder, x: ProgramTensor) -> ProgramTensor:
+    """Return a sequence of a stated length as numbers that are there once."""
+    place = x.axes.index(TIME)
+    inner = math.prod(axis for axis in x.axes[place + 1 :] if isinstance(axis, int))
+    length = m.program.length(m.program.values[x.value].time)
+    (y,) = m.add("flat", [x.value], inner=inner)
+    assert length is not None
+    return ProgramTensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
+
+
+def _squeeze(m: ModelBuilder, node: Node) -> None:
+    x = m(node.x)
+    stated = node["axis"]
+    dropped = [x.axis(axis) for axis in ([stated] if isinstance(stated, int) else stated)]
+    if any(x.axes[axis] != 1 for axis in dropped):
+        raise ValueError("an axis that it drops is the batch or the time")
+    m.give(node.y, x.value, tuple(axis for place, axis in enumerate(x.axes) if place not in dropped))
+
+
+def _unsqueeze(m: ModelBuilder, node: Node) -> None:
+    x, place = m(node.x), node["axis"] % (len(node.x.shape) + 1)
+    m.give(node.y, x.value, (*x.axes[:place], 1, *x.axes[place:]))
+
+
+def _steps_to_batch(m: ModelBuilder, node: Node) -> None:
+    x = m(node.x)
+    if x.axes[:2] != (BATCH, TIME):
+        raise ValueError("it takes steps of a tensor that is not a sequence")
+    m.give(node.y, x.value, (BOTH, *x.axes[2:]))
+
+
+def _batch_to_steps(m: ModelBuilder, node: Node) -> None:
+    x = m(node.x)
+    if x.axes[0] != BOTH:
+        raise ValueError("its batch does not hold the steps of a sequence")
+    m.give(node.y, x.value, (BATCH, TIME, *x.axes[1:]))
+
+
+def _concatenate(m: ModelBuilder, node: Node) -> None:
+    tensors = [m(value) for value in node.inputs]
+    axis = tensors[0].axis(node["axis"])
+    _join(m, node.y, tensors, axis)
+
+
+def _join(m: ModelBuilder, y: Value, tensors: Sequence[ProgramTensor], axis: int) -> None:
+    first = tensors[0]
+    others = [[each for place, each in enumerate(tensor.axes) if place != axis] for tensor in tensors]
+    if any(each != others[0] for each in others) or any(not isinstance(tensor.axes[axis], int) for tensor in tensors):
+        raise ValueError("what it joins lies otherwise, or is joined along the batch or the time")
+    outer = math.prod(each for each in first.axes[:axis] if isinstance(each, int))
+    (value,) = m.add("joined", [tensor.value for tensor in tensors], outer=outer)
+    length = sum(length for tensor in tensors if isinstance(length := tensor.axes[axis], int))
+    m.give(y, value, (*first.axes[:axis], length, *first.axes[axis + 1 :]))
+
+
+def _stack(m: ModelBuilder, node: Node) -> None:
+    place = node["axis"] % len(node.y.shape)
+    tensors = [m(value) for value in node.inputs]
+    _join(m, node.y, [ProgramTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
+
+
+def _take(m: ModelBuilder, x: ProgramTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
+    length, inner = x.place(axis)
+    if start == 0 and count == length and not back:
+        return x.value
+    (y,) = m.add("taken", [x.value], length=length, inner=inner, start=start, step=step, count=count, back=back)
+    return y
+
+
+def _select(m: ModelBuilder, node: Node) -> None:
+    x, index = m(node.x), node["index"]
+    axis = x.axis(node["axis"])
+    axes = (*x.axes[:axis], *x.axes[axis + 1 :])
+    if x.axes[axis] != TIME:
+        length, _ = x.place(axis)
+        m.give(node.y, _take(m, x, axis, index % length, 1), axes)
+        return
+    stated = m.program.length(m.program.values[x.value].time)
+    if index in (-1, 0) or stated == index + 1:
+        (y,) = m.add("first" if index == 0 and stated != 1 else "last", [x.value])
+    else:
+        x = _flat(m, x) if stated is not None else x
+        y = _take(m, x, axis, index % x.place(axis)[0], 1)
+    m.give(node.y, y, axes)
+
+
+def _slice(m: ModelBuilder, node: Node) -> None:
+    x = m(node.x)
+    axis, step = x.axis(node["axis"]), node["step"]
+    timed = x.axes[axis] == TIME
+    length = m.program.length(m.program.values[x.value].time) if timed else x.place(axis)[0]
+    if length is None:
+        raise ValueError("it takes some steps of a sequence of any length")
+    start, end, _ = slice(node["start"], node["end"], step).indices(length)
+    places = range(start, end, step)
+    if step < 1 or not places:
+        raise ValueError("it takes nothing, or the other way round")
+    if timed:
+        value = x.value
+        if len(places) < length:
+            (value,) = m.add("some steps", [x.value], start=start, step=step, count=len(places))
+        m.give(node.y, value, x.axes)
+        return
+    m.give(node.y, _take(m, x, axis, start, len(places), step), (*x.axes[:axis], len(places), *x.axes[axis + 1 :]))
+
+
+def _split(m: ModelBuilder, node: Node) -> None:
+    x, start = m(node.x), 0
+    axis = x.axis(node["axis"])
+    for value, size in zip(node.outputs, node["sizes"], strict=True):
+        m.give(value, _take(m, x, axis, start, size), (*x.axes[:axis], size, *x.axes[axis + 1 :]))
+        start += size
+
+
+def _flip(m: ModelBuilder, node: Node) -> None:
+    x = m(node.x)
+    for axis in node["axes"]:
+        if x.axes[x.axis(axis)] == TIME:
+            (value,) = m.add("flip", [x.value])
+        else:
+            length, _ = x.place(axis)
+            value = _take(m, x, axis, length - 1, length, back=True)
+        x = ProgramTensor(value, x.axes)
+    m.give(node.y, x.value, x.axes)
+
+
+def _repeat(m: ModelBuilder, node: Node) -> None:
+    """Add what is there once as a sequence: Keras's RepeatVector."""
+    x = m(node.x)
+    if BATCH not in x.axes or TIME in x.axes:
+        raise ValueError("what it repeats has steps")
+    (y,) = m.add("again", [x.value], length=int(node["count"]))
+    m.give(node.y, y, (BATCH, TIME, *x.axes[1:]))
+
+
+def _expand(m: ModelBuilder, node: Node) -> None:
+    """Let what is there once for all sequences be there for each of them."""
+    x = m(node.x)
+    axes: list[str | int] = []
+    wide = (*(1,) * (len(node.y.shape) - len(x.axes)), *x.axes)
+    for length_read, length in zip(wide, node.y.shape, strict=True):
+        if length_read in OPEN or length_read == length:
+            axes.append(length_read)
+        elif length_read == 1 and length is None and BATCH not in (*axes, *x.axes):
+            axes.append(BATCH)
+        else:
+            raise ValueError("it repeats numbers along an axis")
+    m.give(node.y, x.value, tuple(axes))
+
+
+AXES: Mapping[str, Rule] = {
+    "transpose": _transpose, "flatten": _reshape, "reshape": _reshape, "view": _reshape, "reshape all": _reshape,
+    "merge axes": _reshape, "split axis": _reshape, "squeeze": _squeeze, "unsqueeze": _unsqueeze,
+    "steps to batch": _steps_to_batch, "batch to steps": _batch_to_steps, "concatenate": _concatenate, "stack": _stack,
+    "select": _select, "slice": _slice, "split": _split, "flip": _flip, "repeat": _repeat, "expand": _expand,
+}  # fmt: skip
+"""The kinds that are known."""

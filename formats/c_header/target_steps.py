@@ -1,0 +1,196 @@
+"""The operations of C over the steps of sequences: reductions, windows, loops and recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Direction
+from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
+from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.operators import axis_of
+from rnnconvert.scaffolding.windows import ends, reached
+
+
+def _reduce(m: ModelBuilder, node: Node) -> None:
+    x, operation, mask = m(node.x), node["operation"], node.named.get("mask", ())
+    axes = sorted({x.axis(axis) for axis in node["axes"]}, reverse=True)
+    if operation not in ("mean", "sum", "max", "min", "any", "all"):
+        raise m.refused(node, f"a reduction by {operation!r}", "no code in C is known for it")
+    value, left = x.value, list(x.axes)
+    for axis in axes:
+        if left[axis] == TIME:
+            masks = [m(mask[0]).value] if mask else []
+            (value,) = m.add("over time", [value, *masks], operation=operation, masked=bool(masks))
+        else:
+            length, inner = ProgramTensor(value, tuple(left)).place(axis)
+            (value,) = m.add("folded", [value], length=length, inner=inner, operation=operation)
+        left[axis] = 1
+    m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node["keep"] or place not in axes))
+
+
+# Windows
+
+
+def _pads(node: Node, reach: int) -> list[int] | None:
+    """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them."""
+    return None if node["padding"] == "same" and node["strides"][0] > 1 else list(ends(node["padding"], reach))
+
+
+def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
+    """Return the sequence of channels that windows move over: numbers become steps."""
+    x, place = m(node.x), 2 if node.kind.endswith("first") else 1
+    if node["rank"] != 1:
+        raise m.refused(node, "windows over several axes", "the header computes sequences, along one axis")
+    return x if x.axes[place] == TIME else _steps(m, x, place)
+
+
+def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
+    """Turn an axis of a stated length into the time of a tensor. Raises ValueError for a tensor that has a time already."""
+    if TIME in x.axes or BOTH in x.axes:
+        raise ValueError("it moves along another axis than the time")
+    length, inner = x.place(place)
+    (y,) = m.add("as steps", [x.value], length=length, inner=inner)
+    return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
+
+
+def _conv(m: ModelBuilder, node: Node) -> None:
+    x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
+    weight = np.moveaxis(parts["weight"], 1, 2)
+    filters, kernel, width = map(int, weight.shape)
+    (reach,) = reached(node["kernel"], node["dilation"])
+    pads = list(map(int, node["pads"][0])) if first else _pads(node, reach)
+    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({"b": parts["bias"]} if "bias" in parts else {})}
+    (y,) = m.add(
+        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * node["groups"], filters=filters, kernel=kernel,
+        stride=int(node["strides"][0]), dilation=int(node["dilation"][0]), groups=int(node["groups"]), bias="bias" in parts, pads=pads,
+    )  # fmt: skip
+    m.give(node.y, y, (BATCH, filters, TIME) if first else (BATCH, TIME, filters))
+
+
+def _pool(m: ModelBuilder, node: Node) -> None:
+    x, first = _sequence(m, node), node.kind == "pool first"
+    if first and (node["ceil"] or tuple(node.settings.get("dilation", (1,))) != (1,)):
+        raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
+    pads = list(map(int, node["pads"][0])) if first else _pads(node, node["kernel"][0])
+    counted = bool(first and node["operation"] == "average" and node["counted"])
+    (y,) = m.add(
+        "pool", [x.value], operation=node["operation"], kernel=int(node["kernel"][0]), stride=int(node["strides"][0]), pads=pads,
+        counted=counted,
+    )  # fmt: skip
+    m.give(node.y, y, x.axes)
+
+
+# Loops
+
+
+def _loop(m: ModelBuilder, node: Node) -> None:
+    """Add a loop over the steps of sequences: its operations read and give these steps, and its states are kept between them."""
+    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    tensors = [m(value) for value in node.inputs]
+    steps = tensors[states:count]
+    if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
+        raise ValueError("its steps are not those of the time")
+    m.program.joined([m.program.values[x.value].time for x in steps])
+    before = [m.add("state", [steps[0].value, x.value])[0] for x in tensors[:states]]
+    for inside, x, value in zip(scope.inputs, tensors, before, strict=False):
+        m.give(inside, value, x.axes)
+    for inside, x in zip(scope.inputs[states:], steps, strict=False):
+        m.give(inside, x.value, x.axes[1:])
+    for inside, x in zip(scope.inputs[count:], tensors[count:], strict=True):
+        if TIME not in x.axes and BOTH not in x.axes:
+            m.give(inside, x.value, x.axes)
+    m.run_scope(scope, m.label(node))
+    after = [m(value) for value in scope.outputs]
+    if any(y.axes != x.axes for x, y in zip(tensors[:states], after, strict=False)):
+        raise ValueError("a state has other axes after a step than before it")
+    for outside, value, y in zip(node.outputs, before, after, strict=False):
+        m.give(outside, m.add("left", [y.value, value])[0], y.axes)
+    for outside, y in zip(node.outputs[states:], after[states:], strict=True):
+        if m.program.values[y.value].time is None:
+            raise ValueError("its steps give what is the same in all of them")
+        m.give(outside, y.value, (TIME, *y.axes))
+
+
+def _range(m: ModelBuilder, node: Node) -> None:
+    """Add the numbers of the steps of a sequence."""
+    x = m(node.x)
+    if TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+        raise ValueError("its numbers are not those of all steps of a sequence")
+    m.give(node.y, m.add("number", [x.value])[0], (TIME,))
+
+
+# Recurrent layers
+
+
+def _recurrent(m: ModelBuilder, node: Node) -> None:
+    directions = m.weights.stack(m.path(node)).layers[0].directions
+    x, ways, mask = m(node.x), len(directions), node.named.get("mask", ())
+    states = [m(value) for value in node.named.get("states", ())]
+    timed = any(m.program.values[each.value].time is not None for each in (x, *states))
+    if timed and len(x.axes) == 3 and x.axes[:2] == (BATCH, 1) and not mask:
+        _cell(m, node, [x, *states], directions)
+        return
+    if x.axes[:2] != (BATCH, TIME):
+        x = _steps(m, x, 1)
+    if len(x.axes) != 3:
+        raise ValueError("it reads more than a vector at each step")
+    m.stateful.add(bool(node["stateful"]))
+    outputs, finals = [], list[int]()
+    for way, direction in enumerate(directions):
+        backwards = bool(way) if ways == 2 else bool(node["backwards"])
+        cell = direction.cell.kind == "lstm"
+        initial = [states.pop(0).value for _ in range(min(1 + cell, len(states)))]
+        label = m.label(node) if ways == 1 else f"{m.label(node)}/{WAYS[way]}"
+        name = m.layer(label, _bare(direction, backwards))
+        masks = [m(mask[0]).value] if mask else []
+        y, *ends = m.add(
+            "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
+            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=len(node.outputs) > 1, cell=cell,
+        )  # fmt: skip
+        outputs.append(y)
+        finals += ends
+    axes: Axes = (BATCH, TIME) if node["sequences"] else (BATCH,)
+    sizes = [m.program.values[value].size for value in outputs]
+    merge = node["merge"]
+    if ways == 2 and merge == "concat":
+        (joined,) = m.add("joined", outputs, outer=1)
+        outputs, sizes = [joined], [sum(sizes)]
+    elif ways == 2 and merge is not None:
+        both = [ProgramTensor(value, (size,)) for value, size in zip(outputs, sizes, strict=True)]
+        merged = m.combined("multiply" if merge == "mul" else "add", both)
+        outputs = [m.combined("multiply", [ProgramTensor(merged, (sizes[0],)), 0.5]) if merge == "ave" else merged]
+    for value, number in zip(node.outputs, outputs, strict=False):
+        m.give(value, number, (*axes, m.program.values[number].size))
+    for value, number in zip(node.outputs[len(outputs) :], finals, strict=False):
+        m.give(value, number, (BATCH, m.program.values[number].size))
+
+
+def _cell(m: ModelBuilder, node: Node, reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
+    """Add a recurrent layer that reads one step at each step of a loop: it goes on from the states that it is given."""
+    if len(directions) > 1 or node["stateful"]:
+        raise ValueError("at each step of a loop it has two directions, or states of its own")
+    (direction,) = directions
+    name = m.layer(m.label(node), _bare(direction, backwards=False))
+    y, *ends = m.add("cell", [each.value for each in reads], name, cell=direction.cell.kind == "lstm")
+    size = m.program.values[y].size
+    m.give(node.outputs[0], y, (BATCH, 1, size) if node["sequences"] else (BATCH, size))
+    for value, number in zip(node.outputs[1:], ends, strict=False):
+        m.give(value, number, (BATCH, m.program.values[number].size))
+
+
+def _bare(direction: Direction, backwards: bool) -> Direction:
+    """Return a direction without learned initial states, which are a tensor of the description, and read in the order of its steps."""
+    states: dict[Any, Any] = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
+    return direction.with_arrays(states).replace(reverse=False)
+
+
+STEPS: Mapping[str, Rule] = {
+    "reduce": _reduce, "conv": _conv, "conv first": _conv, "pool": _pool, "pool first": _pool, "loop": _loop, "range": _range,
+    "recurrent": _recurrent,
+}  # fmt: skip
+"""The kinds that are known."""
