@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.formats.coreml.export_program import MilValue, dtype_of, spread
-from rnnconvert.formats.coreml.export_writer import MilWriter, Rule, refused
+from rnnconvert.formats.coreml.export_writer import MilWriter, Rule
 from rnnconvert.graphs.program.operations import Operation
 
 _END = np.iinfo(np.int32).max
@@ -35,7 +35,7 @@ def _gather_by_row(w: MilWriter, node: Operation) -> None:
     """Add steps of each sequence at separate places."""
     places = w[node.inputs[1]]
     if node.attributes.get("batch_dims", 0) != 1 or places.shape[-1] != 1:
-        raise refused(node, "places in several axes", "no operation of Core ML is known for it")
+        raise w.refused(node, "places in several axes", "no operation of Core ML is known for it")
     _gathered(w, node, 1, w.main.squeezed(places, [places.rank - 1], f"{node.name}/places"), 1)
 
 
@@ -44,7 +44,7 @@ def _gather_elements(w: MilWriter, node: Operation) -> None:
     x, places = (w[name] for name in node.inputs)
     axis = node.attributes["axis"] % x.rank
     if any(a != b for place, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if place != axis):
-        raise refused(node, "elements taken from a part", "its operation takes them from tensors that are as long as there are places")
+        raise w.refused(node, "elements taken from a part", "its operation takes them from tensors that are as long as there are places")
     read = w.main.cast(x, "int32" if x.dtype == "bool" else x.dtype, f"{node.name}/numbers")
     inputs = {"x": read, "indices": places, "axis": w.main.index(axis)}
     elements = w.main.op("gather_along_axis", node.outputs[0], read.dtype, places.shape, inputs)
@@ -119,7 +119,7 @@ def _slice(w: MilWriter, node: Operation) -> None:
     if any(step < 0 for step in strides.values()):
         full = begins is not None and ends is not None and set(begins) == {-1} and max(ends) < -_END
         if not full or set(strides.values()) != {-1}:
-            raise refused(node, "a part that runs backwards", "it is written where it is all of an axis")
+            raise w.refused(node, "a part that runs backwards", "it is written where it is all of an axis")
         w.named(node.outputs[0], main.each("reverse", x, node.outputs[0], axes=main.numbers(*axes)))
         return
     if begins is None or ends is None:
@@ -135,7 +135,7 @@ def _slice(w: MilWriter, node: Operation) -> None:
             picked = range(length)[begin : end : strides.get(axis, 1)]
             begin, end, size = picked.start, picked.stop, len(picked)
             if not size:
-                raise refused(node, "a part without elements", "its values have some")
+                raise w.refused(node, "a part without elements", "its values have some")
             shape.append(size)
         else:
             shape.append(_size(begin, end, strides.get(axis, 1)))
@@ -186,7 +186,7 @@ def _split(w: MilWriter, node: Operation) -> None:
     x, sizes = w[node.inputs[0]], w.numbers(node.inputs[1])
     axis = node.attributes["axis"] % x.rank
     if sizes is None:
-        raise refused(node, "parts whose lengths a run decides", "its operation knows them")
+        raise w.refused(node, "parts whose lengths a run decides", "its operation knows them")
     shapes = [tuple(size if place == axis else length for place, length in enumerate(x.shape)) for size in sizes]
     inputs = {"x": x, "split_sizes": w.main.numbers(*sizes), "axis": w.main.index(axis)}
     values = w.main.several("split", node.outputs[0], [(x.dtype, shape) for shape in shapes], inputs)
@@ -224,7 +224,7 @@ def _expand(w: MilWriter, node: Operation) -> None:
 def _tile(w: MilWriter, node: Operation) -> None:
     x, by = w[node.inputs[0]], w.numbers(node.inputs[1])
     if by is None:
-        raise refused(node, "repeats that a run decides", "its operation knows them")
+        raise w.refused(node, "repeats that a run decides", "its operation knows them")
     shape = [None if length is None and n != 1 else length and length * n for length, n in zip(x.shape, by, strict=True)]
     w.named(node.outputs[0], w.main.op("tile", node.outputs[0], x.dtype, shape, {"x": x, "reps": w.main.numbers(*by)}))
 

@@ -17,7 +17,7 @@ from rnnconvert.formats.coreml.export_program import TITLE, MilValue, Operand, S
 from rnnconvert.formats.coreml.export_scan import scan
 from rnnconvert.formats.coreml.export_space import SPACE
 from rnnconvert.formats.coreml.export_steps import product, recurrent
-from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule, refused
+from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
 from rnnconvert.scaffolding.graph.target import of_other_type
@@ -186,7 +186,7 @@ def _top(w: MilWriter, node: Operation) -> None:
     x, counts = w[node.inputs[0]], w.numbers(node.inputs[1])
     axis = node.attributes["axis"] % x.rank
     if counts is None:
-        raise refused(node, "a number of largest that a run decides", "its operation knows it")
+        raise w.refused(node, "a number of largest that a run decides", "its operation knows it")
     shape = tuple(counts[0] if place == axis else length for place, length in enumerate(x.shape))
     inputs: dict[str, Operand] = {
         "x": x,
@@ -218,14 +218,14 @@ def _product(w: MilWriter, node: Operation) -> None:
         return
     y = w[node.inputs[1]]
     if min(x.rank, y.rank) < 2:
-        raise refused(node, "a product with a list of numbers", "its operation takes matrices")
+        raise w.refused(node, "a product with a list of numbers", "its operation takes matrices")
     w.put(node, "matmul", {"x": x, "y": y, "transpose_x": False, "transpose_y": False})
 
 
 def _one_hot(w: MilWriter, node: Operation) -> None:
     places, counts = w[node.inputs[0]], w.numbers(node.inputs[1])
     if counts is None:
-        raise refused(node, "as many places as a run decides", "its operation knows them")
+        raise w.refused(node, "as many places as a run decides", "its operation knows them")
     off, on = (w.program.constant("number", np.asarray(number)) for number in np.asarray(w.stored(node.inputs[2])))
     inputs = {"indices": places, "one_hot_vector_size": w.main.index(counts[0]), "axis": w.main.index(-1), "on_value": on, "off_value": off}
     w.named(node.outputs[0], w.main.op("one_hot", node.outputs[0], on.dtype, (*places.shape, counts[0]), inputs))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.formats.coreml import mil
-from rnnconvert.formats.coreml.export_program import MilBlock, MilValue, Operand, Shape, dtype_of
-from rnnconvert.formats.coreml.export_writer import MilWriter, refused
+from rnnconvert.formats.coreml.export_program import MilBlock, MilValue, Operand, dtype_of
+from rnnconvert.formats.coreml.export_writer import MilWriter
 from rnnconvert.graphs.program.operations import Body, Declared, Operation
 
 
@@ -26,7 +26,7 @@ def scan(w: MilWriter, node: Operation) -> None:
     elements = [declared[name] for name in inner.outputs[states:]]
     lists = [_zeros(w, node, inner, output, step, count) for output, step in zip(node.outputs[states:], elements, strict=True)]
     variables = [around.numbers(0), *(w[name] for name in node.inputs[:states]), *lists]
-    shapes = [(1,), *(_dims(node, declared[name]) for name in inner.inputs[:states]), *(value.shape for value in lists)]
+    shapes = [(1,), *(w.step_dims(node, declared[name]) for name in inner.inputs[:states]), *(value.shape for value in lists)]
     held = [
         MilValue(w.program.names.unique(f"{node.name}/variable"), value.dtype, shape)
         for value, shape in zip(variables, shapes, strict=True)
@@ -80,21 +80,8 @@ def _with_step(block: MilBlock, every: MilValue, number: MilValue, step: MilValu
 def _zeros(w: MilWriter, node: Operation, body: Body, output: str, step: Declared, count: MilValue) -> MilValue:
     """Add zeros in the place of what all steps give."""
     lengths: list[MilValue] = [count]
-    dims = _dims(node, step)
-    for axis, length in enumerate(dims):
-        if length is not None:
-            lengths.append(w.main.numbers(length))
-            continue
-        source = w.length_of_steps(node, body, output, step, axis)
-        if source is None:
-            raise refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
-        lengths.append(w.main.size(w[source[0]], source[1], f"{node.name}/length"))
+    for length in w.lengths_of_steps(node, body, output, step):
+        lengths.append(w.main.numbers(length) if isinstance(length, int) else w.main.size(w[length[0]], length[1], f"{node.name}/length"))
+    dims = w.step_dims(node, step)
     zero = w.main.number(0.0) if _type(step) == "fp32" else w.main.index(0)
     return w.main.filled(w.main.joined(lengths, 0, f"{node.name}/lengths"), (None, *dims), zero, f"{node.name}/zeros")
-
-
-def _dims(node: Operation, value: Declared) -> Shape:
-    """Return the axes of a value of a step. Raises RefusedError where not even their number is known."""
-    if value.dims is None:
-        raise refused(node, "a step with a value of any number of axes", "its loops are for numbers that are known")
-    return tuple(length if isinstance(length, int) else None for length in value.dims)

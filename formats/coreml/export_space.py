@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.formats.coreml.export_program import MilValue, Operand
-from rnnconvert.formats.coreml.export_writer import MilWriter, Rule, refused
+from rnnconvert.formats.coreml.export_writer import MilWriter, Rule
 from rnnconvert.graphs.program.operations import Operation
 
 _LOWEST = float(np.finfo(np.float32).min)
@@ -124,7 +124,7 @@ def _pool(w: MilWriter, node: Operation) -> None:
     count, most = len(kernel), node.kind == "MaxPool"
     strides, dilations, pads = _window(node, count)
     if node.attributes.get("ceil_mode", 0) or max(dilations) > 1:
-        raise refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "these are not written")
+        raise w.refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "these are not written")
     settings: dict[str, Operand] = {"kernel_sizes": main.numbers(*kernel), "strides": main.numbers(*strides), "pad_type": "custom"}
     settings |= {"pad": main.numbers(*_in_pairs(pads)), "ceil_mode": False}
     if not node.attributes.get("auto_pad"):
@@ -151,12 +151,12 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 def _pad(w: MilWriter, node: Operation) -> None:
     x, pads, mode = w[node.inputs[0]], w.numbers(node.inputs[1]), node.attributes.get("mode", "constant")
     if pads is None or min(pads) < 0:
-        raise refused(node, "places that are cut off, or as many as a run decides", "its operation adds some that it knows")
+        raise w.refused(node, "places that are cut off, or as many as a run decides", "its operation adds some that it knows")
     if x.dtype != "fp32":
-        raise refused(node, "padding of whole numbers or truths", "its operation pads numbers of floating point")
+        raise w.refused(node, "padding of whole numbers or truths", "its operation pads numbers of floating point")
     pairs = _in_pairs(pads)
     if mode != "constant" and any(pairs[:-4]):
-        raise refused(node, f"padding by {mode!r} of other than the last two axes", "its operation reaches no further")
+        raise w.refused(node, f"padding by {mode!r} of other than the last two axes", "its operation reaches no further")
     value = float(np.asarray(w.stored(node.inputs[2]))) if len(node.inputs) > 2 and node.inputs[2] else 0.0
     inputs: dict[str, Operand] = {"pad": w.main.numbers(*pairs), "mode": _MODES[mode], "constant_val": w.main.number(value)}
     w.put(node, "pad", {"x": x, **inputs})

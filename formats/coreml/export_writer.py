@@ -46,6 +46,8 @@ class MilWriter(TargetWriter[MilValue]):
     main     the block that is being written: the main one, or one of an operation in it
     """
 
+    title = TITLE
+
     def __init__(self, graph: OperationGraph, rules: Mapping[str, Rule], storage: Storage) -> None:
         """Begin it.
 
@@ -69,11 +71,8 @@ class MilWriter(TargetWriter[MilValue]):
         """Return the axes of a value. Raises RefusedError where not even their number is known."""
         dims = self.shape(name)
         if dims is None:
-            raise refused(node, "a value of any number of axes", "its operations are for a number that is known")
+            raise self.refused(node, "a value of any number of axes", "its operations are for a number that is known")
         return tuple(dims)
-
-    def unknown(self, node: Operation) -> RefusedError:
-        return refused(node, f"the operation {node.kind}", "no operation of Core ML is known for it")
 
     # Inputs and outputs
 
@@ -153,8 +152,3 @@ def bounds(shape: Shape) -> list[tuple[int, int]]:
     """Return how short and how long the axes of an input may be."""
     most = [MOST_STEPS if axis else MOST_SEQUENCES for axis in range(len(shape))]
     return [(1, longest) if length is None else (length, length) for longest, length in zip(most, shape, strict=True)]
-
-
-def refused(node: Operation, feature: str, reason: str) -> RefusedError:
-    """Return the refusal of an operation."""
-    return RefusedError(feature, TITLE, reason, "", node.name)

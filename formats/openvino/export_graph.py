@@ -37,6 +37,8 @@ def exported(graph: OperationGraph) -> WrittenGraph:
 class _IrWriter(TargetWriter[Out]):
     """A model in the IR under construction."""
 
+    title = "OpenVINO"
+
     def __init__(self, graph: OperationGraph) -> None:
         super().__init__(graph, _RULES)
         self.xml = XmlGraph()
@@ -66,9 +68,6 @@ class _IrWriter(TargetWriter[Out]):
 
     def constant(self, name: str, array: Array | Pieced) -> Out:
         return self.xml.constant(name, array)
-
-    def unknown(self, node: Operation) -> RefusedError:
-        return RefusedError(f"the operation {node.kind}", "OpenVINO", "no operation of OpenVINO is known for it", "", node.name)
 
     def lengths(self, name: str) -> list[int]:
         """Return the lengths of a value's axes, -1 for those that are open; nothing where even their number is not known."""

@@ -29,16 +29,22 @@ def scan(w: TfliteWriter, node: Operation) -> None:
     sizes = [_size(w, node, body, output, step) for output, step in zip(node.outputs[states:], steps, strict=True)]
     kinds = [kind_of(np.dtype(step.dtype)) for step in steps]
     lists = [
-        w.values.list_of_steps(size, count, _dims(w, node, step), kind, f"{node.name}/{number}")
+        w.values.list_of_steps(size, count, w.step_dims(node, step), kind, f"{node.name}/{number}")
         for number, (size, kind, step) in enumerate(zip(sizes, kinds, steps, strict=True))
     ]
     held = []  # what a step gives has to be handed on where it is disposed of otherwise
     for size, kind, step in zip(sizes, kinds, steps, strict=True) if w.values.disposes else ():
         behind = w.cut(node, size, {0: 1}, {})
-        held.append(w.values.add("FILL", [behind, w.values.zero(kind)], f"{node.name}/held", kind, _dims(w, node, step)))
+        held.append(w.values.add("FILL", [behind, w.values.zero(kind)], f"{node.name}/held", kind, w.step_dims(node, step)))
     outside = [w.dims(node, name) for name in names]
-    outside[:states] = [_dims(w, node, declared[name]) for name in body.inputs[:states]]
-    shapes = [(), (), *outside, *((None, *_dims(w, node, step)) for step in steps), *(_dims(w, node, step) for step in steps[: len(held)])]
+    outside[:states] = [w.step_dims(node, declared[name]) for name in body.inputs[:states]]
+    shapes = [
+        (),
+        (),
+        *outside,
+        *((None, *w.step_dims(node, step)) for step in steps),
+        *(w.step_dims(node, step) for step in steps[: len(held)]),
+    ]
 
     def step_in(values: OperatorValues, places: Sequence[int]) -> list[int]:
         number, limit, *others = places
@@ -63,14 +69,7 @@ def scan(w: TfliteWriter, node: Operation) -> None:
     for name, place in zip(node.outputs, gives[:states], strict=False):
         w.named(name, place)
     for name, place, kind, step in zip(node.outputs[states:], gives[len(names) :], kinds, steps, strict=False):
-        w.named(name, w.values.stacked(place, _dims(w, node, step), kind))
-
-
-def _dims(w: TfliteWriter, node: Operation, value: Declared) -> Sequence[int | None]:
-    """Return the axes of a value of a step. Raises RefusedError where not even their number is known."""
-    if value.dims is None:
-        raise w.refused(node, "a step with a value of any number of axes", "its loops are for numbers that are known")
-    return [length if isinstance(length, int) else None for length in value.dims]
+        w.named(name, w.values.stacked(place, w.step_dims(node, step), kind))
 
 
 def _copied(values: OperatorValues, place: int, begin: Sequence[int]) -> int:
@@ -91,13 +90,10 @@ def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Decla
     states = len(node.inputs) - node.attributes["num_scan_inputs"]
     time = w.cut(node, w.size(node, w[node.inputs[states]]), {0: 0}, {0: 1})
     parts = [time]
-    for axis, length in enumerate(_dims(w, node, step)):
-        if length is not None:
+    for length in w.lengths_of_steps(node, body, output, step):
+        if isinstance(length, int):
             parts.append(w.values.integers(length))
-            continue
-        source = w.length_of_steps(node, body, output, step, axis)
-        if source is None:
-            raise w.refused(node, f"a loop whose steps give {output!r}", f"nothing tells the length of its axis {axis + 1} before they run")
-        name, other = source
-        parts.append(w.cut(node, w.size(node, w[name]), {0: other}, {0: other + 1}))
+        else:
+            name, axis = length
+            parts.append(w.cut(node, w.size(node, w[name]), {0: axis}, {0: axis + 1}))
     return w.add("CONCATENATION", parts, node, "lengths", axis=0)

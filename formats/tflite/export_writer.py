@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite.export_tables import WIDE
 from rnnconvert.formats.tflite.operator_values import INT, OperatorValues, kind_of
 from rnnconvert.graphs.program.operations import Body, Operation
@@ -38,17 +37,13 @@ class TfliteWriter(TargetWriter[int]):
     def constant(self, name: str, array: Array | Pieced) -> int:
         return self.values.constant(name, array)
 
-    def unknown(self, node: Operation) -> RefusedError:
-        return self.refused(node, f"the operation {node.kind}", self.unknown_reason)
+    @property
+    def title(self) -> str:
+        return self.values.title
 
     @property
     def unknown_reason(self) -> str:
-        """Why something is refused that no rule writes."""
-        return f"no operator of {self.values.title}'s is known for it"
-
-    def refused(self, node: Operation, feature: str, reason: str) -> RefusedError:
-        """Return the refusal of an operation."""
-        return RefusedError(feature, self.values.title, reason, "", node.name)
+        return f"no operator of {self.title}'s is known for it"
 
     @contextlib.contextmanager
     def graph_in(self, node: Operation, values: OperatorValues) -> Iterator[Body]:

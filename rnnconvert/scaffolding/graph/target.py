@@ -35,6 +35,11 @@ class TargetWriter(ABC, Generic[Held]):
         self._shapes = Shapes(self._scope.program)
         self._held: dict[str, Held] = {}
 
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The name of the form in messages."""
+
     @abstractmethod
     def constant(self, name: str, array: Array | Pieced) -> Held:
         """Add stored numbers."""
@@ -47,9 +52,18 @@ class TargetWriter(ABC, Generic[Held]):
     def output(self, tensor: NamedTensor) -> None:
         """Add an output of the model."""
 
-    @abstractmethod
+    @property
+    def unknown_reason(self) -> str:
+        """The reason of a refusal of something that no rule writes."""
+        return f"no operation of {self.title} is known for it"
+
     def unknown(self, node: Operation) -> RefusedError:
         """Return the refusal of an operation without a rule."""
+        return self.refused(node, f"the operation {node.kind}", self.unknown_reason)
+
+    def refused(self, node: Operation, feature: str, reason: str) -> RefusedError:
+        """Return the refusal of an operation."""
+        return RefusedError(feature, self.title, reason, "", node.name)
 
     def write_all(self) -> None:
         """Add the whole graph. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
@@ -113,13 +127,27 @@ class TargetWriter(ABC, Generic[Held]):
         value = self._graph.values.get(name)
         return value.axes if value is not None else ()
 
-    def length_of_steps(self, node: Operation, body: Body, output: str, step: Declared, axis: int) -> tuple[str, int] | None:
-        """Return what a Scan reads, and which axis of it is as long as an axis of what its steps give; None where nothing tells.
+    def lengths_of_steps(self, node: Operation, body: Body, output: str, step: Declared) -> Iterator[int | tuple[str, int]]:
+        """Yield each length of a step's output of a Scan: the stated one, or the value and axis that tell an open one.
 
         output  the name of what all steps give
-        step    what one step gives
-        axis    of that, one of an open length
+
+        Raises RefusedError where nothing tells a length before the steps run.
         """
+        for axis, length in enumerate(self.step_dims(node, step)):
+            source = length if length is not None else self._as_long(node, body, output, step, axis)
+            if source is None:
+                reason = f"nothing tells the length of its axis {axis + 1} before they run"
+                raise self.refused(node, f"a loop whose steps give {output!r}", reason)
+            yield source
+
+    def step_dims(self, node: Operation, value: Declared) -> tuple[int | None, ...]:
+        """Return the axes of a value of a step. Raises RefusedError where not even their number is known."""
+        if value.dims is None:
+            raise self.refused(node, "a step with a value of any number of axes", "its loops are for numbers that are known")
+        return tuple(length if isinstance(length, int) else None for length in value.dims)
+
+    def _as_long(self, node: Operation, body: Body, output: str, step: Declared, axis: int) -> tuple[str, int] | None:
         symbols, states = self.symbols(output)[1:], len(node.inputs) - node.attributes["num_scan_inputs"]
         for name in node.inputs if symbols and symbols[axis] else ():
             for place, symbol in enumerate(self.symbols(name)):
