@@ -147,7 +147,7 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> FoundLayer | None:
-    """Return the cell at a path, or None if there is none. Raises UnsureError if that is not settled."""
+    """Return the cell at a path, or None. Raises UnsureError for a cell's arrays that fit no cell, several, or leave some over."""
     layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]

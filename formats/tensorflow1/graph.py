@@ -129,7 +129,7 @@ def _origin(graph: GraphDef, node: GraphDefNode) -> str:
 
 
 def turned(graph: GraphDef) -> str:
-    """Return a node that reverses a sequence, other than the nodes of bidirectional_dynamic_rnn; "" if there is none."""
+    """Return the name of the first node that reverses a sequence outside bidirectional_dynamic_rnn, or ""."""
     for node in graph.nodes.values():
         near = (node.name, *node.inputs[:1])
         if node.op in _TURNING and not _TRAINING.search(node.name) and not any(map(_BACKWARD.search, near)):

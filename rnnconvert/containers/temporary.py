@@ -87,7 +87,7 @@ def new_folder(next_to: Path | None = None) -> Iterator[Path]:
         elsewhere = folder is not None and error.filename and folder not in Path(os.fsdecode(error.filename)).parents
         if next_to is not None or error.errno not in _FULL or elsewhere:
             raise
-        raise _no_room("there is no room for what is computed in", error.strerror) from None
+        raise _no_room("intermediate results do not fit into", error.strerror) from None
     finally:
         if folder is not None:
             _remove(folder)
@@ -126,7 +126,7 @@ def check_room(program: str, message: str) -> None:
     """
     reason = next((text for text in map(os.strerror, _FULL_DISKS) if text in message), "")
     if reason:
-        raise _no_room(f"there is no room for what {program} writes in", reason)
+        raise _no_room(f"what {program} writes does not fit into", reason)
 
 
 def _no_room(what: str, reason: str | None) -> OutputError:

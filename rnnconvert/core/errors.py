@@ -81,7 +81,7 @@ class RnnConvertError(ValueError):
 
 
 class AssumptionWarning(UserWarning):
-    """An assumption that a function had to make, because arrays in memory do not state the fact and there is no checkpoint to ask."""
+    """A warning of a fact that a function assumed, because arrays in memory, unlike a checkpoint, do not state it."""
 
 
 class UsageError(RnnConvertError):

@@ -297,7 +297,7 @@ def holding(fits: Callable[[Layout], bool]) -> str:
 
 
 def title(name: str) -> str:
-    """Return the name that people use for a framework, or its own if there is no other."""
+    """Return the title of a framework, as its documentation spells it; an unregistered name is returned unchanged."""
     system = systems().get(name)
     return system.title if system is not None else name
 

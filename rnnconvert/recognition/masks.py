@@ -122,7 +122,7 @@ def _truth(inner: Scope, name: str) -> Truth:
 
 
 def masked_states(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
-    """Return the condition under which states stay, and the new value of each otherwise; None if there is no condition.
+    """Return the condition that keeps states as they are, and the value that each takes otherwise; None for states without a mask.
 
     states  names of states and of their new values
     """

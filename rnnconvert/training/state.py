@@ -66,7 +66,7 @@ class OptimizerState:
     settings   for each array its hyperparameters, in our words; unstated ones are missing
     steps      for each array, how many steps were taken; None where this kind does not count
     groups     arrays that share their hyperparameters
-    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED;  "" if there is none, or if it is unstated
+    epsilon    where the update adds epsilon: OUTSIDE, INSIDE or UNCORRECTED; "" for an optimizer or a file that states no epsilon
     rated      slots that hold the learning rate as a factor, and the sign: -1 for minus the learning rate times the slot
     one_count  whether steps are counted once for all arrays
     own_pace   whether an array can have a separate learning rate

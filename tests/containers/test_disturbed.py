@@ -115,7 +115,7 @@ if __name__ == "__main__":
 """A page of a mapped file that the system cannot read, as of a failing disk: the file's size and times stay."""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are exchanged as Linux does it")
+@pytest.mark.skipif(sys.platform != "linux", reason="rnnconvert handles unreadable pages on Linux alone (docs/reliability.md)")
 @pytest.mark.parametrize("name", ["bad.safetensors", "bad.onnx", "bad.npz", "bad.tflite"])
 def test_zeros_in_the_place_of_what_a_disk_cannot_read_are_no_weights(name: str, tmp_path: Path) -> None:
     source = tmp_path / name

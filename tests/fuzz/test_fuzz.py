@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,13 @@ def test_what_was_found_stays_mended(case: Path, tmp_path: Path) -> None:
         end, finding = execute(entry, random.Random(turn), None, tmp_path, LIMITS)
         assert finding is None, finding.trace
         assert end
+
+
+def test_what_was_found_names_no_path_of_a_machine() -> None:
+    """Frameworks write where a program stood into what they save: a traceback names files by their full paths."""
+    full = re.compile(rb"(?<![\w.-])/[\w./-]+\.py\b")
+    assert full.search(b"at /home/someone/train.py(3)")
+    assert [(case.name, path) for case in CASES for file in case.iterdir() for path in full.findall(file.read_bytes())] == []
 
 
 def test_seeds_are_of_every_kind_and_readable(built_seeds: list[Seed], tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_what_a_program_computes_is_bounded(tmp_path: Path) -> None:
 
 def test_loops_in_a_loop_take_work_in_proportion_to_what_is_followed(tmp_path: Path) -> None:
     """Loops of unknown lengths in one of 65,535 steps: what one loop does is not looked for among all that was done before."""
-    resource = pytest.importorskip("resource")
+    resource = pytest.importorskip("resource", reason="the limit on CPU time is one of POSIX systems")
     torch = needed("torch", "torch")
     torch.jit.save(torch.jit.trace(torch.nn.Linear(4, 2), torch.zeros(2, 4)), tmp_path / "net.pt")
     lines = ["for i in range(65535):", "  for j in range(torch.size(input, 0)):", "    q = torch.add(input, input)"]

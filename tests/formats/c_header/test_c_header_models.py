@@ -96,7 +96,7 @@ def weighted(kind: str) -> Any:
     torch = needed("torch", "torch")
     nn, vector = torch.nn, kind == "a vector"
 
-    class Attention(nn.Module):  # type: ignore[misc,name-defined]
+    class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn, self.score = nn.GRU(5, 6, batch_first=True), nn.Linear(6, 3 if kind == "heads" else 1)

@@ -164,7 +164,7 @@ def test_a_saved_model_that_was_changed_is_written_or_refused(tmp_path: Path) ->
     """Functions that call themselves, operations that are not there, names that are none: refused by name, in any command."""
     keras = needed("keras", "keras")
     needed("tensorflow", "tensorflow")
-    from tensorflow.core.protobuf import saved_model_pb2  # type: ignore[import-untyped]
+    from tensorflow.core.protobuf import saved_model_pb2
 
     folder = tmp_path / "model"
     start = keras.Input((None, 4))
