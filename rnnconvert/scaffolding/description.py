@@ -108,7 +108,7 @@ _TRIED = 256
 class Check:
     """A condition on lengths of a model's inputs: what the source computes for others is not known.
 
-    text  the condition as Python has it, with {0}, {1} for the lengths
+    text  the condition as Python has it, with {0}, {1} for the lengths; several joined by "and" or "or" are in parentheses
     axes  for each the number of the input, and its axis; RANK for how many axes it has
     """
 
@@ -119,6 +119,15 @@ class Check:
         """Return its lengths and itself as Python has them, for inputs of some names."""
         words = [f"len({names[number]}.shape)" if axis == RANK else f"{names[number]}.shape[{axis}]" for number, axis in self.axes]
         return words, self.text.format(*words)
+
+    def raising(self, names: Sequence[str], others: str = "") -> list[str]:
+        """Return the lines of Python that raise ValueError where inputs of some names do not fulfil it.
+
+        others  what has to hold, too, for them to raise
+        """
+        words, condition = self.spelled(names)
+        got = ", ".join(f"{word} = {{{word}}}" for word in words)
+        return [f"if {others}not {condition}:", f'    raise ValueError(f"got {got}, expected {condition}")']
 
     def takes(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Return whether inputs of some shapes fulfil it."""

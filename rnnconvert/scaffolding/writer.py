@@ -283,12 +283,7 @@ class Module(ABC):
 
     def checking(self, first: bool) -> list[str]:
         """Return the lines that raise ValueError for inputs of lengths that the source does not take, [] in a model in the model."""
-        lines = []
-        for check in self.file.checks if first else ():
-            words, condition = check.spelled(self.arguments)
-            got = ", ".join(f"{word} = {{{word}}}" for word in words)
-            lines += [f"if not {condition}:", f'    raise ValueError(f"got {got}, expected {condition}")']
-        return lines
+        return [line for check in self.file.checks if first for line in check.raising(self.arguments)]
 
     def forgetting(self) -> list[str]:
         """Return the lines of a method that forgets the states of the last call, [] where there are none."""

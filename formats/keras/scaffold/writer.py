@@ -159,10 +159,8 @@ class KerasModule(Module):
         name, words = self.file.names.new("CheckedLengths"), ", ".join(self.arguments)
         lines = []
         for check in checks:
-            lengths, condition = check.spelled(self.arguments)
-            got = ", ".join(f"{length} = {{{length}}}" for length in lengths)
-            lines += [f"if None not in ({', '.join(lengths)},) and not {condition}:"]
-            lines += [f'    raise ValueError(f"got {got}, expected {condition}")']
+            lengths, _ = check.spelled(self.arguments)
+            lines += check.raising(self.arguments, f"None not in ({', '.join(lengths)},) and ")
         self.file.extras.append(_CHECKED.format(name=name, inputs=words, lines="\n".join(f"        {line}" for line in lines)))
         return [f"{words}, = {name}()({_INPUTS})"]
 

@@ -241,6 +241,13 @@ class _Fit:
         code = text(self.description, "", STYLE)[0].partition("\ndef main")[0]
         return re.sub(r' *#[^\n]*|""".*?"""', "", code, flags=re.DOTALL)
 
+    @cached_property
+    def keeps_batch(self) -> bool:
+        """Whether the first axis of an input is open, and the first one of every output."""
+        scope = self.description.scope
+        batches = {value.axes[0] for value in scope.inputs if value.axes} - {""}
+        return all(value.axes[:1] and value.axes[0] in batches for value in scope.outputs)
+
     def is_like(self, other: _Fit) -> bool:
         """Return whether another reading gives the same code."""
         try:
@@ -257,7 +264,7 @@ def _chosen(
     tried: int,
     axes: Sequence[int],
 ) -> Description:
-    """Return the first description that fits, which checks how many axes its inputs have if that matters.
+    """Return the first description that fits, the first that keeps a batch if there is one; it checks its numbers of axes if they matter.
 
     refused  why the first number of axes does not fit
     tried    how many numbers of axes were tried, 0 if that was not asked once some fitted
@@ -265,7 +272,7 @@ def _chosen(
 
     Raises RefusedError if another number of axes is another model, or may be.
     """
-    fit = fits[0]
+    fit = next((each for each in fits if each.keeps_batch), fits[0])
     alike = [other for other in fits if other is fit or (tried and fit.is_like(other))]
     if tried and fit.ranks != usual_ranks and fit.reads_fixed_length and (refused is not None or len(alike) < len(fits)):
         numbers = " or ".join(dict.fromkeys(", ".join(map(str, other.ranks)) for other in fits))
@@ -282,8 +289,9 @@ def _chosen(
     if len(alike) == tried or not open_inputs:
         return description
     passing = alike if len(inputs) == 1 else [fit]
-    texts = [" or ".join(f"{{0}} == {rank}" for rank in sorted({other.ranks[number] for other in passing})) for number, _ in open_inputs]
-    checks = [Check(text, ((number, RANK),)) for text, (number, _) in zip(texts, open_inputs, strict=True)]
+    fitting = {number: sorted({other.ranks[number] for other in passing}) for number, _ in open_inputs}
+    texts = {number: " or ".join(f"{{0}} == {rank}" for rank in ranks) for number, ranks in fitting.items()}
+    checks = [Check(f"({text})" if " or " in text else text, ((number, RANK),)) for number, text in texts.items()]
     return replace(description, checks=(*checks, *description.checks))
 
 

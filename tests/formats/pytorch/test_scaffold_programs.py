@@ -446,17 +446,22 @@ AXES_MATTER = (
 _BY_AXES = (*AXES_MATTER, "return self.dense(x).relu()", "y = self.rnn(x)[0]; return y * y.size(1)", "y = self.rnn(x)[0]; return y[:, -1]")
 
 
+def a_module(body: str, folder: Path) -> Any:
+    """A module of a dense layer and a GRU, with the lines of its forward."""
+    path = folder / f"axes{len(list(folder.iterdir()))}.py"
+    lines = ["import torch", "class M(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
+    lines += ["        self.dense = torch.nn.Linear(3, 3)", "        self.rnn = torch.nn.GRU(3, 3, batch_first=True)"]
+    lines += ["    def forward(self, x: torch.Tensor):", *(f"        {line}" for line in body.split("; "))]
+    path.write_text("\n".join(lines))
+    return module_at(path).M().eval()
+
+
 def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     refused = Counter[str]()
 
     def check(body: str) -> None:
-        path = tmp_path / f"axes{len(list(tmp_path.iterdir()))}.py"
-        lines = ["import torch", "class M(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
-        lines += ["        self.dense = torch.nn.Linear(3, 3)", "        self.rnn = torch.nn.GRU(3, 3, batch_first=True)"]
-        lines += ["    def forward(self, x: torch.Tensor):", *(f"        {line}" for line in body.split("; "))]
-        path.write_text("\n".join(lines))
-        module = module_at(path).M().eval()
+        module = a_module(body, tmp_path)
         file, written = tmp_path / "m.pt", tmp_path / "w.py"
         torch.jit.script(module).save(file)
         for axes in (None, 1, 2, 3):
@@ -487,6 +492,33 @@ def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=0)
     with pytest.raises(rc.UsageError, match="states 2 numbers, and 1 inputs"):
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=[3, 2])
+
+
+@pytest.mark.parametrize("body", ["return self.dense(x.mean(1))", "y = self.dense(x).sum(dim=1); return y.relu()"])
+def test_a_script_without_stated_axes_is_read_with_a_batch_that_it_keeps(body: str, tmp_path: Path) -> None:
+    """Of two axes such a mean leaves no batch, which every operator would take."""
+    torch = needed("torch", "torch")
+    module, file, written = a_module(body, tmp_path), tmp_path / "m.pt", tmp_path / "w.py"
+    torch.jit.script(module).save(file)
+    rc.scaffold(file, "pytorch", written)
+    filled, x = module_at(written).load(str(file)), torch.randn(2, 7, 3)
+    with torch.no_grad():
+        assert torch.allclose(filled(x), module(x), atol=CLOSE)
+
+
+def test_code_of_a_script_takes_every_number_of_axes_that_its_check_names(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module, file, written = a_module("return torch.cat([x, self.dense(x)], -1)[:, 1:]", tmp_path), tmp_path / "m.pt", tmp_path / "w.py"
+    torch.jit.script(module).save(file)
+    rc.scaffold(file, "pytorch", written)
+    filled = module_at(written).load(str(file))
+    assert "len(x.shape) == 2 or len(x.shape) == 3" in written.read_text()
+    with torch.no_grad():
+        for shape in ((5, 3), (2, 7, 3), (2, 4, 5, 3)):
+            x = torch.randn(shape)
+            assert torch.allclose(filled(x), module(x), atol=CLOSE)
+        with pytest.raises(ValueError, match="expected"):
+            filled(torch.randn(3))
 
 
 def test_an_axis_of_unknown_length_that_is_taken_away_is_refused_with_a_way_out(tmp_path: Path) -> None:
