@@ -31,8 +31,8 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict
     Warns with AssumptionWarning of what is left open, and with UserWarning of recurrent layers that cannot be read. Raises
     UsageError for anything else than a model.
     """
-    from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.proto.file import OnnxFile
+    from rnnconvert.formats.onnx.read import read_model
 
     # Whoever hands in a model of onnx_ir's has imported it.
     ir = sys.modules.get("onnx_ir")

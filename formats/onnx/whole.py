@@ -51,8 +51,8 @@ def of_live(model: Any) -> Model:
 
 
 def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any) -> Model:
-    from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.proto.file import OnnxFile
+    from rnnconvert.formats.onnx.read import read_model
     from rnnconvert.formats.onnx.stored_model import OnnxModel
 
     title = f"ONNX model {proto.graph.name!r}"
