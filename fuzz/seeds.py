@@ -86,17 +86,12 @@ def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             if kinds and kind_of(f"m{end}") not in kinds:
                 continue
             for cell in ("lstm", "gru"):
-                for parts, more in (({"input_bias"}, []), ({"input_bias", "recurrent_bias"}, []), (set(), [])):
+                for parts in ({"input_bias"}, {"input_bias", "recurrent_bias"}, set[str]()):
                     inside = folder / f"{card.name}{end}.{cell}{len(parts)}"
                     inside.mkdir()
-                    stack = random_stack(Sizes(cell, 2, 3, parts=PLAIN | parts), 1, np.float32)  # type: ignore[arg-type]
+                    stack = random_stack(Sizes(cell, 2, 3, parts=PLAIN | parts), 1, np.float32)
                     try:
-                        rc.save(
-                            rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")}),
-                            inside / f"m{end}",
-                            card.name,
-                            settings=more,
-                        )
+                        rc.save(rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")}), inside / f"m{end}", card.name)
                     except (RnnConvertError, TypeError):
                         shutil.rmtree(inside)
                         continue

@@ -35,10 +35,10 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     command = [*COMMAND, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}  # type: ignore[arg-type]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
@@ -584,8 +584,8 @@ def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
             done = subprocess.run([*COMMAND, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 74 and done.stderr.splitlines() == ["error: cannot write the output: No space left on device"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full)
-    assert done.returncode == 3
+        code = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full).returncode
+    assert code == 3
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.keras"])

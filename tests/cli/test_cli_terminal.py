@@ -14,6 +14,7 @@ import sys
 import termios
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200
 
 def weights(name: str, seed: int = 1, hidden: int = 5) -> dict[str, np.ndarray]:
     numbers = np.random.default_rng(seed)
-    shapes = {"weight_ih_l0": (4 * hidden, 3), "weight_hh_l0": (4 * hidden, hidden)}
+    shapes: dict[str, tuple[int, ...]] = {"weight_ih_l0": (4 * hidden, 3), "weight_hh_l0": (4 * hidden, hidden)}
     shapes |= {"bias_ih_l0": (4 * hidden,), "bias_hh_l0": (4 * hidden,)}
     arrays = {f"{name}.{local}": numbers.normal(size=shape).astype(np.float32) for local, shape in shapes.items()}
     return arrays | {f"{name}head.weight": numbers.normal(size=(2, hidden)).astype(np.float32)}
@@ -221,7 +222,7 @@ def test_lines_are_broken_at_spaces(text: str, width: int, hang: int | None, row
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False),
      ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False)],
 )  # fmt: skip
-def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], coloured: bool) -> None:
+def test_colours_are_for_terminals_that_want_them(environment: dict[str, Any], coloured: bool) -> None:
     output = on_a_terminal(["inspect", "examples/decoder.keras", "--targets", "pytorch,keras"], **environment)
     assert ("\x1b[32mexact" in output and "\x1b[31m\x1b[1mrefused" in output) == coloured
     assert ("\x1b[" in output) == coloured

@@ -196,7 +196,7 @@ def test_every_function_that_a_cell_may_have_can_be_said(framework: str, functio
     (question,) = rc.load(path, framework).questions
     assert (question.option, len(question.choices)) == ("activation", functions)
     for function in question.choices if option == "activation" else ("tanh", "relu"):
-        (layer,) = rc.load(path, framework, **{option: function}).layers.values()
+        (layer,) = rc.load(path, framework, settings=[f"{option}={function}"]).layers.values()
         assert layer.cell.activation.name == function
     with pytest.raises(rc.UsageError, match=r"cannot be 'softmax' here\. Choose one of: tanh, relu, sigmoid"):
         rc.load(path, framework, activation="softmax")

@@ -101,7 +101,7 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
         if not modules:
             continue
         matrices = [np.asarray(layer.first.get("input", "n")) for layer in load(path).layers.values()]
-        expected = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
+        expected = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]
         assert len(matrices) == len(expected), (number, value)
         assert all(any(np.array_equal(matrix, other) for other in matrices) for matrix in expected), (number, value)
         for ending in ("pt", "safetensors"):

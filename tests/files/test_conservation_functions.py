@@ -83,7 +83,7 @@ def test_each_direction_has_the_function_that_is_said(functions: str, layered: b
 def test_a_described_layout_has_them_too(functions: str, tmp_path: Path) -> None:
     stack = both()
     (layer,) = stack.layers
-    arrays = {
+    arrays: dict[str, Any] = {
         f"{word}_{name}": np.concatenate([np.asarray(d.arrays[part, "n"])])
         for word, d in zip(("fwd", "bwd"), layer.directions, strict=True)
         for name, part in (("W", "input"), ("U", "recurrent"), ("b", "input_bias"))

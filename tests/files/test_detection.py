@@ -21,8 +21,8 @@ from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.pairs import CELLS, layout_of, stack_of
 from rnnconvert.language import registry
 from rnnconvert.language.registry import ARCHIVES, Card
+from tests import ROOT
 from tests.helpers.sources import stack
-from tests.project.test_floors import ROOT
 
 OTHERS = ("folder", "bundle", "table", "npy", "bson", "jld2", "pickle", "tar", "protobuf", "json", "described")
 

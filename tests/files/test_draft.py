@@ -67,7 +67,7 @@ def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: P
     values = np.random.default_rng(biases)
     shapes = {name.replace("in", "ih").replace("rec", "hh"): shape for name, shape in stacked(kind, False, biases, "_").items()}
     arrays = {name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    dense = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
+    dense: dict[str, Array] = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
     rows = [
         f"const float {name}[{array.size}] = {{{', '.join(f'{number:.9g}f' for number in array.ravel())}}};"
         for name, array in {**dense, **arrays}.items()
@@ -169,8 +169,9 @@ def test_what_a_layer_keeps_besides_its_weights_is_no_layer() -> None:
 
 
 def test_a_number_beside_a_layer_is_no_bias(tmp_path: Path) -> None:
-    arrays = {"rnn.Wx": (4 * H, X), "rnn.Wh": (4 * H, H), "rnn.bias": (4 * H,), "rnn.step": ()}
-    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
+    shapes = {"rnn.Wx": (4 * H, X), "rnn.Wh": (4 * H, H), "rnn.bias": (4 * H,), "rnn.step": ()}
+    arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
     (warning,) = rc.load(tmp_path / "a.npz").unread
     assert "plus 'rnn.step'" in warning and "--set layout=mlx.lstm" in warning
 
@@ -308,7 +309,7 @@ def test_arrays_named_by_gates_are_drafted_whatever_else_their_names_say(tmp_pat
     assert answer.exit_code == 0, answer.output
     (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
     for gate, letter in zip("ifgo", "ifco", strict=True):
-        assert np.allclose(layer.first.gates[gate].input, arrays[f"W_i_{letter}_weights"].T)
+        assert np.allclose(np.asarray(layer.first.arrays["input", gate]), arrays[f"W_i_{letter}_weights"].T)
         assert np.allclose(layer.first.gates[gate].recurrent, arrays[f"W_f_{letter}_weights"].T)
 
 

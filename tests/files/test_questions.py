@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) 
 
 def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -> None:
     np.arange(4 * (3 * 5 + 5 * 5 + 10), dtype=np.float32).tofile(path := tmp_path / "v.bin")
-    options = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
+    options: dict[str, Any] = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
     asked = {question.option: question.assumed for question in rc.load(path, "cudnn", **options).questions}
     assert asked == {
         "num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear",

@@ -204,7 +204,7 @@ _RESET = dict.fromkeys(["pytorch", "cudnn"], "reset gate before the product")
 _SIGMOID = dict.fromkeys(["pytorch", "cudnn"], "its gates through hard_sigmoid")
 _PEEPHOLES = dict.fromkeys(["pytorch", "keras", "cudnn"], "peepholes")
 _CLIP = dict.fromkeys(["pytorch", "keras", "cudnn"], "clip")
-_HARD = {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3], "activation_beta": [0.4]}
+_HARD: dict[str, Any] = {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3], "activation_beta": [0.4]}
 
 CASES = {
     "torch GRU, 2 layers both ways": Case(torch_stack("GRU", num_layers=2, bidirectional=True)),

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) ->
     problem = next(problems(LAYOUTS["onednn.gru"]))
     npz_file.write(tmp_path / "a.npz", pack(LAYOUTS["onednn.gru"], problem.stack))
     npz_file.write(tmp_path / "double.npz", pack(LAYOUTS["onednn.gru"], problem.stack, np.dtype("float64")))
-    request = {"layers": [], "how": {}, "x": problem.x}
+    request: dict[str, Any] = {"layers": [], "how": {}, "x": problem.x}
     for file, more, message in (
         ("a.npz", {"lengths": np.array([5, 1, 3])}, "do not support them"),
         ("a.npz", {"layers": ["b"]}, "no layer 'b'"),
@@ -243,13 +244,13 @@ def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], mes
         with pytest.raises(RefusedError, match="biases"):
             rc.pack(plain, "persistent_rnn", layout="rnn")
     else:
-        assert rc.pack(plain, "persistent_rnn", layout="rnn")["weights"].shape == (16,)  # type: ignore[index]
+        assert rc.pack(plain, "persistent_rnn", layout="rnn")["weights"].shape == (16,)
 
 
 def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 3, 4, 2, 2, 0, BOTH), 2, np.float32)
     buffer = rc.pack(stack, "cudnn")
-    np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)  # type: ignore[index]
+    np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)
     np.savez(tmp_path / "gru.npz", weights=buffer)
     options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
     read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]

@@ -53,7 +53,12 @@ def options_of(framework: str, cell: Cell, directions: int) -> dict[str, Any]:
     """What the framework calls a plain RNN that is not tanh."""
     if cell.activation != RELU:
         return {}
-    return {"pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"}, "onnx": {"activations": ["Relu"] * directions}}[framework]
+    named: dict[str, dict[str, Any]] = {
+        "pytorch": {"nonlinearity": "relu"},
+        "keras": {"activation": "relu"},
+        "onnx": {"activations": ["Relu"] * directions},
+    }
+    return named[framework]
 
 
 JUDGES = {"pytorch": PYTORCH, "keras": KERAS, "onnx": ONNXRUNTIME, "cudnn": JAX}

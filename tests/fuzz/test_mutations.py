@@ -35,7 +35,7 @@ pytestmark = pytest.mark.reads_apart
 
 SMALL = 130_000
 
-CHECK = {"derandomize": True, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+CHECK: dict[str, Any] = {"derandomize": True, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
 def attempt(path: Path) -> bool:
@@ -272,12 +272,12 @@ def _config() -> dict[str, Any]:
 
 
 def _keras_arrays() -> dict[str, Any]:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for way in ("forward_layer", "backward_layer"):
         for number, shape in enumerate(((3, 12), (4, 12), (2, 12))):
             arrays[f"layers/bidirectional/{way}/cell/vars/{number}"] = uniform(number, *shape)
-    for number, shape in enumerate(((8, 16), (4, 16), (16,))):
-        arrays[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *shape)
+    for number, sizes in enumerate(((8, 16), (4, 16), (16,))):
+        arrays[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *sizes)
     return arrays
 
 

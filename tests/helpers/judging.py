@@ -38,6 +38,13 @@ class Problem:
         """What the reference makes of it, in that arithmetic."""
         return reference.run(self.stack, self.x, self.hidden, self.cell, self.lengths, dtype)
 
+    def cotangents(self, seed: int) -> tuple[Outputs, dict[str, Any]]:
+        """Random factors of the outputs in the sum whose gradients are asked for, and the same as a request states them."""
+        rng, solved = np.random.default_rng(seed), self.solved()
+        y, *states = (np.asarray(rng.uniform(-1, 1, output.shape)) for output in _all(solved))
+        hidden, cell = states[: len(solved.hidden)], states[len(solved.hidden) :]
+        return Outputs(y, tuple(hidden), tuple(cell)), {"y": y, "hidden": hidden, "cell": cell}
+
 
 def excess(problem: Problem, outputs: Outputs) -> float:
     """The largest error of any output, in units of what is allowed for it: right is at most 1.

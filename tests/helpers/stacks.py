@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, Source, gates_of
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
 from rnnconvert.rewrites import each
@@ -36,7 +36,7 @@ GATE_FUNCTIONS = (
     Activation("hard_sigmoid", 0.25, 0.4), Activation("softsign"), TANH,
 )  # fmt: skip
 
-STATE_CLIPS = tuple(Clip(kind, -0.3, 0.4) for kind in ("cell", "state", "projection"))  # type: ignore[arg-type]
+STATE_CLIPS = tuple(Clip(kind, -0.3, 0.4) for kind in ("cell", "state", "projection"))
 
 Bounds = tuple[float, float]
 
@@ -78,7 +78,7 @@ class Variety:
     standard: float = 0.5
     gate_clips: tuple[float, Sequence[Bounds]] = (0.1, ((-0.4, 0.4), (-0.4, 0.4), (-0.4, 0.7)))
     state_clips: tuple[float, Sequence[Clip]] = (0.1, STATE_CLIPS)
-    coupled: Sequence[str] = ("", "", "", "f", "i")
+    coupled: Sequence[Literal["", "f", "i"]] = ("", "", "", "f", "i")
     constant: tuple[float, float] = (0.05, 1.0)
     parts: Sequence[float] = (0, 0, 0, 0.5, 1)
     zeros: Sequence[float] = (0, 0, 0.5, 1)

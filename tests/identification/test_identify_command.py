@@ -12,7 +12,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference, sample_names
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.cells import Cell, Kind
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.registry import built_in
@@ -25,7 +25,7 @@ INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(2).normal(size=(7, 3, 5)).astype(np.float32)
 
 
-def of(kind: str, layers: int = 1, directions: int = 1, reset_after: bool | None = None) -> Any:
+def of(kind: Kind, layers: int = 1, directions: int = 1, reset_after: bool | None = None) -> Any:
     parts = INPUT if reset_after is False else BOTH
     return random_stack(Sizes(kind, 5, 4, layers, directions, 0, parts), 3, np.float32, Cell(kind, reset_after))
 
@@ -141,11 +141,12 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     )  # fmt: skip
     for names in sample_names.NAMES.values():
         assert all(name == name.lower() for name in names)
-    for wrong, message in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"x": X, "outptu": X}, "has an array 'outptu'"),
         ({"x": X, "input": X}, "both 'x' and 'input'"),
         ({"y": X}, "x"),
-    ):
+    ]
+    for wrong, message in cases:
         np.savez(tmp_path / "s.npz", **wrong)
         for words in (
             ("identify", weights, "--io"),

@@ -312,7 +312,7 @@ def test_a_layout_reads_a_cell_of_ones_own_in_a_file_of_any_kind(ending: str, tm
     """A state dictionary, say, of a cell that somebody wrote: the draft of its refusal, corrected, is all that it takes."""
     numbers = np.random.default_rng(0)
     shapes = {"rnn.W_xh": (3, 20), "rnn.W_hh": (5, 20), "rnn.bias": (20,), "head.weight": (2, 5)}
-    arrays = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    arrays: dict[str, Any] = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     path = tmp_path / f"own{ending}"
     if ending == ".pt":
         torch = needed("torch", "torch")

@@ -209,7 +209,7 @@ def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, state: str, work
     worker = workers(name)
     problem = problem_of(next(config for config in cases_of(name) if config["cell"] == LSTM))
     file = written(problem, worker.executor, tmp_path)
-    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
+    zeros: dict[str, Any] = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
     answer = asked(worker, file, problem, [], **dict.fromkeys(zeros))
     assert excess(dataclasses.replace(problem, **zeros), frameworks.outputs(answer)) <= 1
 
@@ -333,16 +333,9 @@ def test_gradients_are_the_references(name: str, config: dict[str, Any], lengths
     assert problem.hidden is not None
     assert problem.cell is not None
     file = written(problem, worker.executor, tmp_path)
-    rng = np.random.default_rng(8)
-    solved = problem.solved()
-    cotangents = Outputs(
-        rng.uniform(-1, 1, solved.y.shape),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
-    )
+    cotangents, request = problem.cotangents(8)
     cells = problem.cell if config["cell"].kind == "lstm" else ()
     truth = reference.Reference(problem.stack).gradients(problem.x, problem.hidden, cells, problem.lengths, cotangents)
-    request = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
     answer = asked(worker, file, problem, [], how=how_of(name, config), cotangents=request)
     assert excess(problem, frameworks.outputs(answer)) <= 1
     eps = float(np.finfo(config["dtype"]).eps)

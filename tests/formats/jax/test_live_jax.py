@@ -215,7 +215,11 @@ def test_the_caller_can_say_it() -> None:
     tree = {"a": {**gru, "c": np.ones(2)}, "b": gru}
     assert list(rc.from_jax(tree, cells={"a": None})) == ["b"]
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
-    for cells, text in [({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"), ({"a": "haiku.cnn"}, "Unknown cell")]:
+    wrong: list[tuple[dict[str, str | None], str]] = [
+        ({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"),
+        ({"a": "haiku.cnn"}, "Unknown cell"),
+    ]
+    for cells, text in wrong:
         with pytest.raises(rc.UsageError, match=text):
             rc.from_jax(tree, cells=cells)
     with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):

@@ -168,8 +168,9 @@ def test_an_npz_file_is_what_numpy_reads(tmp_path: Path) -> None:
         assert_same({name: read[name] for name in arrays}, arrays)
     assert_same(npz_file.read(path).arrays, flat(TREE))
     columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    pair: dict[str, Any] = {"a/b": columns, "half": np.ones(3, ml_dtypes.bfloat16)}
     for save in (np.savez, np.savez_compressed):
-        save(path, **{"a/b": columns, "half": np.ones(3, ml_dtypes.bfloat16)})
+        save(path, **pair)
         read = npz_file.read(path).arrays
         np.testing.assert_array_equal(read["a/b"], columns)
         assert read["half"].dtype == ml_dtypes.bfloat16

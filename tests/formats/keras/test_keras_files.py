@@ -338,7 +338,7 @@ def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
             same(numbers(computed), right)
 
 
-class Subclassed(keras.Model):  # type: ignore[misc]
+class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = layers.GRU(4, return_sequences=True)
@@ -607,8 +607,8 @@ def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
     path = legacy_file(tmp_path / "keras1.h5", "1.2.2", {"lstm_1": arrays}, config, on_group=False)
     layer = rnnconvert.load(path).layers["lstm_1"]
     assert layer.cell == stack.cell
-    for key, source in stack.first.arrays.items():
-        np.testing.assert_array_equal(layer.first.get(*key), np.asarray(source))
+    for key, stored in stack.first.arrays.items():
+        np.testing.assert_array_equal(layer.first.get(*key), np.asarray(stored))
     for ending in (".keras", ".h5"):
         summary = rnnconvert.convert(path, tmp_path / f"out{ending}")
         close(stack, x, numbers(keras.models.load_model(summary.target, compile=False)(x)))
@@ -617,7 +617,7 @@ def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
 # What TensorFlow writes.
 
 
-class Holder(tf.Module):  # type: ignore[misc]
+class Holder(tf.Module):
     """Objects as TensorFlow's Keras 2 arranged them in its checkpoints."""
 
 

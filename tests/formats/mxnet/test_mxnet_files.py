@@ -249,7 +249,7 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
         assert not alone.layers
         with pytest.raises(rc.RefusedError, match=r"no description was found\. Give --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
-        options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+        options: dict[str, Any] = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
         assert bits(only(tmp_path / "a.params", **options)) == bits(loaded.layers["gru"])
         with pytest.raises(rc.UsageError, match="for each input after the first"):
             rc.load(tmp_path / "a.params", **{**options, "hidden_size": 5})
@@ -316,7 +316,7 @@ y = graph.eval(x=x, **begun, **vector)[0]""",
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("module", LOADED)
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
-def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path) -> None:
+def test_the_note_says_what_loads_a_file(kind: str, module: Any, tmp_path: Path) -> None:
     size = (1, 1) if module == "cell" else (2, 2)
     layer = stack(kind, num_layers=size[0], num_directions=size[1], name="encoder")
     (note,) = rc.save(checkpoint(layer), tmp_path / "a.params", module=module).notes

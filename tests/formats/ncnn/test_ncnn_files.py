@@ -60,7 +60,8 @@ def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: 
     judge("ncnn")
     hidden, cell = random_states(Sizes.of(stack), X.shape[1], 2, np.float32)
     request = {"file": str(path), "layers": [words[1]] if named else [], "how": {}, "x": X}
-    for state_inputs in ({}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}):
+    states_of: list[dict[str, Any]] = [{}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}]
+    for state_inputs in states_of:
         problem = Problem(stack, X, **state_inputs)
         assert excess(problem, outputs(ncnn_run.answer({**request, **state_inputs}))) <= 1
 

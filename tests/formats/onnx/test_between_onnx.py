@@ -268,7 +268,7 @@ def test_what_changes_nothing_is_joined(kind: str, tmp_path: Path) -> None:
         ({"lengths": "n"}, {"lengths": "n"}, ""),
     ],
 )
-def test_what_layers_receive_besides_their_sequences(below: dict[str, str], above: dict[str, str], what: str, tmp_path: Path) -> None:
+def test_what_layers_receive_besides_their_sequences(below: dict[str, Any], above: dict[str, Any], what: str, tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))
     model.lstm("a", 3, **below)
     squeezed(model)

@@ -38,7 +38,7 @@ def stack_of(kind: str, *, learned: bool = False, name: str = "encoder") -> Recu
     return random_stack(form_of(kind, learned=learned), 3, np.float32, CELLS[kind]).replace(name=name)
 
 
-def write(path: Path, *stacks: Recurrent, **options: object) -> rc.Summary:
+def write(path: Path, *stacks: Recurrent, **options: Any) -> rc.Summary:
     return rc.save(Checkpoint("", "canonical", {stack.name: stack for stack in stacks}), path, **options)
 
 
@@ -274,7 +274,7 @@ def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None
     need("onnxruntime", "")
     torch = needed("torch", "torch")
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = torch.nn.Conv1d(4, 4, 5)

@@ -190,12 +190,7 @@ def test_gradients_are_the_references(seed: int) -> None:
     stack = Maker(seed, dtype="float64").stack()
     case = problem(stack, seed, states)
     module = module_of(stack)
-    rng = np.random.default_rng(seed)
-    exact = case.solved()
-    weigh = Outputs(*(
-        rng.uniform(-1, 1, exact.y.shape), tuple(rng.uniform(-1, 1, h.shape) for h in exact.hidden),
-        tuple(rng.uniform(-1, 1, c.shape) for c in exact.cell),
-    ))  # fmt: skip
+    weigh, _ = case.cotangents(seed)
     hidden, cell = (case.hidden or (), case.cell or ())
     truth = reference.Reference(stack).gradients(case.x, hidden, cell, None, weigh)
     x = torch.tensor(case.x, requires_grad=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -111,7 +112,7 @@ def test_a_state_that_cannot_be_read_is_refused(graphs: tuple[Path, dict[str, Ar
     folder, _ = graphs
     checkpoint = rc.load(folder / f"{name}.pb")
     assert not checkpoint.layers and message in checkpoint.warnings[0] and "--set initial_state=call" in checkpoint.warnings[0]
-    assert list(rc.load(folder / f"{name}.pb", initial_state="call").layers) == ["rnn"]
+    assert list(rc.load(folder / f"{name}.pb", settings=["initial_state=call"]).layers) == ["rnn"]
 
 
 def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Path, dict[str, Array]]) -> None:
@@ -274,14 +275,14 @@ def test_layers_that_todays_keras_has_in_a_frozen_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["", ":0"])
 @pytest.mark.parametrize("suffix", [".h5", ".npz"])
 def test_variables_are_read_from_archives_of_arrays(suffix: str, ending: str, tmp_path: Path) -> None:
-    arrays = {f"{name}{ending}": array for name, array in rc.load(GOLDEN / "cells.index").arrays.items()}
+    arrays: dict[str, Any] = {f"{name}{ending}": array for name, array in rc.load(GOLDEN / "cells.index").arrays.items()}
     path = tmp_path / f"variables{suffix}"
     if suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         with h5py.File(path, "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
+            for name, stored in arrays.items():
+                file[name] = stored
     checkpoint = rc.load(path)
     assert checkpoint.format == "tensorflow1" and not checkpoint.tensors
     expected = rc.load(GOLDEN / "cells.index")

@@ -336,7 +336,10 @@ def test_keras_3_leaves_out_the_name_of_a_bidirectional_layer(tmp_path: Path) ->
         weight["name"] = weight["name"].replace("rnn/", "", 1)
     (layer,) = [entry for entry in document["modelTopology"]["model_config"]["config"]["layers"] if entry["class_name"] == "Bidirectional"]
     layer["config"]["layer"]["config"] |= {"name": "forward_rnn", "zero_output_for_mask": True, "seed": None}
-    backward = {"class_name": "LSTM", "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True}}
+    backward: dict[str, Any] = {
+        "class_name": "LSTM",
+        "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True},
+    }
     layer["config"]["backward_layer"] = backward
     path.write_text(json.dumps(document))
     assert identical(rc.load(path).layers["rnn"], rc.load(file_of(tmp_path / "again.json", source)).layers["rnn"])
