@@ -332,8 +332,9 @@ def _tutorials(folder: Path) -> Iterator[Path]:
     gates = {f"W{gate}": np.ones((3, 5), np.float32) for gate in "ifco"} | {f"b{gate}": np.ones((3, 1), np.float32) for gate in "ifco"}
     theano = {"lstm_W": np.ones((2, 12), np.float32), "lstm_U": np.ones((3, 12), np.float32), "lstm_b": np.ones(12, np.float32)}
     karpathy = {"Wxh": np.ones((3, 2)), "Whh": np.ones((3, 3)), "bh": np.ones((3, 1))}
-    for number, arrays in enumerate((gates, theano, karpathy)):
-        np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]  # a name could be allow_pickle
+    cells: list[dict[str, Any]] = [gates, theano, karpathy]
+    for number, arrays in enumerate(cells):
+        np.savez(folder / f"m{number}.npz", **arrays)
         yield folder / f"m{number}.npz"
         (folder / f"m{number}.pkl").write_bytes(pickle.dumps(arrays))
         yield folder / f"m{number}.pkl"

@@ -26,7 +26,7 @@ from tests import ROOT
 from tests.helpers.requirements import needed
 from tests.project.test_floors import FILES
 
-LAYER = {
+LAYER: dict[str, Any] = {
     "weight_ih_l0": np.linspace(-1, 1, 60, dtype=np.float32).reshape(20, 3),
     "weight_hh_l0": np.linspace(-0.5, 0.7, 100, dtype=np.float32).reshape(20, 5),
     "bias_ih_l0": np.linspace(-0.2, 0.3, 20, dtype=np.float32),
@@ -36,7 +36,7 @@ LAYER = {
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    np.savez(tmp_path / "layer.npz", **LAYER)  # type: ignore[arg-type]
+    np.savez(tmp_path / "layer.npz", **LAYER)
     return tmp_path / "layer.npz"
 
 
@@ -323,9 +323,9 @@ def test_fields_of_an_error_speak_as_its_text_does(file: Path) -> None:
 @pytest.fixture
 def wrong(file: Path) -> Path:
     """The same layer with the gates i and f exchanged in its recurrent matrix."""
-    arrays = {key: array.copy() for key, array in LAYER.items()}
+    arrays: dict[str, Any] = {key: array.copy() for key, array in LAYER.items()}
     arrays["weight_hh_l0"][:10] = LAYER["weight_hh_l0"][[5, 6, 7, 8, 9, 0, 1, 2, 3, 4]]
-    np.savez(file.with_name("wrong.npz"), **arrays)  # type: ignore[arg-type]
+    np.savez(file.with_name("wrong.npz"), **arrays)
     return file.with_name("wrong.npz")
 
 

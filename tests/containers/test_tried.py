@@ -35,9 +35,9 @@ Order = Literal["<", ">"]
 
 
 def written(path: Path, order: Order) -> Path:
-    arrays = {name: array.astype(array.dtype.newbyteorder(order)) for name, array in ARRAYS.items()}
+    arrays: dict[str, Any] = {name: array.astype(array.dtype.newbyteorder(order)) for name, array in ARRAYS.items()}
     if path.suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         path.write_bytes(pickle.dumps(arrays))
     return path

@@ -232,13 +232,13 @@ def test_the_command_of_a_draft_reads_the_file_with_what_stands_beside_the_layer
     ending: str, scope: str, order: str, head: bool, tmp_path: Path
 ) -> None:
     draw = np.random.default_rng(7)
-    arrays = {f"{scope}Q{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
+    arrays: dict[str, Any] = {f"{scope}Q{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
         f"{scope}b{gate}": draw.normal(size=H).astype("f4") for gate in order
     }
     arrays |= {f"{scope}Wy": draw.normal(size=(H, 1)), f"{scope}by": draw.normal(size=1)} if head else {}
     path = tmp_path / f"own.{ending}"
     if ending == "npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         document: dict[str, Any] = {"units": H, "words": ["a", "b"]}
         for name, array in arrays.items():
@@ -267,15 +267,16 @@ def test_two_rows_of_biases_are_those_of_keras(names: tuple[str, str, str], tmp_
     values = np.random.default_rng(5)
     kernel, recurrent, bias = (values.uniform(-1, 1, shape) for shape in ((X, 3 * H), (H, 3 * H), (2, 3 * H)))
     path = tmp_path / "own.npz"
-    np.savez(path, **dict(zip(names, (kernel, recurrent, bias), strict=True)))  # type: ignore[arg-type]
-    layout = {}
+    arrays: dict[str, Any] = dict(zip(names, (kernel, recurrent, bias), strict=True))
+    np.savez(path, **arrays)
+    layout: dict[str, Any] = {}
     if names[0] != "kernel":
         _, *text = refused(path)
         (tmp_path / "layout.toml").write_text("\n".join(text))
         rc.add_layouts(tmp_path / "layout.toml")
     else:
         layout = {"activation": "tanh", "recurrent_activation": "sigmoid"}
-    (layer,) = rc.load(path, **layout).layers.values()  # type: ignore[arg-type]
+    (layer,) = rc.load(path, **layout).layers.values()
     h, expected = np.zeros(H), []
     x = values.uniform(-1, 1, (7, X))
     for row in x:

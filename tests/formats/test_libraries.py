@@ -201,8 +201,8 @@ def test_arraymancers_own_vectors_are_met(suffix: str, tmp_path: Path) -> None:
 
 
 def test_a_gru_of_one_layer_has_an_empty_tensor_above_it(tmp_path: Path) -> None:
-    bottom = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
-    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **bottom)  # type: ignore[arg-type]
+    bottom: dict[str, Any] = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
+    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **bottom)
     assert rc.load(tmp_path / "gru.npz").layers[""].num_layers == 1
 
 
@@ -221,10 +221,10 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     weights, x = random.normal(size=16) / 2, random.normal(size=(6, 3, 4))
     np.savez(tmp_path / "rnn.npz", weights=weights)
-    options = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
-    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
+    options: dict[str, Any] = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
+    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options).layers[""]
     np.testing.assert_allclose(run(stack, x).y, persistent(weights, x), rtol=1e-12)
-    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options), tmp_path / "rnn.onnx")  # type: ignore[arg-type]
+    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options), tmp_path / "rnn.onnx")
     onnx = rc.load(tmp_path / "rnn.onnx")
     (other,) = onnx.layers.values()
     np.testing.assert_allclose(run(other, x).y, persistent(weights, x), rtol=1e-12)
@@ -252,8 +252,8 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
     buffer = rc.pack(stack, "cudnn")
     np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)
     np.savez(tmp_path / "gru.npz", weights=buffer)
-    options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
+    options: dict[str, Any] = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
     assert not silent.layers and "Give --set cell=" in silent.warnings[0]

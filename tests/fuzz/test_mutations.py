@@ -256,11 +256,11 @@ def every_change(document: Any) -> Iterator[Any]:
 
 
 def _config() -> dict[str, Any]:
-    gru = {"class_name": "GRU", "config": {
+    gru: dict[str, Any] = {"class_name": "GRU", "config": {
         "name": "gru", "units": 4, "reset_after": True, "activation": "tanh", "recurrent_activation": "sigmoid",
         "go_backwards": False,
     }}  # fmt: skip
-    back = {"class_name": "GRU", "config": {**gru["config"], "go_backwards": True}}  # type: ignore[dict-item]
+    back = {"class_name": "GRU", "config": {**gru["config"], "go_backwards": True}}
     activation = {"class_name": "LeakyReLU", "config": {"negative_slope": 0.1}}
     return sequential(
         ("Bidirectional", {"name": "both", "layer": gru, "backward_layer": back, "merge_mode": "concat"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,7 @@ def cases(work: Work) -> list[Case]:
     """One case for each executor and model, executor by executor: each has one process."""
     mock.patch.object(lanes, "running", kept_process).start()  # what most of a small verification takes is the import of a framework
     return [
-        Case(f"{name} {label(model)}", lambda n=name, m=model: _verified(work, n, m))  # type: ignore[misc]
+        Case(f"{name} {label(model)}", functools.partial(_verified, work, name, model))
         for name, models in MODELS[work.part].items()
         for model in models
     ]

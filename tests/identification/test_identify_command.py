@@ -46,7 +46,8 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
     """A file of weights without names, and a sample."""
     arrays, truth = arrays_of(stack), reference.run(stack, X.astype(np.float64))
     sample, weights = folder / "sample.npz", folder / ("flat.npy" if flat else "weights.npz")
-    np.savez(sample, **{names.get("x", "x"): X, names.get("y", "y"): truth.y.astype(np.float32)})  # type: ignore[arg-type]
+    named: dict[str, Any] = {names.get("x", "x"): X, names.get("y", "y"): truth.y.astype(np.float32)}
+    np.savez(sample, **named)
     if flat:
         np.save(weights, np.concatenate([array.ravel() for array in arrays]))
     else:
@@ -127,7 +128,8 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     sample = {"x": X, "y": truth.y.astype(np.float32), "h_0": h, "c_0": c}
 
     def check(names: dict[str, str]) -> None:
-        np.savez(tmp_path / "s.npz", **{names.get(name, name): array for name, array in sample.items()})  # type: ignore[arg-type]
+        named: dict[str, Any] = {names.get(name, name): array for name, array in sample.items()}
+        np.savez(tmp_path / "s.npz", **named)
         assert rc.identify(weights, io=tmp_path / "s.npz").verdict == "identified"
         assert rc.diagnose(tmp_path / "m.onnx", io=tmp_path / "s.npz").equal
         report = rc.verify(tmp_path / "m.onnx", inputs=str(tmp_path / "s.npz"), on=["onnxruntime-cpu"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -299,9 +299,10 @@ def joined(packed: Packed, key: str) -> None:
 @pytest.mark.parametrize("shape", [(300, 200), (257, 65), (1, 20000), (20000, 1)], ids=str)
 def test_tiles_joined_are_the_matrix(shape: tuple[int, int]) -> None:
     wanted = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    for target_order, source_order in itertools.product("CF", repeat=2):
-        target: np.ndarray = np.zeros(shape, np.float64, order=target_order)  # type: ignore[call-overload]
-        rnnconvert.core.arrays.copy_tiled(target, np.array(wanted, order=source_order))  # type: ignore[call-overload]
+    orders: tuple[Literal["C", "F"], ...] = ("C", "F")
+    for target_order, source_order in itertools.product(orders, repeat=2):
+        target: np.ndarray = np.zeros(shape, np.float64, order=target_order)
+        rnnconvert.core.arrays.copy_tiled(target, np.array(wanted, order=source_order))
         np.testing.assert_array_equal(target, wanted)
 
 

@@ -148,7 +148,7 @@ def cases_of(name: str) -> list[dict[str, Any]]:
 SWEEP = [pytest.param(name, config, id=f"{name}-{label(config)}") for name in FAMILIES for config in cases_of(name)]
 
 
-def written(problem: Problem, executor: Executor, folder: Path, **options: object) -> str:
+def written(problem: Problem, executor: Executor, folder: Path, **options: Any) -> str:
     """A file of the executor's format with the stack; an ONNX model has inputs for the states and lengths given."""
     path = folder / f"model{executor.suffix}"
     stack = problem.stack
@@ -157,7 +157,7 @@ def written(problem: Problem, executor: Executor, folder: Path, **options: objec
         if problem.hidden is not None:
             learned = any(part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays)
             options |= {"states": "input"} | ({"initial_state": "call"} if learned else {})
-    rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)
     return str(path)
 
 
@@ -588,18 +588,17 @@ def test_a_mask_leaves_out_the_same_steps_of_unrolled_layers(kind: str, unroll: 
 
 @pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
 @pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
-def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path) -> None:
+def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(case(LSTM, 2, 2, INPUT, merge="none"), (5, 1, 3))
     path = tmp_path / f"model{suffix}"
-    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)
     answer = asked(workers(name), str(path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
 def uneven(kind: str) -> Problem:
     """One layer whose directions have different widths."""
-    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    wide, narrow = (random_stack(Sizes(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
+    wide, narrow = (random_stack(Sizes(kind, 3, size, parts=BOTH), size, np.float32) for size in (5, 2))
     layer = Layer((wide.first, narrow.first.replace(reverse=True)))
     x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
     states = tuple(np.full((BATCH, size), 0.1 * size, np.float32) for size in (5, 2))

@@ -47,10 +47,10 @@ from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
 CELLS = {"lstm": Cell("lstm"), "gru": Cell("gru", True), "rnn_tanh": Cell("rnn"), "rnn_relu": Cell("rnn", activation=RELU)}
 
 
-def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Array, dict[str, Any]]:
+def described(stack: Recurrent, tmp_path: Path, **options: Any) -> tuple[Array, dict[str, Any]]:
     """A stack's buffer as its bits, and the description beside it."""
     path = tmp_path / "weights.bin"
-    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)
     return flat_buffer(str(path), [], "rnnconvert.cudnn")
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -98,7 +99,7 @@ def printed(document: dict[str, object]) -> dict[str, str]:
         "junit": next(case[0].get("message", "") for case in junit.iter("testcase") if case.get("name") == "verdict"),
         "sarif": json.loads(to_sarif(document))["runs"][0]["results"][0]["message"]["text"],
     }
-    return {form: re.search(r"rnnconvert (?:transplant|convert) .*", text)[0] for form, text in messages.items()}  # type: ignore[index]
+    return {form: re.findall(r"rnnconvert (?:transplant|convert) .*", text)[0] for form, text in messages.items()}
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -107,12 +108,12 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("fault", [swapped, halved])
 @pytest.mark.parametrize("ending", [".pt", ".safetensors", ".onnx", ".keras", ".h5"])
-def test_every_printed_advice_repairs_a_whole_model(ending: str, fault: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_printed_advice_repairs_a_whole_model(ending: str, fault: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     state = Tagger().state_dict()
     monkeypatch.chdir(tmp_path)
     written(state, Path("a.pt"))
-    b, right = written(fault(state), Path(f"b $x'{ending}")), written(state, Path(f"right{ending}"))  # type: ignore[operator]
+    b, right = written(fault(state), Path(f"b $x'{ending}")), written(state, Path(f"right{ending}"))
     before = b.read_bytes()
     document = rc.verify("a.pt", b, on=["torch-cpu"], cases=["default states"]).document
     commands = printed(document)

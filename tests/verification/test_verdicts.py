@@ -15,7 +15,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.cells import RELU, Cell, Kind
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Direction, Recurrent
@@ -285,8 +285,8 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
 
 
 @looped(24, kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
-def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: int, directions: int, units: int, dtype: str) -> None:
-    for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
+def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: Kind, layers: int, directions: int, units: int, dtype: str) -> None:
+    for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:
         form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)
         stack = cast(random_stack(form, 1, np.float64, cell), dtype)
         measured, added = power(stack, cases(stack, Draw())[0], 0)

@@ -73,9 +73,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write(stack: Recurrent, path: Path, **options: str) -> None:
+def write(stack: Recurrent, path: Path, **options: Any) -> None:
     checkpoint = rc.Checkpoint("memory", "memory", {"encoder": stack.replace(name="encoder")})
-    rc.save(checkpoint, path, **options)  # type: ignore[arg-type]
+    rc.save(checkpoint, path, **options)
 
 
 def swapped(stack: Recurrent) -> Recurrent:

@@ -15,7 +15,7 @@ import rnnconvert as rc
 from rnnconvert.containers import msgpack_file, npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import RELU, SIGMOID, TANH, Cell
+from rnnconvert.core.cells import RELU, SIGMOID, TANH
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapters
 from rnnconvert.language.layout import Sizes
@@ -36,8 +36,7 @@ TREE: dict[str, Any] = {
 
 def layer(name: str = "a", kind: str = "lstm", dtype: str = "float32") -> Recurrent:
     """A layer of 3 inputs and 4 units with one bias."""
-    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    return random_stack(Sizes(kind, 3, 4, parts=INPUT), 3, dtype, cell).replace(name=name)
+    return random_stack(Sizes(kind, 3, 4, parts=INPUT), 3, dtype).replace(name=name)
 
 
 def flat(tree: Any, above: str = "") -> dict[str, Array]:

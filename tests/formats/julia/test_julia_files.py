@@ -366,7 +366,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     sizes = dict(inputSize=inputs, hiddenSize=UNITS, numLayers=layers, dropout=0, seed=0, inputMode=int(skip),
                  direction=int(both), mode=mode, algo=0)  # fmt: skip
     path = tmp_path / form
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     if form == "model.bson":
         value = Struct("AutoGrad.Param", w.reshape(1, 1, -1), None)
         rnn = Struct("Knet.Ops20.RNN", value, None, None, *sizes.values(), Struct("Core.Float64"), *[None] * 5)
@@ -378,7 +378,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
         cell = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
         options = {"cell": cell, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "source_format": "knet"}
         options["input_mode"] = "skip" if skip else "linear"
-    checkpoint = rc.load(path, **options)  # type: ignore[arg-type]
+    checkpoint = rc.load(path, **options)
     (stack,) = checkpoint.layers.values()
     assert checkpoint.format == "knet" and not checkpoint.questions and not checkpoint.warnings
     x = np.random.default_rng(1).standard_normal((6, inputs, 2))
@@ -386,7 +386,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     assert np.abs(y - equations.knet(w, x, equations.Knet(UNITS, kind, layers, both, skip))).max() < 1e-12
     out = tmp_path / "out.bson"
     said_again = {key: value for key, value in options.items() if key != "source_format"}
-    rc.convert(path, out, target_format="knet", source_format="knet", **said_again)  # type: ignore[arg-type]
+    rc.convert(path, out, target_format="knet", source_format="knet", **said_again)
     tree = next(iter(julia_files.loaded(out).values()))
     assert {name: tree[name] for name in ("hiddenSize", "numLayers", "mode", "direction", "inputMode")} == {
         "hiddenSize": UNITS, "numLayers": layers, "mode": mode, "direction": int(both), "inputMode": int(skip),
@@ -432,8 +432,8 @@ def stack(kind: str, parts: frozenset[str] = INPUT_BIAS, **more: Any) -> Recurre
     return layer.replace(**more) if more else layer
 
 
-def convert(source: Recurrent, path: Path, **options: object) -> rc.Summary:
-    return rc.save(checkpoint(source), path, **options)  # type: ignore[arg-type]
+def convert(source: Recurrent, path: Path, **options: Any) -> rc.Summary:
+    return rc.save(checkpoint(source), path, **options)
 
 
 def leaf(tree: Any, path: str) -> Any:

@@ -103,8 +103,8 @@ def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) 
     path = bare(tmp_path / "weights.h5", None)
     checkpoint = rc.load(path, recurrent_activation="hard_sigmoid")
     assert {question.option: question.choices for question in checkpoint.questions}["hard_sigmoid"] == ("keras2", "keras3")
-    for version, options in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
-        checkpoint = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **options)  # type: ignore[arg-type]
+    for version, settings in (("2.2.4-tf", []), (None, ["hard_sigmoid=keras2"])):
+        checkpoint = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", settings=settings)
         assert "hard_sigmoid" not in {question.option for question in checkpoint.questions}
         assert checkpoint.layers["lstm"].cell.gate_activation.alpha == 0.2
 

@@ -224,14 +224,14 @@ def test_convolutions_of_keras_1_by_both_orders_and_backends(backend: str, tmp_p
     colon = ":0" if backend == "tensorflow" else ""
     kernel, bias = numbers(2, 3, 2, 4), numbers(4, seed=1)
     stored = kernel[::-1, ::-1] if backend == "theano" else kernel
-    config = {"class_name": "Sequential", "config": [
+    config: dict[str, Any] = {"class_name": "Sequential", "config": [
         layer("Convolution2D", "c", nb_filter=4, nb_row=2, nb_col=3, border_mode="valid", subsample=[1, 1], dim_ordering="tf",
               batch_input_shape=[None, 5, 6, 2], init="glorot_uniform", activation="linear", bias=True)]}  # fmt: skip
     path = old_file(tmp_path / "old.h5", config, {"c": {f"c_W{colon}": stored, f"c_b{colon}": bias}})
     upgrade(path, tmp_path / "new.keras")
     x = numbers(2, 5, 6, 2, seed=2)
     close(outputs(tmp_path / "new.keras", [x]), [(convolution(x, kernel) + bias).astype("float32")])
-    config["config"][0]["config"] |= {"dim_ordering": "th", "batch_input_shape": [None, 2, 5, 6]}  # type: ignore[index]
+    config["config"][0]["config"] |= {"dim_ordering": "th", "batch_input_shape": [None, 2, 5, 6]}
     turned = np.ascontiguousarray(stored.transpose(3, 2, 0, 1))
     path = old_file(tmp_path / "th.h5", config, {"c": {f"c_W{colon}": turned, f"c_b{colon}": bias}})
     upgrade(path, tmp_path / "th.keras")

@@ -435,8 +435,8 @@ def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
     (vector,) = mxnet_params.read(FILES["fused"]).arrays.values()
     npz_file.write(tmp_path / "a.npz", {"encoder.rnn_param": vector, "dense.weight": uniform(1, 2, 8)})
     (tmp_path / "a.npz").rename(tmp_path / "a.params")
-    options = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    loaded = rc.load(tmp_path / "a.params", **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    loaded = rc.load(tmp_path / "a.params", **options)
     assert bits(loaded.layers["encoder"]) == bits(only(FILES["fused"]))
     npz_file.write(tmp_path / "b.params", {"dense.weight": uniform(1, 2, 8)})
     with pytest.raises(rc.UnreadableError, match="named as those of gluon's"):

@@ -264,12 +264,12 @@ def model(path: Path, cell: str, form: str, change: str = "", **extra: Any) -> t
     make, gates, states = CELLS[cell]
     w = weights(gates)
     peepholes = [(RANDOM.normal(size=HIDDEN) * 0.5).astype(np.float32) for _ in range(3)]
-    forms = {"scan": scan, "loop": loop, "unrolled": unrolled}
+    forms: dict[str, Callable[..., Any]] = {"scan": scan, "loop": loop, "unrolled": unrolled}
 
     def step(body: Body, x: str, names: Sequence[str]) -> list[str]:
         return make(body, x, names, [*w, *peepholes], change)
 
-    parts = forms[form](step, states, **extra)  # type: ignore[operator]
+    parts = forms[form](step, states, **extra)
     return save(path, parts, states, steps=5 if form == "unrolled" else "T"), (*w, *peepholes)
 
 

@@ -50,8 +50,8 @@ def outputs(layer: nn.Module, x: torch.Tensor) -> Any:
         return layer(x)[0].numpy()
 
 
-def only(path: Path, **options: object) -> tuple[str, Recurrent]:
-    checkpoint = load(path, **options)  # type: ignore[arg-type]
+def only(path: Path, **options: Any) -> tuple[str, Recurrent]:
+    checkpoint = load(path, **options)
     assert len(checkpoint.layers) == 1
     return next(iter(checkpoint.layers.items()))
 
@@ -294,8 +294,8 @@ def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(function: str | None, tmp_
     layer = nn.RNN(3, 5, nonlinearity=function or "tanh")
     path = tmp_path / "rnn.pt"
     torch.save(layer.state_dict(), path)
-    options = {} if function is None else {"nonlinearity": function}
-    checkpoint = load(path, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {} if function is None else {"nonlinearity": function}
+    checkpoint = load(path, **options)
     assert agrees(checkpoint.layers[""], layer)
     assert [question.option for question in checkpoint.questions] == ([] if function else ["nonlinearity"])
 

@@ -69,7 +69,7 @@ for make in (lstm_constants, lstm, projected, gru, plain, unrolled, block, gru_b
 """Graphs whose cells begin with learned states, with others and with zeros: frozen, and beside a checkpoint."""
 LEARNED = ("lstm_constants", "lstm", "projected", "gru", "plain", "unrolled", "block", "gru_block", "fused", "coupled", "stacked", "two")
 ZEROS = ("fused_zeros", "fused_peepholes", "zeros", "given")
-ANSWERS = {"coupled": {"forget_bias": 1.0}}
+ANSWERS: dict[str, dict[str, Any]] = {"coupled": {"forget_bias": 1.0}}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ar
 @pytest.mark.parametrize("name", [*LEARNED, *ZEROS])
 def test_cells_begin_with_what_the_graph_says(graphs: tuple[Path, dict[str, Array]], name: str, suffix: str) -> None:
     folder, answers = graphs
-    checkpoint = rc.load(folder / f"{name}{suffix}", **ANSWERS.get(name, {}))  # type: ignore[arg-type]
+    checkpoint = rc.load(folder / f"{name}{suffix}", **ANSWERS.get(name, {}))
     assert not checkpoint.warnings, checkpoint.warnings
     (stack,) = checkpoint.layers.values()
     np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers[name], rtol=0, atol=5e-7)

@@ -15,7 +15,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import RELU, Cell, Clip
+from rnnconvert.core.cells import RELU, Cell, Clip, Kind
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
@@ -43,8 +43,8 @@ def file_of(path: Path, stack: Recurrent, **options: Any) -> Path:
     return path
 
 
-def of(kind: str, parts: frozenset[str] = INPUT, layers: int = 1, directions: int = 1, **more: Any) -> Recurrent:
-    cell = Cell(kind, **more) if more else None  # type: ignore[arg-type]
+def of(kind: Kind, parts: frozenset[str] = INPUT, layers: int = 1, directions: int = 1, **more: Any) -> Recurrent:
+    cell = Cell(kind, **more) if more else None
     return random_stack(Sizes(kind, 3, 5, layers, directions, 2 * ("projection" in parts), parts), 5, np.float32, cell)
 
 
@@ -327,7 +327,7 @@ OPTIONS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("kind", ["lstm", "rnn"])
-def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -> None:
+def test_no_option_is_dropped_in_silence(kind: Kind, ways: int, tmp_path: Path) -> None:
     """Each option of an operator at another value: another cell, another order of the axes, or a layer that is not read."""
     parts = INPUT | ({"projection"} if kind == "lstm" else set())
     before = rc.load(file_of(tmp_path / "a.tflite", of(kind, parts, 1, ways)))

@@ -176,10 +176,10 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
 def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_path: Path) -> None:
     step, shapes, confirmed = CELLS[name]
     draw = np.random.default_rng(3)
-    weights = {array: draw.uniform(-1, 1, shape).astype(np.float32) for array, shape in shapes.items()}
+    weights: dict[str, Any] = {array: draw.uniform(-1, 1, shape).astype(np.float32) for array, shape in shapes.items()}
     path = tmp_path / f"cell.{ending}"
     if ending == "npz":
-        np.savez(path, **weights)  # type: ignore[arg-type]
+        np.savez(path, **weights)
     elif ending == "json":
         path.write_text(json.dumps({array: values.tolist() for array, values in weights.items()} | {"vocabulary": ["a", "b"]}))
     else:
