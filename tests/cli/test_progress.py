@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from rnnconvert.cli import progress, terminal
-from tests.cli.test_cli import on_a_terminal
 from tests.cli.test_cli_terminal import EVIL, raw
+from tests.helpers.commands import on_a_terminal
 
 
 class Screen(io.StringIO):
@@ -104,5 +104,5 @@ def test_nothing_is_drawn_where_there_is_no_terminal_and_when_asked_to_be_quiet(
 
 
 def test_an_interrupted_command_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    code, output = on_a_terminal(["batch", tmp_path, "--to", "onnx", "--out", tmp_path / "out"])
+    code, output = on_a_terminal("batch", tmp_path, "--to", "onnx", "--out", tmp_path / "out")
     assert code == 3 and output.count("\x1b[?25l") == output.count("\x1b[?25h")  # the cursor that is hidden is shown again

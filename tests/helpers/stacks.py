@@ -5,8 +5,10 @@ A `Draw` makes each of them from one seed; a `Variety` says what it chooses from
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -309,6 +311,25 @@ def _in_place(layout: Layout, direction: Direction) -> Direction:
 def random_stack(form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     return Draw(seed, dtype, scale).filled(form, cell)
+
+
+def backwards(stack: Recurrent, order: Literal["time", "processing"] = "time") -> Recurrent:
+    """The same directions, each read from the end."""
+    return each(stack, lambda direction: direction.replace(reverse=True)).replace(output_order=order)
+
+
+def mistaken(layout: Layout) -> Iterator[Layout]:
+    """The same arrays with two gates taken for each other, for every two."""
+    gates = layout.gates.split()
+    for gate, other in itertools.combinations(range(len(gates)), 2):
+        wrong = list(gates)
+        wrong[gate], wrong[other] = gates[other], gates[gate]
+        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=layout.letters or layout.gates.replace("-", ""))
+
+
+def with_functions(layout: Layout) -> list[Cell]:
+    """The cell of a layout; of a plain RNN that with relu, too."""
+    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
 
 
 def random_states(form: Sizes, batch: int, seed: int, dtype: Any = np.float64) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -36,7 +36,7 @@ from tests.helpers import frameworks
 from tests.helpers.drawn import looped
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import need
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 from tests.helpers.workers import running
 
 FAMILIES = {
@@ -88,11 +88,9 @@ def case(
 def stack_of(config: Mapping[str, Any], seed: int = 5) -> Recurrent:
     stack = random_stack(config["form"], seed, config["dtype"], config["cell"])
     *below, last = stack.layers
-    last = dataclasses.replace(last, merge=config["merge"])
-    if config.get("backwards"):
-        below = [dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in below]
-        last = dataclasses.replace(last, directions=(last.directions[0].replace(reverse=True),))
-    return stack.replace(layers=(*below, last), output_order=config.get("order", "time"))
+    stack = stack.replace(layers=(*below, dataclasses.replace(last, merge=config["merge"])))
+    order = config.get("order", "time")
+    return backwards(stack, order) if config.get("backwards") else stack.replace(output_order=order)
 
 
 CASES: dict[str, list[dict[str, Any]]] = {

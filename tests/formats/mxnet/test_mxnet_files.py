@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rnnconvert.verification.verify import verify
 from tests import ROOT
 from tests.files.test_options import bits
 from tests.helpers import corpus, ready
+from tests.helpers.damage import unreadable
 from tests.helpers.drawn import LONG, drawn
 from tests.helpers.frameworks import found_by, mxnet
 from tests.helpers.requirements import need
@@ -155,18 +155,8 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def unreadable_or_read(path: Path, content: bytes) -> bool:
-    """Return whether a damaged file is unreadable; whatever it is, no memory is taken for it."""
     path.write_bytes(content)
-    tracemalloc.start()
-    try:
-        mxnet_params.read(path)
-        return False
-    except rc.UnreadableError:
-        return True
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 200_000
+    return unreadable(mxnet_params.read, path, 200_000)
 
 
 SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from pathlib import Path
@@ -23,7 +22,7 @@ from rnnconvert.language.layout import Sizes
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -64,11 +63,6 @@ def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: 
     for state_inputs in states_of:
         problem = Problem(stack, X, **state_inputs)
         assert excess(problem, outputs(ncnn_run.answer({**request, **state_inputs}))) <= 1
-
-
-def backwards(stack: Recurrent) -> Recurrent:
-    (layer,) = stack.layers
-    return stack.replace(layers=(dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),))
 
 
 PROJECTED = frozenset({"projection"})

@@ -6,7 +6,6 @@ import contextlib
 import gzip
 import os
 import shutil
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +25,7 @@ from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import ROOT
 from tests.helpers import corpus
+from tests.helpers.damage import unreadable
 from tests.helpers.drawn import drawn
 from tests.helpers.frameworks import found_by, tensorflow1
 from tests.helpers.requirements import need, needed
@@ -519,19 +519,9 @@ def test_checksums_are_the_standards() -> None:
 
 
 def damaged(folder: Path, index: bytes, data: bytes) -> bool:
-    """Return whether a checkpoint is unreadable; whatever it is, no memory is taken for it."""
     (folder / "a.index").write_bytes(index)
     (folder / "a.data-00000-of-00001").write_bytes(data)
-    tracemalloc.start()
-    try:
-        tensor_bundle.read(folder / "a.index")
-        return False
-    except rc.UnreadableError:
-        return True
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 4_000_000
+    return unreadable(tensor_bundle.read, folder / "a.index", 4_000_000)
 
 
 SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}

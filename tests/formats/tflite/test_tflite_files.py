@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import need, needed
-from tests.helpers.stacks import PLAIN, random_stack, random_states
+from tests.helpers.stacks import PLAIN, backwards, random_stack, random_states
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -177,12 +176,8 @@ CASES: list[tuple[Recurrent, str]] = [
 ]  # fmt: skip
 
 
-def turned(stack: Recurrent, order: str) -> Recurrent:
-    if not order:
-        return stack
-    (layer,) = stack.layers
-    layers = (dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),)
-    return stack.replace(layers=layers, output_order=order)
+def turned(stack: Recurrent, order: Any) -> Recurrent:
+    return backwards(stack, order) if order else stack
 
 
 def test_litert_runs_what_is_written(tmp_path: Path) -> None:
