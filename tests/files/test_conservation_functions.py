@@ -15,7 +15,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.registry import layout
-from tests.helpers.requirements import needed
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.stacks import BOTH, random_stack
 from tests.language.test_layout_file import forgotten as forgotten
 
@@ -58,9 +58,7 @@ def saved(stack: Recurrent, path: Path, format: str) -> Path:
 
 
 def onnx_y(path: Path) -> Any:
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(["y"], {"x": X})[0]
+    return in_onnxruntime(path, X)[0]
 
 
 @pytest.mark.parametrize("functions", ["relu,tanh", "tanh,relu", "sigmoid, relu", "relu"])

@@ -22,6 +22,7 @@ from rnnconvert.models.verify import WholeModels
 from rnnconvert.rewrites import each
 from rnnconvert.scaffolding.proof import _telling
 from rnnconvert.verification.verify import verify
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 from tests.helpers.sources import checkpoint, stack
 
@@ -54,8 +55,7 @@ def scaled(model: Recurrent, part: str, factor: float) -> Recurrent:
 def run(model: Recurrent, case: Case, path: Path) -> Outputs:
     """What onnxruntime gives for a case."""
     rc.save(checkpoint(model), path, force=True)
-    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path))
-    y, h_n = session.run(None, {"x": case.x})
+    y, h_n = in_onnxruntime(path, case.x)
     return Outputs(y, tuple(h_n))
 
 
@@ -118,8 +118,7 @@ def test_a_cell_sums_up_the_error_of_a_gate_that_is_nearly_shut(tmp_path: Path) 
         assert error > 8 * np.abs(worse(truths[0], single[0], moved[0]).cell[0] - truths[0].cell[0])[:, unit].max()
         assert measure.explains(off)
     rc.save(checkpoint(model), tmp_path / "a.onnx")
-    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "a.onnx"))
-    y, h_n, c_n = session.run(None, {"x": case.x})
+    y, h_n, c_n = in_onnxruntime(tmp_path / "a.onnx", case.x)
     assert measure.explains(Outputs(y, tuple(h_n), tuple(c_n)))
     assert not measure.explains(solved(scaled(model, "recurrent", 1.001), [case])[0])
 

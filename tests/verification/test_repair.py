@@ -28,6 +28,7 @@ from rnnconvert.reports.sarif import to_sarif
 from rnnconvert.reports.text import to_text
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.repair import repair
+from tests.helpers.onnx_graphs import in_onnxruntime
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -130,18 +131,9 @@ def test_every_printed_advice_repairs_a_whole_model(ending: str, fault: Any, tmp
         np.testing.assert_allclose(repaired[name], array, rtol=0, atol=1e-7, err_msg=name)
     assert all(np.array_equal(array, repaired[name]) for name, array in arrays_of(b).items() if "emb" in name or "head" in name)
     if ending == ".onnx":
-        import onnxruntime
-
-        tokens = np.array([[1], [2], [3], [4], [10]])
-        runs = [onnxruntime.InferenceSession(path).run(None, _fed(path, tokens)) for path in (right, fixed)]
+        runs = [in_onnxruntime(path, np.array([[1], [2], [3], [4], [10]])) for path in (right, fixed)]
         assert np.abs(runs[0][0] - runs[1][0]).max() < 1e-6
     assert rc.verify("a.pt", fixed, on=["torch-cpu"], cases=["default states"]).verdict == "equal"
-
-
-def _fed(path: Path, tokens: np.ndarray) -> dict[str, np.ndarray]:
-    import onnxruntime
-
-    return {onnxruntime.InferenceSession(path).get_inputs()[0].name: tokens}
 
 
 def test_a_file_that_no_command_can_repair_gets_none(tmp_path: Path) -> None:

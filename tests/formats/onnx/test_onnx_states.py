@@ -21,6 +21,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests import ROOT
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 from tests.helpers.stacks import BOTH, random_stack, random_states
 
@@ -47,9 +48,7 @@ def inputs(path: Path) -> list[str]:
 
 
 def run(path: Path, feeds: dict[str, Array]) -> Array:
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(["y"], feeds)[0])
+    return np.asarray(in_onnxruntime(path, **feeds)[0])
 
 
 def state_inputs(kind: str) -> tuple[dict[str, Array], Any, Any]:

@@ -27,6 +27,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.running.child import missing
 from tests.helpers.judging import close
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 from tests.helpers.whole_models import in_keras, need_both, randomise, sequential
 
@@ -41,12 +42,7 @@ def need_torch() -> None:
 
 def run(model: onnx.ModelProto | Path, *inputs: Array) -> Array:
     """What onnxruntime makes of inputs, given in the order of the model's."""
-    import onnxruntime
-
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_inputs()]
-    return np.asarray(session.run(None, dict(zip(names, inputs, strict=True)))[0])
+    return np.asarray(in_onnxruntime(model, *inputs)[0])
 
 
 def in_torch(module: Any, x: Array) -> Array:
