@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -498,7 +499,7 @@ def test_a_layer_of_a_gpu_alone_is_no_fault_of_the_proof(tmp_path: Path, monkeyp
     answer = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
     ran = subprocess.CompletedProcess([], 0, answer, "")
     monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
-    monkeypatch.setattr(subprocess, "run", lambda *words, **more: ran)
+    monkeypatch.setattr(upgrade_proof, "subprocess", SimpleNamespace(run=lambda *words, **more: ran))
     with pytest.raises(AbsentExecutorError, match="run on an NVIDIA GPU alone"):
         upgrade_proof._run("tf_keras", tmp_path / "old.h5", tmp_path)
 
