@@ -53,7 +53,7 @@ int main(int count, char **words) {
 """
 
 
-class Tagged(torch.nn.Module):  # type: ignore[misc]
+class Tagged(torch.nn.Module):
     """An LSTM with a dense layer on every step."""
 
     def __init__(self, units: int) -> None:

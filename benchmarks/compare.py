@@ -59,7 +59,7 @@ def process(command: list[str]) -> dict[str, Any]:
         child = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=messages)
         most = 0
         while True:
-            ended, status, usage = os.wait4(child.pid, os.WNOHANG)
+            ended, _, usage = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 break
             try:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def converted(source: Path, target: Path, *words: str) -> Path:
     return target
 
 
-def table(head: str, rows: list[tuple[str, ...]]) -> None:
+def table(head: str, rows: Sequence[tuple[str, ...]]) -> None:
     """Print a Markdown table."""
     print(f"\n| {head} |\n|{'---|' * (head.count('|') + 1)}")
     for row in rows:

@@ -103,7 +103,7 @@ def row(target: Target, source: Path, x: np.ndarray[Any, Any], truth: np.ndarray
     """Return the cells of one target, and the bar of its size."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / target.name
-        words = {"settings": ["storage=int8"]} if (target.format, target.dtype) == ("c_header", "int8") else {}
+        words: dict[str, Any] = {"settings": ["storage=int8"]} if (target.format, target.dtype) == ("c_header", "int8") else {}
         dtype = target.dtype if target.dtype and not words else None
         rc.export_model(source, path, format=target.format, dtype=dtype, **words)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())

@@ -224,7 +224,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _add(path: Path, runner: Runner, elapsed: float, first: int) -> None:
     """Add the figures of a run to a file of them."""
     runs = json.loads(path.read_text()) if path.exists() else []
-    kinds = collections.Counter()
+    kinds: collections.Counter[str] = collections.Counter()
     for (kind, _), count in runner.ends.items():
         kinds[kind] += count
     runs.append({

@@ -182,7 +182,9 @@ def writers(folder: Path, formats: Iterable[tuple[str, str]]) -> Iterator[Case]:
         inside = folder / f"{format}{ending}"
         inside.mkdir()
         seed = small(format, ending, inside)
-        for word, (make, first, last) in GROWING.items() if seed is not None else ():
+        if seed is None:
+            continue
+        for word, (make, first, last) in GROWING.items():
             for verb, how in (("writing", _writing), ("reading", _READING), ("inspecting", _INSPECTING)):
                 yield Case(f"{format} {ending}: {word}: {verb}", how(seed, make), first, last)
 

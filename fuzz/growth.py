@@ -123,7 +123,7 @@ def msgpack(data: bytes, rng: Random, n: int) -> bytes:
     import msgpack as library
 
     tree = library.unpackb(data, strict_map_key=False, raw=False)
-    return library.packb(value(tree, rng, n))  # type: ignore[no-any-return]  # msgpack has no types
+    return library.packb(value(tree, rng, n))
 
 
 def pickle(data: bytes, rng: Random, n: int) -> bytes:

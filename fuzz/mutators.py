@@ -23,8 +23,10 @@ INTEGERS = (0, 1, 2, 3, 7, 8, 16, 64, 127, 128, 255, 256, 4096, 0x7FFF, 0xFFFF, 
             0x80000000, 0xFFFFFFFF, 1 << 32, (1 << 53) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)  # fmt: skip
 """Numbers at which sizes, signs and widths turn."""
 
-VALUES = (None, True, False, 0, 1, -1, 2, 1 << 31, 1 << 63, 1 << 80, 0.5, 1e308, "", "x", "lstm", "GRU", "../x", "\0", "é", [], {}, [[]],
-          [1], {"a": 1}, ["tanh"], "9" * 400, [0] * 50, -(1 << 63))  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 1 << 31, 1 << 63, 1 << 80, 0.5, 1e308, "", "x", "lstm", "GRU", "../x", "\0", "é", [], {}, [[]],
+    [1], {"a": 1}, ["tanh"], "9" * 400, [0] * 50, -(1 << 63),
+)  # fmt: skip
 """What may stand where JSON or a pickle has something else."""
 
 
@@ -82,14 +84,14 @@ def value(tree: Any, rng: Random, depth: int = 0) -> Any:
     """Change one place of a tree of dictionaries and lists."""
     inside = tree and isinstance(tree, (dict, list))
     if not inside or depth > 40 or rng.random() < 0.15:
-        how = rng.randrange(4)
-        if inside and how == 0:
+        which = rng.randrange(4)
+        if inside and which == 0:
             return [tree] if rng.random() < 0.5 else {"a": tree}
-        if isinstance(tree, (int, float)) and not isinstance(tree, bool) and how < 3:
+        if isinstance(tree, (int, float)) and not isinstance(tree, bool) and which < 3:
             return rng.choice((tree + 1, tree - 1, -tree, rng.choice(INTEGERS), -rng.choice(INTEGERS)))
-        if isinstance(tree, str) and tree and how < 2:
+        if isinstance(tree, str) and tree and which < 2:
             return plain(tree.encode(), rng).decode("utf-8", "replace")
-        if how == 3 and rng.random() < 0.02:
+        if which == 3 and rng.random() < 0.02:
             deep: Any = 1
             for _ in range(rng.choice((100, 1100))):
                 deep = [deep]
@@ -153,7 +155,7 @@ def pickle(data: bytes, rng: Random) -> bytes:
         places = [at for _, _, at in pickletools.genops(data)]
     except Exception:  # damaged before, by another change
         return plain(data, rng)
-    end = next((at + 1 for op, _, at in pickletools.genops(data) if op.name == "STOP"), len(data))
+    end = next((at + 1 for op, _, at in pickletools.genops(data) if op.name == "STOP" and at is not None), len(data))
     parts = [data[at:to] for at, to in zip(places, [*places[1:], end], strict=True)]
     at = rng.randrange(len(parts))
     how = rng.randrange(6)

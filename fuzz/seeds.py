@@ -86,17 +86,12 @@ def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             if kinds and kind_of(f"m{end}") not in kinds:
                 continue
             for cell in ("lstm", "gru"):
-                for parts, more in (({"input_bias"}, []), ({"input_bias", "recurrent_bias"}, []), (set(), [])):
+                for parts in ({"input_bias"}, {"input_bias", "recurrent_bias"}, set[str]()):
                     inside = folder / f"{card.name}{end}.{cell}{len(parts)}"
                     inside.mkdir()
-                    stack = random_stack(Sizes(cell, 2, 3, parts=PLAIN | parts), 1, np.float32)  # type: ignore[arg-type]
+                    stack = random_stack(Sizes(cell, 2, 3, parts=PLAIN | parts), 1, np.float32)
                     try:
-                        rc.save(
-                            rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")}),
-                            inside / f"m{end}",
-                            card.name,
-                            settings=more,
-                        )
+                        rc.save(rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")}), inside / f"m{end}", card.name)
                     except (RnnConvertError, TypeError):
                         shutil.rmtree(inside)
                         continue
@@ -337,8 +332,9 @@ def _tutorials(folder: Path) -> Iterator[Path]:
     gates = {f"W{gate}": np.ones((3, 5), np.float32) for gate in "ifco"} | {f"b{gate}": np.ones((3, 1), np.float32) for gate in "ifco"}
     theano = {"lstm_W": np.ones((2, 12), np.float32), "lstm_U": np.ones((3, 12), np.float32), "lstm_b": np.ones(12, np.float32)}
     karpathy = {"Wxh": np.ones((3, 2)), "Whh": np.ones((3, 3)), "bh": np.ones((3, 1))}
-    for number, arrays in enumerate((gates, theano, karpathy)):
-        np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]  # a name could be allow_pickle
+    cells: list[dict[str, Any]] = [gates, theano, karpathy]
+    for number, arrays in enumerate(cells):
+        np.savez(folder / f"m{number}.npz", **arrays)
         yield folder / f"m{number}.npz"
         (folder / f"m{number}.pkl").write_bytes(pickle.dumps(arrays))
         yield folder / f"m{number}.pkl"

@@ -27,9 +27,9 @@ from fuzz.mutators import _fields, _message, suffix
 from fuzz.seeds import Seed
 from rnnconvert.core.errors import RnnConvertError
 
-NUMBERS = (0, -1, 1 << 31, (1 << 63) - 1, 1 << 64, 10**400, 1.5, 1e308, None, True, "3", "float31", [], [3], [[3]], {})
+NUMBERS: tuple[object, ...] = (0, -1, 1 << 31, (1 << 63) - 1, 1 << 64, 10**400, 1.5, 1e308, None, True, "3", "float31", [], [3], [[3]], {})
 """What may stand in place of a number, where a file can say it."""
-LISTS = (
+LISTS: tuple[object, ...] = (
     [],
     [0],
     [0, 0, 0],
@@ -45,7 +45,9 @@ LISTS = (
     7,
 )
 """What may stand in place of a shape."""
-TYPES = ("float31", "O", "|O", "V8", "<U4", "f16", "complex64", "bool", "datetime64", "", "F8_E4M3", "I4", "object", "str", 5, None, [], {})
+TYPES: tuple[object, ...] = (
+    "float31", "O", "|O", "V8", "<U4", "f16", "complex64", "bool", "datetime64", "", "F8_E4M3", "I4", "object", "str", 5, None, [], {},
+)  # fmt: skip
 """What may stand in place of the name of a type, or of any word."""
 LONGEST = 40
 """Of a longer list only the first and the last element are exchanged."""
@@ -158,7 +160,7 @@ PICKLED = (b"K\0", b"J\xff\xff\xff\xff", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"
 
 def pickle(data: bytes) -> Iterator[bytes]:
     try:
-        parsed = list(pickletools.genops(data))
+        parsed = [(op, argument, at or 0) for op, argument, at in pickletools.genops(data)]
     except ValueError:  # joblib puts the bytes of arrays between the instructions
         return
     places = [at for _, _, at in parsed] + [parsed[-1][2] + 1]

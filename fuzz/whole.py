@@ -67,7 +67,7 @@ def write_chains(folder: Path) -> None:
     """Write a model of torch as a program, twice, and as a whole model of each other format, each in a folder of its own."""
     import torch
 
-    class Chain(torch.nn.Module):  # type: ignore[misc]
+    class Chain(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.lstm, self.fc = torch.nn.LSTM(1, 3, batch_first=True), torch.nn.Linear(3, 1)

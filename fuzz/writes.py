@@ -205,7 +205,7 @@ def left(folder: Path) -> list[str]:
 
 def calls(name: str, folder: Path) -> int:
     """Return how many calls a write makes that replaces another."""
-    seen = []
+    seen: list[object] = []
     with hooked(seen.append):
         write(name, folder, 2)
     return len(seen)

@@ -73,4 +73,5 @@ from rnnconvert.verification.verify import verify as verify
 from rnnconvert.views import View as View
 from rnnconvert.views import view as view
 
+__all__: list[str]
 __version__: str

@@ -91,8 +91,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     if not drawn.LONG and not {_COMPILED, "workerinput"} & {*os.environ, *vars(config)}:
         # What one process of a run has compiled, its executors and the other workers find there.
-        folder = config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="rnnconvert-jax-")
-        os.environ.update({_COMPILED: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"})
+        compiled = tempfile.TemporaryDirectory(prefix="rnnconvert-jax-")
+        config.stash[_FOLDER] = compiled
+        os.environ.update({_COMPILED: compiled.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"})
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 

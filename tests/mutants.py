@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 GATES = frozenset("ifgorzn")
@@ -147,7 +148,7 @@ class Mutant:
         return f"{self.module}:{self.line}: {self.before!r} -> {self.after!r}"
 
 
-SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+SWAPPED: dict[type[ast.AST], type[Any]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -163,11 +164,11 @@ def changes(node: ast.AST) -> Iterator[ast.AST | str]:
     copy = ast.parse(ast.unparse(node)).body[0] if isinstance(node, ast.stmt) else None
     match node:
         case ast.BinOp(left, op, right) if type(op) in SWAPPED and not any(map(is_text, (left, right))):
-            yield ast.BinOp(left, SWAPPED[type(op)](), right)  # type: ignore[call-arg]
+            yield ast.BinOp(left, SWAPPED[type(op)](), right)
         case ast.BoolOp(op, values):
-            yield ast.BoolOp(SWAPPED[type(op)](), values)  # type: ignore[call-arg]
+            yield ast.BoolOp(SWAPPED[type(op)](), values)
         case ast.Compare(left, [op], comparators) if type(op) in SWAPPED:
-            yield ast.Compare(left, [SWAPPED[type(op)]()], comparators)  # type: ignore[call-arg, list-item]
+            yield ast.Compare(left, [SWAPPED[type(op)]()], comparators)
         case ast.UnaryOp(ast.Not() | ast.USub(), operand):
             yield operand
         case ast.Constant(bool() as value):

@@ -66,4 +66,5 @@ def _crc32() -> Callable[[memoryview], int]:
         from isal.isal_zlib import crc32
     except ImportError:
         return zlib.crc32
-    return crc32
+    function: Callable[[memoryview], int] = crc32  # without the package its types are unknown
+    return function

@@ -102,8 +102,8 @@ class Gradients:
 def run(
     stack: Recurrent,
     x: Array,
-    hidden: tuple[Array, ...] | None = None,
-    cell: tuple[Array, ...] | None = None,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
     lengths: Array | None = None,
     dtype: Any = np.float64,
 ) -> Outputs:
@@ -128,7 +128,7 @@ class Reference:
     before: Callable[[], None] | None = None
 
     def run(
-        self, x: Array, hidden: tuple[Array, ...] | None = None, cell: tuple[Array, ...] | None = None, lengths: Array | None = None
+        self, x: Array, hidden: Sequence[Array] | None = None, cell: Sequence[Array] | None = None, lengths: Array | None = None
     ) -> Outputs:
         """Run the stack over a batch of sequences.
 
@@ -145,7 +145,7 @@ class Reference:
         with np.errstate(all="ignore"):  # a recurrence without bounds may overflow, as it does in a framework
             return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
-    def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
+    def _cast(self, states: Sequence[Array] | None) -> list[Array] | None:
         return None if states is None else [np.asarray(state, self.dtype) for state in states]
 
     def gradients(

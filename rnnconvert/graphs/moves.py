@@ -125,7 +125,7 @@ def cut(
     return array[tuple(index)]
 
 
-def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]) -> Array:
+def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[int]]) -> Array:
     """Return the elements that a strided slice takes.
 
     masks  for each range whether its begin and its end are left open, whether it stands for all unnamed axes, whether it

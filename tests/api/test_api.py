@@ -38,7 +38,7 @@ def test_every_name_is_there_and_stays_what_it_is_once_its_module_is_imported() 
     for name in ("load", "save", "convert", "targets", "pack", "unpack", "from_torch", "to_keras", "join_stack"):
         assert callable(getattr(rc, name)), name
     with pytest.raises(AttributeError, match="nonsense"):
-        rc.nonsense  # noqa: B018
+        rc.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_errors_are_value_errors_with_exit_codes() -> None:
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_a_mapping_of_its_layers_and_a_stack_has_a_length() -> N
     stack = checkpoint["encoder"]
     assert len(stack) == stack.num_layers == 1 and [*stack] == [*stack.layers]
     with pytest.raises(rc.UsageError, match="not a Checkpoint"):
-        rc.load(checkpoint)  # type: ignore[arg-type]  # what a mapping of arrays may be, a checkpoint is not
+        rc.load(checkpoint)  # what a mapping of arrays may be, a checkpoint is not
 
 
 def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ import rnnconvert as rc
 from rnnconvert.containers import safetensors
 from rnnconvert.core import remedies
 from rnnconvert.core.remedies import Command, Flag, FlattenAs, Remedy, Setting
+from rnnconvert.files.convert import convert_file
 from rnnconvert.reports import schema
 from rnnconvert.verification import proved
+from tests import ROOT
 from tests.helpers.requirements import needed
-from tests.project.test_floors import FILES, ROOT
+from tests.project.test_floors import FILES
 
-LAYER = {
+LAYER: dict[str, Any] = {
     "weight_ih_l0": np.linspace(-1, 1, 60, dtype=np.float32).reshape(20, 3),
     "weight_hh_l0": np.linspace(-0.5, 0.7, 100, dtype=np.float32).reshape(20, 5),
     "bias_ih_l0": np.linspace(-0.2, 0.3, 20, dtype=np.float32),
@@ -34,7 +36,7 @@ LAYER = {
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    np.savez(tmp_path / "layer.npz", **LAYER)  # type: ignore[arg-type]
+    np.savez(tmp_path / "layer.npz", **LAYER)
     return tmp_path / "layer.npz"
 
 
@@ -81,7 +83,7 @@ def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) ->
     missing = file.with_name("layr.npz")
     for call in (rc.load, rc.verify, rc.run):
         with pytest.raises(FileNotFoundError, match=re.escape(f"Did you mean {file}?")) as caught:
-            call(missing)  # type: ignore[operator]
+            call(missing)
         assert isinstance(caught.value, rc.UnreadableError) and isinstance(caught.value, rc.MissingFileError)
         assert (caught.value.exit_code, caught.value.filename) == (3, str(missing))
 
@@ -100,7 +102,7 @@ def test_a_layer_is_found_by_its_number_and_a_wrong_number_is_an_index_error(fil
     assert stack[0] is stack.layers[0]
     assert stack[0, 0] is stack.first
     assert stack[-1, 0] is stack.first
-    assert list(stack) == list(stack.layers)  # type: ignore[call-overload]
+    assert list(stack) == list(stack.layers)
     for index in (1, (0, 1), (9, 0)):
         with pytest.raises(IndexError, match="it has 1 layers of 1 directions") as caught:
             stack[index]
@@ -177,7 +179,6 @@ def test_what_is_not_proved_is_an_error_with_its_report_and_no_file(file: Path, 
 
 def test_a_conversion_that_is_not_equal_is_to_be_reported_not_repeated(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed("torch", "torch")
-    convert_file = proved.convert_file
 
     def damage(source: Any, source_format: Any, target: Any, options: Any) -> Any:
         summary = convert_file(source, source_format, target, options)
@@ -269,7 +270,7 @@ def failing(folder: Path, name: str) -> Iterator[Callable[[], object]]:
 
     (folder / name).write_bytes(b"neither this nor that")
     absent, broken, there = folder / f"absent {name}", folder / name, folder / f"{name}.npz"
-    np.savez(there, **arrays())  # type: ignore[arg-type]
+    np.savez(there, **arrays())
     layers = rc.load(arrays(), "pytorch")
     yield lambda: rc.load(absent)
     yield lambda: rc.load(broken)
@@ -322,9 +323,9 @@ def test_fields_of_an_error_speak_as_its_text_does(file: Path) -> None:
 @pytest.fixture
 def wrong(file: Path) -> Path:
     """The same layer with the gates i and f exchanged in its recurrent matrix."""
-    arrays = {key: array.copy() for key, array in LAYER.items()}
+    arrays: dict[str, Any] = {key: array.copy() for key, array in LAYER.items()}
     arrays["weight_hh_l0"][:10] = LAYER["weight_hh_l0"][[5, 6, 7, 8, 9, 0, 1, 2, 3, 4]]
-    np.savez(file.with_name("wrong.npz"), **arrays)  # type: ignore[arg-type]
+    np.savez(file.with_name("wrong.npz"), **arrays)
     return file.with_name("wrong.npz")
 
 
@@ -353,7 +354,7 @@ def test_what_was_read_is_compared_too(file: Path, wrong: Path) -> None:
     assert not diagnosis.equal and "gates i and f" in str(diagnosis) and "gates i and f" in diagnosis._repr_html_()
     for options in ({"settings_a": ["clip=none"]}, {"format_a": "pytorch"}):
         with pytest.raises(rc.UsageError, match="is read already"):
-            rc.diff(checkpoint, file, **options)  # type: ignore[arg-type]
+            rc.diff(checkpoint, file, **options)
     with pytest.raises(rc.UsageError, match="both are read already"):
         rc.diff(checkpoint, checkpoint, settings=["clip=none"])
 
@@ -385,9 +386,10 @@ def test_targets_that_are_no_formats_are_named(file: Path) -> None:
 
 def test_wrong_indices_closed_files_and_empty_mappings_are_errors_of_ours(file: Path, tmp_path: Path) -> None:
     stack = rc.load(file).layers[""]
-    for index in ("x", 1.5, slice(0, 1), (0, 1, 2)):
+    indices: tuple[Any, ...] = ("x", 1.5, slice(0, 1), (0, 1, 2))
+    for index in indices:
         with pytest.raises(rc.UsageError, match=r"stack\[0, 1\]"):
-            stack[index]  # type: ignore[call-overload]
+            stack[index]
     closed = io.BytesIO(b"x")
     closed.close()
     with pytest.raises(rc.UsageError, match=r"cannot be read: .*closed"):

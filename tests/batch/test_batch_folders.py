@@ -13,8 +13,8 @@ import pytest
 from rnnconvert.batch.folders import ModelTree, is_tree
 from rnnconvert.batch.manifest import items
 from rnnconvert.containers import safetensors
+from tests import ROOT
 from tests.batch.test_batch import arrays, call
-from tests.project.test_floors import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,7 +52,7 @@ def test_what_passes_is_borne(name: str, fault: str, server: Server, tmp_path: P
 
 @pytest.mark.parametrize("fault", ["500", "cut", "short"])
 def test_what_stays_wrong_is_named_and_resumed(fault: str, server: Server, tmp_path: Path) -> None:
-    words = (server.url("model.pt"), tmp_path / "model.safetensors", "--to", "onnx", "--out", tmp_path / "out")
+    words: tuple[object, ...] = (server.url("model.pt"), tmp_path / "model.safetensors", "--to", "onnx", "--out", tmp_path / "out")
     words += ("--jobs", 1, "--journal", tmp_path / "j", "--json")
     listed = tmp_path / "list.jsonl"
     lines = [{"source": server.url("model.pt"), "target": "far.onnx"}, {"source": str(words[1]), "target": "near.onnx"}]
@@ -142,7 +143,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_taken(server: Server, tmp
         assert run([item], journal, Workers(), {}).code == 0
 
 
-class Session(MemoryFileSystem):  # type: ignore[misc]
+class Session(MemoryFileSystem):
     """A store that is reached when it is made, as those of ssh are, and that knows no ranges and renames over nothing."""
 
     protocol = "session"
@@ -275,7 +276,7 @@ def test_errors_do_not_show_the_passwords_of_urls() -> None:
 
 
 def test_what_is_no_archive_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking.time, "sleep", lambda seconds: pytest.fail("it was asked again"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it was asked again"))
     (tmp_path / "words.zip").write_text("nothing but words")
     with pytest.raises(UnreadableError, match="not a zip file"), stores.fetched(f"zip://model.pt::file://{tmp_path / 'words.zip'}"):
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -23,7 +22,7 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.options import Options
 from tests import ROOT
-from tests.helpers.commands import call
+from tests.helpers.commands import call, on_a_terminal
 from tests.helpers.requirements import needed
 from tests.helpers.sources import onnx_arrays, onnx_node, stack, write
 
@@ -35,10 +34,10 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     command = [*COMMAND, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}  # type: ignore[arg-type]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
@@ -353,32 +352,10 @@ def test_a_closed_pipe_ends_the_program_as_sigpipe_does(source: Path) -> None:
 # Terminals ------------------------------------------------------------------------------------------
 
 
-def on_a_terminal(arguments: Sequence[object], **environment: str) -> tuple[int, str]:
-    """Exit code and what a terminal shows of stderr."""
-    ours, theirs = pty.openpty()
-    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    child = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs,
-        env={**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
-    )  # fmt: skip
-    os.close(theirs)
-    output = b""
-    while True:
-        try:
-            piece = os.read(ours, 1 << 12)
-        except OSError:  # Linux says so where the other end is closed
-            break
-        if not piece:
-            break
-        output += piece
-    os.close(ours)
-    return child.wait(), output.decode()
-
-
 def test_colour_is_for_terminals_and_not_with_no_color(tmp_path: Path) -> None:
     arguments = ["inspect", tmp_path / "absent.pt"]
-    assert "\x1b[" in on_a_terminal(arguments)[1]
-    assert "\x1b[" not in on_a_terminal(arguments, NO_COLOR="1")[1]
+    assert "\x1b[" in on_a_terminal(*arguments)[1]
+    assert "\x1b[" not in on_a_terminal(*arguments, NO_COLOR="1")[1]
     assert "\x1b[" not in run(*arguments).stderr
 
 
@@ -584,8 +561,8 @@ def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
             done = subprocess.run([*COMMAND, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 74 and done.stderr.splitlines() == ["error: cannot write the output: No space left on device"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full)
-    assert done.returncode == 3
+        code = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full).returncode
+    assert code == 3
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.keras"])

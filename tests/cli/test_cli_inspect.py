@@ -91,7 +91,8 @@ def test_nothing_is_pointed_to_where_nothing_would_be_moved(tmp_path: Path) -> N
     # Of a format whose files only give recurrent layers, nothing else is moved.
     source = write(tmp_path / "mine.npz", stack(name="a"), stack(name="b"), target_format="mlx")
     with np.load(source) as stored:
-        np.savez(tmp_path / "more.npz", **stored, **{"head.weight": np.ones((4, 2), np.float32)})
+        arrays: dict[str, Any] = {**stored, "head.weight": np.ones((4, 2), np.float32)}
+        np.savez(tmp_path / "more.npz", **arrays)
     output = call("convert", tmp_path / "more.npz", tmp_path / "out.onnx", "--from", "mlx", "--force")
     assert "left out: head.weight (4 x 2)" in output and "transplant" not in output
 
@@ -134,7 +135,11 @@ def test_an_exported_program_states_its_version(tmp_path: Path) -> None:
 def test_keras_states_versions_and_classes(tmp_path: Path) -> None:
     path = keras_lstm_h5(tmp_path / "old.h5")
     assert document(path)["about"] == {"framework": "Keras 2.2.4", "backend": "tensorflow"}
-    layers = [("LSTM", {"name": "lstm", "units": 4}), ("Dense", {"name": "scores", "units": 2}), ("Attention", {"name": "attend"})]
+    layers: list[tuple[str, dict[str, Any]]] = [
+        ("LSTM", {"name": "lstm", "units": 4}),
+        ("Dense", {"name": "scores", "units": 2}),
+        ("Attention", {"name": "attend"}),
+    ]
     arrays = {
         "lstm": [("lstm/kernel:0", uniform(1, 3, 16)), ("lstm/recurrent_kernel:0", uniform(2, 4, 16)), ("lstm/bias:0", uniform(3, 16))],
         "scores": [("scores/kernel:0", uniform(4, 4, 2)), ("scores/bias:0", uniform(5, 2))],

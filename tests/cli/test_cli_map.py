@@ -161,7 +161,7 @@ def close_pairs(text: str) -> set[str]:
 
 
 def two(*names: str) -> dict[str, Array]:
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for seed, name in enumerate(names):
         numbers = np.random.default_rng(seed)
         shapes = {"weight_ih_l0": (15, 5), "weight_hh_l0": (15, 5), "bias_ih_l0": (15,), "bias_hh_l0": (15,)}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ from rnnconvert.core.printable import abridged, json_of, printable
 from rnnconvert.models import mapping
 from rnnconvert.models.inspection import amount
 from tests import ROOT
-from tests.helpers.commands import call
+from tests.helpers.commands import call, on_a_terminal
 from tests.helpers.sources import legacy_h5, sequential
 
 EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200b\ue000\U0010fffd\x7f\t\x85b\u2028c"
@@ -34,7 +31,7 @@ EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200
 
 def weights(name: str, seed: int = 1, hidden: int = 5) -> dict[str, np.ndarray]:
     numbers = np.random.default_rng(seed)
-    shapes = {"weight_ih_l0": (4 * hidden, 3), "weight_hh_l0": (4 * hidden, hidden)}
+    shapes: dict[str, tuple[int, ...]] = {"weight_ih_l0": (4 * hidden, 3), "weight_hh_l0": (4 * hidden, hidden)}
     shapes |= {"bias_ih_l0": (4 * hidden,), "bias_hh_l0": (4 * hidden,)}
     arrays = {f"{name}.{local}": numbers.normal(size=shape).astype(np.float32) for local, shape in shapes.items()}
     return arrays | {f"{name}head.weight": numbers.normal(size=(2, hidden)).astype(np.float32)}
@@ -153,38 +150,14 @@ def test_commands_print_through_one_place() -> None:
 # Widths ---------------------------------------------------------------------------------------------
 
 
-def on_a_terminal(words: Sequence[object], columns: int = 80, **environment: str) -> str:
-    """What a terminal of that width shows of a command."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "rnnconvert", *map(str, words)], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL,
-        env={**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
-    )  # fmt: skip
-    os.close(theirs)
-    output = b""
-    while True:
-        try:
-            piece = os.read(ours, 1 << 12)
-        except OSError:  # Linux says so where the other end is closed
-            break
-        if not piece:
-            break
-        output += piece
-    os.close(ours)
-    child.wait()
-    return output.decode().replace("\r\n", "\n")
-
-
 def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9]*m", "", text)
 
 
 @pytest.mark.parametrize("columns", [80, 100])
 def test_lines_fit_the_terminal(columns: int) -> None:
-    output = plain(on_a_terminal(["inspect", "examples/decoder.keras", "--targets"], columns))
-    rows = output.splitlines()
+    _, output = on_a_terminal("inspect", "examples/decoder.keras", "--targets", columns=columns)
+    rows = plain(output).splitlines()
     assert max(map(len, rows)) <= columns
     assert sum(len(row) > columns // 2 for row in rows) > 10
     at = next(number for number, row in enumerate(rows) if re.match(r" +pytorch +refused", row))
@@ -221,8 +194,8 @@ def test_lines_are_broken_at_spaces(text: str, width: int, hang: int | None, row
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False),
      ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False)],
 )  # fmt: skip
-def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], coloured: bool) -> None:
-    output = on_a_terminal(["inspect", "examples/decoder.keras", "--targets", "pytorch,keras"], **environment)
+def test_colours_are_for_terminals_that_want_them(environment: dict[str, Any], coloured: bool) -> None:
+    _, output = on_a_terminal("inspect", "examples/decoder.keras", "--targets", "pytorch,keras", **environment)
     assert ("\x1b[32mexact" in output and "\x1b[31m\x1b[1mrefused" in output) == coloured
     assert ("\x1b[" in output) == coloured
 

@@ -29,11 +29,11 @@ from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.reports import FORMS, encoded, github, render
+from tests import ROOT
 from tests.helpers import report_documents
 from tests.helpers.drawn import drawn, each
 from tests.helpers.requirements import need
 from tests.helpers.stacks import BOTH, random_stack
-from tests.project.test_floors import ROOT
 
 NAMES = [
     "*/ int evil(void) { return 1; } /*", "x */", "x\\", "??/", "x\ny = 1", "x\r\n#define MAIN_INPUT 9", "\"); __import__('os'); (\"",
@@ -82,7 +82,7 @@ def test_a_name_of_any_length_is_written_or_refused(format: str, tmp_path: Path)
     kind = next(layout.kind for layout in adapter(format).layouts(Options()))
     for ending in registry.cards()[format].written:
         for name in ("a" * 70_000, "a." * 35_000 + "a"):
-            layers = source(kind, "b").layers | source(kind, name).layers
+            layers = {**source(kind, "b").layers, **source(kind, name).layers}
             around = {name: np.ones((2, 2), np.float32)}
             for checkpoint in (rc.Checkpoint("memory", "canonical", layers), source(kind, "b").replace(tensors=around)):
                 path = Path(tempfile.mkdtemp(dir=tmp_path)) / f"m{ending}"
@@ -237,7 +237,7 @@ def test_no_text_of_a_model_becomes_code_of_the_model_that_is_written(name: str,
     for text, tree in drawn(every, 16, f"code {name}"):
         path, target = tmp_path / "model.keras", tmp_path / "model.py"
         with zipfile.ZipFile(path, "w") as archive:
-            for entry, content in {**entries, "config.json": json.dumps(tree)}.items():
+            for entry, content in {**entries, "config.json": json.dumps(tree).encode()}.items():
                 archive.writestr(entry, content)
         try:
             rc.scaffold(path, "pytorch", target, force=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -12,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from rnnconvert.cli import progress, terminal
-from tests.cli.test_cli import on_a_terminal
 from tests.cli.test_cli_terminal import EVIL, raw
+from tests.helpers.commands import on_a_terminal
 
 
 class Screen(io.StringIO):
@@ -85,7 +86,7 @@ def test_a_line_that_is_printed_has_a_line_of_its_own(monkeypatch: pytest.Monkey
         (row,) = [row for row in printed.replace("\r", "\n").split("\n") if f"file {number} cannot" in row]
         assert row.partition("\x1b[2K")[2].startswith("\x1b[31m\x1b[1merror"), row  # the drawn line was removed, and nothing else is on it
         assert "converting" not in row
-    assert terminal.held_back is not progress.Watch._held_back and screen.getvalue().endswith("\x1b[2K")
+    assert terminal.held_back is contextlib.nullcontext and screen.getvalue().endswith("\x1b[2K")
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal_and_when_asked_to_be_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +104,5 @@ def test_nothing_is_drawn_where_there_is_no_terminal_and_when_asked_to_be_quiet(
 
 
 def test_an_interrupted_command_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    code, output = on_a_terminal(["batch", tmp_path, "--to", "onnx", "--out", tmp_path / "out"])
+    code, output = on_a_terminal("batch", tmp_path, "--to", "onnx", "--out", tmp_path / "out")
     assert code == 3 and output.count("\x1b[?25l") == output.count("\x1b[?25h")  # the cursor that is hidden is shown again

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fuzz import writes
 from rnnconvert.language import registry
+from tests import ROOT
 from tests.helpers.commands import call
 from tests.helpers.every_command import CALLS, Values, called, commands, is_path
-from tests.project.test_floors import ROOT
 
 ENDINGS = (".json", ".npz", ".pt")
 """Of reports, of arrays, of models: each parameter takes one of these, or names a folder."""

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,11 +35,11 @@ BOTH_WAYS = {kind: random_stack(Sizes(kind, 3, 4, num_directions=2, parts=BOTH),
 WRITTEN = [name for name, card in registry.cards().items() if card.written]
 
 
-def saved(stack: Recurrent, format: str, folder: Path, layers: Iterable[str] = (), /, **options: str) -> Path:
+def saved(stack: Recurrent, format: str, folder: Path, layers: Iterable[str] = (), /, **options: Any) -> Path:
     """Write a layer as a file of a format, whose name this format gives it."""
     checkpoint = rc.Checkpoint("(in memory)", "canonical", {"enc": stack.replace(name="enc")})
     path = Path(tempfile.mkdtemp(dir=folder)) / f"a{registry.cards()[format].written[0]}"
-    rc.save(checkpoint, path, format, layers=[*layers], **options)  # type: ignore[arg-type]
+    rc.save(checkpoint, path, format, layers=[*layers], **options)
     return path
 
 

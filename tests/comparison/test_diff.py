@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from tests.helpers.commands import call
 from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
 
-def lstm(seed: int = 1, cell: Cell | None = None, **changes: int) -> Recurrent:
-    form = Sizes("lstm", changes.pop("into", 3), 4, parts=BOTH, **changes)
+def lstm(seed: int = 1, cell: Cell | None = None, into: int = 3, **changes: Any) -> Recurrent:
+    form = Sizes("lstm", into, 4, parts=BOTH, **changes)
     return random_stack(form, seed, np.float32, cell).replace(name="enc")
 
 
@@ -158,7 +159,7 @@ def _independent() -> Recurrent:
 
 @pytest.mark.parametrize("name", SAME)
 def test_what_an_exact_rewrite_makes_the_same_is_the_same(name: str) -> None:
-    first, second, message = SAME[name]()  # type: ignore[no-untyped-call]
+    first, second, message = SAME[name]()
     for a, b in ((first, second), (second, first)):
         compared = differences(a, b)
         assert not off(compared), off(compared)

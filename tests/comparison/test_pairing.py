@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,8 +64,8 @@ def test_what_we_write_is_paired_with_what_it_was_written_from(
 @pytest.mark.parametrize("suffix", ["out.pt", "out.keras", "out.onnx", "out.safetensors"])
 def test_pieces_of_a_layer_are_taken_together(option: str, suffix: str, tmp_path: Path) -> None:
     source = of(lstm("enc", layers=2 if option == "stack" else 1, directions=2))
-    flipped = {"reverse": "flipped"} if option == "directions" and suffix in ("out.pt", "out.safetensors") else {}
-    rc.save(source, tmp_path / suffix, **{option: "split"}, **flipped)
+    flipped: dict[str, Any] = {"reverse": "flipped"} if option == "directions" and suffix in ("out.pt", "out.safetensors") else {}
+    rc.save(source, tmp_path / suffix, **{option: "split", **flipped})
     written = rc.load(tmp_path / suffix)
     assert len(written.layers) == 2
     (paired,) = pair(source, written)

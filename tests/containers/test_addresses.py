@@ -101,14 +101,14 @@ def test_a_file_that_is_replaced_while_it_is_fetched_is_never_a_mixture(
 ) -> None:
     """It comes in several requests; after the first the store has another file of the same size."""
     monkeypatch.setattr(addresses, "_CHUNK", 1 << 14)
-    copied, letters = addresses.shutil.copyfileobj, iter(b"BCDEFGHIJ"[:changes])
+    copied, letters = shutil.copyfileobj, iter(b"BCDEFGHIJ"[:changes])
 
     def between(source: Any, target: Any, length: int) -> None:
         target.write(source.read(length))
         server.files["a.bin"] = bytes([next(letters, server.files["a.bin"][0])]) * 100_000
         copied(source, target, length)
 
-    monkeypatch.setattr(addresses.shutil, "copyfileobj", between)
+    monkeypatch.setattr(shutil, "copyfileobj", between)
     server.files["a.bin"] = b"A" * 100_000
     if changes == 1:
         assert addresses.local(server.url("a.bin")).read_bytes() == b"B" * 100_000
@@ -161,7 +161,7 @@ def test_without_fsspec_the_error_says_how_to_install_it(server: Server, monkeyp
             raise ImportError(name)
         return import_module(name, *more)
 
-    monkeypatch.setattr(asking.importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(rc.MissingPackageError, match="fsspec is not installed"):
         rc.load(server.url("encoder.keras"))
 
@@ -180,7 +180,7 @@ def test_a_hubs_files_are_kept_by_their_blobs(tmp_path: Path, monkeypatch: pytes
     content = {"org/model/encoder.keras": (ROOT / "examples" / "encoder.keras").read_bytes()}
     opened: list[str] = []
 
-    class Hub(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    class Hub(fsspec.AbstractFileSystem):
         protocol = "hf"
 
         def info(self, path: str, **options: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,17 @@ def test_whatever_a_library_does_its_file_is_unreadable(read: Callable[[], Store
     assert open_files() == before
 
 
+def waits() -> Stored:
+    time.sleep(100)
+    return Stored({})
+
+
 def test_a_child_that_only_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     monkeypatch.setattr(apart, "PATIENCE", 0.5)
     before = open_files()
     with pytest.raises(UnreadableError, match="no answer within 0 s"):
-        apart.read_apart(lambda: time.sleep(100) or Stored({}), DATA, "x")
+        apart.read_apart(waits, DATA, "x")
     assert open_files() == before
 
 
@@ -128,7 +133,7 @@ def test_a_heap_that_the_library_never_leaves_is_damaged(which: int, length: int
     path = tmp_path / "a.h5"
     heap_file(path, (which, length))
     start = time.process_time()
-    metadata: dict[str, Any] = {}
+    metadata: Mapping[str, Any] = {}
     try:
         metadata = hdf5.read(path).metadata
     except UnreadableError:

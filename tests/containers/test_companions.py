@@ -15,8 +15,9 @@ from rnnconvert.containers import safetensors
 from rnnconvert.containers.companions import companion
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
-from tests.helpers.stacks import BOTH, Sizes, random_stack
+from tests.helpers.stacks import BOTH, random_stack
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../b.bin", "a/../../b.bin", "..\\b.bin", "C:\\b.bin", "a\0b", "C:b"])

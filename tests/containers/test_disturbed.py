@@ -29,16 +29,16 @@ from onnx import helper
 
 import rnnconvert as rc
 from rnnconvert.containers import sorted_table, temporary, wire
-from rnnconvert.containers.crc32c import crc32c
+from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.reading import map_file, reading
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.names import first_twice
 from rnnconvert.running import parent, registry
 from rnnconvert.running.kept import KeptProcesses, keeping
 from rnnconvert.running.registry import Executor
+from tests import ROOT
 from tests.helpers.executor_modules import module_text
 from tests.helpers.sources import stack, write
-from tests.project.test_floors import ROOT
 
 pytestmark = pytest.mark.reads_apart
 
@@ -241,7 +241,7 @@ def table(*blocks: bytes, handles: int) -> bytes:
 
     def add(content: bytes) -> bytes:
         handle = wire.varint(len(out)) + wire.varint(len(content))
-        out.extend(content + b"\0" + struct.pack("<I", sorted_table.masked(crc32c(content + b"\0"))))
+        out.extend(content + b"\0" + struct.pack("<I", masked(crc32c(content + b"\0"))))
         return handle
 
     (first,) = map(add, blocks)

@@ -109,7 +109,7 @@ def test_a_full_disk_of_the_journal_is_named_and_resumed(free: int, jobs: int, d
     (tmp_path / "m").mkdir()
     for number in range(24):
         safetensors.write(tmp_path / "m" / f"m{number}.safetensors", arrays(number))
-    words = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--json")
+    words: tuple[object, ...] = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--json")
     words += ("--jobs", jobs, "--journal", disk / "j")
     filler = fill(disk, free)
     code, output = call(*words)

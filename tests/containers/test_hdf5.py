@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import ml_dtypes
@@ -20,7 +21,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 pytestmark = pytest.mark.reads_apart
 
 
-def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
 
 
@@ -122,15 +123,15 @@ def test_bfloat16_as_keras_stores_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.bool_])
-def test_h5py_reads_what_was_written(path: Path, dtype: object) -> None:
-    arrays = {
+def test_h5py_reads_what_was_written(path: Path, dtype: Any) -> None:
+    arrays: dict[str, Any] = {
         "layers/gru/cell/vars/0": numbers(3, 4, dtype=dtype),
         "layers/gru/cell/vars/1": numbers(4, 300, dtype=dtype).T,
         "scalar": numbers(dtype=dtype),
         "empty": numbers(0, 3, dtype=dtype),
         "deferred": Deferred((2, 3), np.dtype(dtype), lambda: numbers(2, 3, dtype=dtype)),
     }
-    attributes = {
+    attributes: dict[str, dict[str, Any]] = {
         "": {"keras_version": "2.3.1", "n": 3, "none": []},
         "layers/gru": {"name": "gru", "weight_names": ["k", "r"]},
         "scalar": {"unit": "m"},
@@ -154,7 +155,7 @@ def test_h5py_reads_what_was_written(path: Path, dtype: object) -> None:
     ("arrays", "attributes"),
     [({"a": numbers(1), "a/b": numbers(1)}, {}), ({"a": numbers(1)}, {"": {"bad": object()}}), ({"a": np.array(["text"])}, {})],
 )
-def test_what_cannot_be_written_leaves_nothing(path: Path, arrays: dict, attributes: dict) -> None:
+def test_what_cannot_be_written_leaves_nothing(path: Path, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
     path.write_bytes(b"before")
     with pytest.raises(UsageError):
         hdf5.write(path, arrays, attributes)

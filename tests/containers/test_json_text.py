@@ -70,7 +70,8 @@ def value(rng: random.Random, depth: int) -> Any:
 def test_what_is_charged_covers_what_is_taken(ascii: bool, as_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     charged: list[int] = []
     monkeypatch.setattr(Reading, "memory", lambda self, size, path: charged.append(size))
-    plain: list[Any] = [[document] * 5000 for document in ([], {}, {"": 0}, 0.5, "a", "é漢😀" * 3)]
+    values: tuple[Any, ...] = ([], {}, {"": 0}, 0.5, "a", "é漢😀" * 3)
+    plain: list[Any] = [[document] * 5000 for document in values]
     plain += [["a" * 9999 + "😀"], {"a" * 9999 + "é": 0}]
     for seed in drawn.drawn(range(400), 20, "json"):
         plain.append([value(random.Random(seed), 4) for _ in range(60)])

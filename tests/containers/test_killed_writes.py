@@ -14,9 +14,9 @@ import rnnconvert as rc
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
+from tests import ROOT
 from tests.helpers import ready
 from tests.helpers.stacks import random_stack
-from tests.project.test_floors import ROOT
 
 # Every call by which a file gets or loses its name ends the process, as SIGKILL would, once it was made N times before.
 CHILD = """
@@ -73,7 +73,9 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
     for word, function in (("old", TANH), ("new", TANH if name in TURNED else RELU)):
         stack = random_stack(Sizes("rnn", 30, 24), len(word), np.float32, Cell("rnn", activation=function))
         if word == "new":
-            stack = each(stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -a for key, a in d.arrays.items()}))
+            stack = each(
+                stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -np.asarray(a) for key, a in d.arrays.items()})
+            )
         rc.save(rc.Checkpoint("made", "canonical", {"a": stack.replace(name="a")}), tmp_path / f"{word}.onnx")
     versions = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
     assert versions["old"][0] != versions["new"][0] and versions["old"][1] != versions["new"][1]

@@ -70,7 +70,7 @@ def test_plain_values_are_what_pickle_makes_of_them(protocol: int) -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_containers_of_the_standard_library(protocol: int) -> None:
-    value = [OrderedDict(a=1, b=[2]), defaultdict(list, c=3), Counter("aab"), {4}, frozenset({5})]
+    value: list[Any] = [OrderedDict(a=1, b=[2]), defaultdict[str, Any](list, c=3), Counter("aab"), {4}, frozenset({5})]
     expected = [{"a": 1, "b": [2]}, {"c": 3}, {"a": 2, "b": 1}, [4], [5]]
     assert load(pickle.dumps(value, protocol)) == expected
 

@@ -21,7 +21,7 @@ def model_files(folder: Path) -> list[Path]:
     for name in ("a.keras", "a.h5"):
         model.save(folder / name)
 
-    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Module(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn, self.head = torch.nn.LSTM(3, 4, batch_first=True), torch.nn.Linear(4, 2)

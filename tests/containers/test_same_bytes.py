@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.project.test_floors import ROOT
+from tests import ROOT
 
 WRITING = """
 import hashlib, json, sys

@@ -18,7 +18,7 @@ SHARDS, ROWS = 4, 1 << 17  # of 4 GB each, as holes
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process held at most is read from /proc")
 def test_a_sharded_checkpoint_is_converted_in_bounded_memory(tmp_path: Path) -> None:
-    recurrent, names = arrays(0, 64), {}
+    recurrent, names = arrays(0, 64), dict[str, str]()
     for number in range(SHARDS):
         name, at, header = f"model-{number}.safetensors", 0, {}
         held = recurrent if number == 2 else {}

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -23,20 +23,21 @@ from fuzz import mutators
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.limits import ENCLOSED_NESTING
 from rnnconvert.running.registry import built_in
+from tests import ROOT
 from tests.helpers import sources
 from tests.helpers.commands import call
 from tests.helpers.drawn import each
 from tests.helpers.requirements import need, needed
-from tests.project.test_floors import ROOT
 
 SHAPES = {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4), "bias_ih_l0": (16,), "bias_hh_l0": (16,)}
 ARRAYS = {f"rnn.{name}": np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape) for name, shape in SHAPES.items()}
+Order = Literal["<", ">"]
 
 
-def written(path: Path, order: str) -> Path:
-    arrays = {name: array.astype(array.dtype.newbyteorder(order)) for name, array in ARRAYS.items()}
+def written(path: Path, order: Order) -> Path:
+    arrays: dict[str, Any] = {name: array.astype(array.dtype.newbyteorder(order)) for name, array in ARRAYS.items()}
     if path.suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         path.write_bytes(pickle.dumps(arrays))
     return path
@@ -45,7 +46,8 @@ def written(path: Path, order: str) -> Path:
 def test_big_endian_numbers_are_the_numbers(tmp_path: Path) -> None:
     def check(ending: str) -> None:
         read = []
-        for order in "<>":
+        orders: tuple[Order, ...] = ("<", ">")
+        for order in orders:
             target = tmp_path / f"{ending}{'<>'.index(order)}.safetensors"
             rc.convert(written(tmp_path / f"{'<>'.index(order)}.{ending}", order), target, source_format="pytorch", target_format="pytorch")
             read.append(target.read_bytes())

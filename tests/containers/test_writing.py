@@ -76,7 +76,7 @@ def test_arrays_written_apart_are_the_same_bytes(apart: None, dtype: str, tmp_pa
     full = RNG.normal(size=(60, 70)).astype(dtype)
     with replacing(tmp_path / "m") as file:
         for array in (full, full.T, full[::2, 3:]):
-            check, seen = checksums.Crc32(), []
+            check, seen = checksums.Crc32(), list[int]()
             file.seek(file.tell() + 5)
             start = file.tell()
             with counting(seen.append):
@@ -120,7 +120,12 @@ def test_files_written_apart_are_those_written_in_order(
     request.getfixturevalue("apart")
     begun: list[int] = []
     start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda self: (begun.append(1), start(self)))
+
+    def counted(thread: threading.Thread) -> None:
+        begun.append(1)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
     writes.write(name, tmp_path / "b", 1)
     assert begun and writes.contents(tmp_path / "a") == writes.contents(tmp_path / "b")
 

@@ -27,8 +27,9 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.malformed import Entries, Fields, malformed, passes, strictly
 from rnnconvert.graphs.program import fold, fold_call
 from rnnconvert.language import outline
+from tests import ROOT
 from tests.helpers.drawn import drawn
-from tests.project.test_floors import FILES, ROOT
+from tests.project.test_floors import FILES
 
 
 def damaged(what: str) -> UnreadableError:
@@ -56,7 +57,7 @@ OF_OURS = {
     "a call without an argument": lambda: damaged(),  # type: ignore[call-arg]
     "a call with an unknown keyword": lambda: damaged("", why=""),  # type: ignore[call-arg]
     "a call with too many arguments": lambda: damaged("", "", ""),  # type: ignore[call-arg]
-    "a name that does not exist": lambda: no_such_name,  # type: ignore[name-defined]  # noqa: F821
+    "a name that does not exist": lambda: no_such_name,  # noqa: F821
 }
 
 
@@ -129,7 +130,12 @@ def module_flag(value: bool) -> Iterator[None]:
 
 def test_debug_is_strict(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr("rnnconvert.models.inspection.inspect_with", lambda *_, **__: seen.append(module._strict.get()) or 1 / 0)
+
+    def fails(*_: Any, **__: Any) -> None:
+        seen.append(module._strict.get())
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("rnnconvert.models.inspection.inspect_with", fails)
     path = tmp_path / "x.npz"
     np.savez(path, a=np.ones(3))
     with module_flag(False):

@@ -15,8 +15,9 @@ import rnnconvert as rc
 from fuzz import seeds
 from fuzz.execution import put
 from rnnconvert.core.notes import INTEGERS, LayerNote, each_text, layer_of
+from tests import ROOT
 from tests.helpers.drawn import drawn
-from tests.project.test_floors import FILES, ROOT
+from tests.project.test_floors import FILES
 
 
 def test_a_note_reads_as_its_layer_and_its_text() -> None:
@@ -89,7 +90,7 @@ def name_of(node: ast.AST) -> str:
 def test_no_reader_spells_a_layer_into_a_text() -> None:
     readers = [path for path in FILES if path.stem not in ("write", "run") and not path.stem.startswith(("write_", "run_"))]
     spelt = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        f"{path.relative_to(ROOT)}:{text.lineno}"
         for path in readers
         for node in ast.walk(ast.parse(path.read_text()))
         for text in added(node)
@@ -100,7 +101,7 @@ def test_no_reader_spells_a_layer_into_a_text() -> None:
 
 def test_notes_of_every_format_are_data(tmp_path: Path) -> None:
     """What is said of a layer names it as data, in files of every kind."""
-    spelt = []
+    spelt: list[tuple[str, str]] = []
     every = seeds.build(tmp_path, corpus=False)
     kinds = dict.fromkeys(seed.kind for seed in every)
     for seed in (seed for kind in kinds for seed in drawn((other for other in every if other.kind == kind), 3, kind)):

@@ -29,7 +29,7 @@ Weights = dict[str, Array]
 def weights_of(seed: int, tokens: bool, width: int) -> Weights:
     """The weights of an embedding, an LSTM and two dense layers, as torch lays them."""
     generator = np.random.default_rng(seed)
-    shapes = {"emb": (11, 3)} if tokens else {}
+    shapes: dict[str, tuple[int, ...]] = {"emb": (11, 3)} if tokens else {}
     shapes |= {"l.ih": (4 * width, 3), "l.hh": (4 * width, width), "l.b": (4 * width,)}
     shapes |= {"mid.w": (width, width), "mid.b": (width,), "head.w": (4, width), "head.b": (4,)}
     return {name: (0.7 * generator.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
@@ -40,7 +40,7 @@ def module_of(weights: Weights, before: Any = None, behind: Any = None) -> Any:
     import torch
     from torch import nn
 
-    class Model(nn.Module):  # type: ignore[misc]
+    class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             width = weights["mid.b"].size

@@ -80,10 +80,10 @@ def parsed(name: str, stack: Recurrent) -> list[Fault] | None:
                 placed = fault.at(index, number, words)
                 if placed is not None:
                     table[placed.name] = placed
-    words = name.split(" and ")
-    for count in range(len(words), 0, -1):
-        first = table.get(" and ".join(words[:count]))
-        rest = parsed(" and ".join(words[count:]), stack) if count < len(words) else []
+    parts = name.split(" and ")
+    for count in range(len(parts), 0, -1):
+        first = table.get(" and ".join(parts[:count]))
+        rest = parsed(" and ".join(parts[count:]), stack) if count < len(parts) else []
         if first is not None and rest is not None:
             return [first, *rest]
     return None
@@ -259,6 +259,6 @@ def test_two_files_or_a_sample() -> None:
     stack = Checkpoint("memory", "canonical", {"enc": MODELS["lstm"]})
     for wrong in ({}, {"b": stack, "io": sample_of(MODELS["lstm"])}, {"io": sample_of(MODELS["lstm"]), "pairs": "a=b"}):
         with pytest.raises(UsageError):
-            rc.diagnose(stack, **wrong)  # type: ignore[call-overload]  # no overload takes these: that is what is tested
+            rc.diagnose(stack, **wrong)
     assert call("diagnose", "a.pt").exit_code == 2 and call("diagnose", "a.pt", "b.pt", "--io", "s.npz").exit_code == 2
     assert call("diagnose", "a.pt", "--io", "s.npz", "--pair", "a=b").exit_code == 2

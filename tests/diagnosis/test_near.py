@@ -17,9 +17,10 @@ from rnnconvert.diagnosis.fault_weights import with_direction
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.near import near
 from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.reports import findings
-from tests.helpers.stacks import BOTH, Sizes, random_stack
+from tests.helpers.stacks import BOTH, random_stack
 
 SIZES = [Sizes("gru", 5, 7, 2, 2, 0, BOTH), Sizes("lstm", 3, 8, 1, 1, 0, BOTH), Sizes("rnn", 40, 30, 1, 1, 0, BOTH)]
 

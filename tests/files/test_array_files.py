@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_of_two_layouts_with_the_same_arrays_the_caller_says_which(tmp_path: Pat
 def test_the_layout_that_is_asked_for_is_written(layout: str | None, names: set[str], tmp_path: Path) -> None:
     target = tmp_path / "again.npz"
     checkpoint = rc.load(saved(tmp_path, RNN))
-    rc.save(checkpoint, target, "trial", **({"layout": layout} if layout else {}))  # type: ignore[arg-type]
+    rc.save(checkpoint, target, "trial", settings=[f"layout={layout}"] if layout else [])
     with np.load(target) as arrays:
         assert set(arrays) == names
     same = rc.load(target).layers[""]
@@ -148,9 +149,9 @@ def test_the_layout_that_is_asked_for_is_written(layout: str | None, names: set[
     ],
 )
 def test_layers_and_directions_counted_together_are_told_apart(
-    widths: list[int], options: dict[str, bool], layers: int, directions: int, tmp_path: Path
+    widths: list[int], options: dict[str, Any], layers: int, directions: int, tmp_path: Path
 ) -> None:
-    stack = rc.load(saved(tmp_path, numbered(widths)), **options).layers[""]  # type: ignore[arg-type]
+    stack = rc.load(saved(tmp_path, numbered(widths)), **options).layers[""]
     assert (stack.num_layers, stack.num_directions) == (layers, directions)
 
 
@@ -196,7 +197,7 @@ def test_every_function_that_a_cell_may_have_can_be_said(framework: str, functio
     (question,) = rc.load(path, framework).questions
     assert (question.option, len(question.choices)) == ("activation", functions)
     for function in question.choices if option == "activation" else ("tanh", "relu"):
-        (layer,) = rc.load(path, framework, **{option: function}).layers.values()
+        (layer,) = rc.load(path, framework, settings=[f"{option}={function}"]).layers.values()
         assert layer.cell.activation.name == function
     with pytest.raises(rc.UsageError, match=r"cannot be 'softmax' here\. Choose one of: tanh, relu, sigmoid"):
         rc.load(path, framework, activation="softmax")

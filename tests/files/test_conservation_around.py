@@ -64,8 +64,8 @@ def dynamic(kind: str, number: int = 0, fc: int = 0, relu: str = "", **attribute
     return program(*before, operator(kind, layer, "hidden", **attributes))
 
 
-GRU = {"is_reverse": False, "gate_activation": "sigmoid", "activation": "tanh", "origin_mode": False, "op_role": 0}
-LSTM = {
+GRU: dict[str, Any] = {"is_reverse": False, "gate_activation": "sigmoid", "activation": "tanh", "origin_mode": False, "op_role": 0}
+LSTM: dict[str, Any] = {
     "is_reverse": False, "gate_activation": "sigmoid", "candidate_activation": "tanh", "cell_activation": "tanh", "use_peepholes": True,
 }  # fmt: skip
 

@@ -101,7 +101,7 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
         if not modules:
             continue
         matrices = [np.asarray(layer.first.get("input", "n")) for layer in load(path).layers.values()]
-        expected = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
+        expected = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]
         assert len(matrices) == len(expected), (number, value)
         assert all(any(np.array_equal(matrix, other) for other in matrices) for matrix in expected), (number, value)
         for ending in ("pt", "safetensors"):
@@ -205,9 +205,10 @@ def test_another_view_of_the_same_numbers_is_not_changed_in_silence(tmp_path: Pa
 def test_what_an_envelope_cannot_hold_is_refused(tmp_path: Path) -> None:
     path = saved(envelope("script", Model()), tmp_path / "lm.pt")
     before = path.read_bytes()
-    for wish in ({"dtype": "float16"}, {"stack": "split"}, {"module": "cell"}):
+    wishes: list[dict[str, Any]] = [{"dtype": "float16"}, {"stack": "split"}, {"module": "cell"}]
+    for wish in wishes:
         with pytest.raises(RefusedError, match="change their form"):
-            rc.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
+            rc.convert(path, path, force=True, **wish)
     assert path.read_bytes() == before
     rc.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
     assert all(tensor.dtype == torch.float16 for tensor in torch.load(tmp_path / "alone.pt").values())

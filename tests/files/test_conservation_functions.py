@@ -15,7 +15,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.registry import layout
-from tests.helpers.requirements import needed
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.stacks import BOTH, random_stack
 from tests.language.test_layout_file import forgotten as forgotten
 
@@ -58,9 +58,7 @@ def saved(stack: Recurrent, path: Path, format: str) -> Path:
 
 
 def onnx_y(path: Path) -> Any:
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(["y"], {"x": X})[0]
+    return in_onnxruntime(path, X)[0]
 
 
 @pytest.mark.parametrize("functions", ["relu,tanh", "tanh,relu", "sigmoid, relu", "relu"])
@@ -83,7 +81,7 @@ def test_each_direction_has_the_function_that_is_said(functions: str, layered: b
 def test_a_described_layout_has_them_too(functions: str, tmp_path: Path) -> None:
     stack = both()
     (layer,) = stack.layers
-    arrays = {
+    arrays: dict[str, Any] = {
         f"{word}_{name}": np.concatenate([np.asarray(d.arrays[part, "n"])])
         for word, d in zip(("fwd", "bwd"), layer.directions, strict=True)
         for name, part in (("W", "input"), ("U", "recurrent"), ("b", "input_bias"))

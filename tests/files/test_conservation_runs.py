@@ -324,7 +324,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     done = ready.run([python, "-c", MAKE_GRAPHS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     np.save(tmp_path / "x.npy", X)
-    variants: list[tuple[str, int, str, str]] = []
+    variants: list[tuple[str, int, str, str | None]] = []
     graphs = {path.name.removesuffix("-symbol.json"): json.loads(path.read_text()) for path in tmp_path.glob("*-symbol.json")}
     for name, graph in sorted(graphs.items()):
         for number, node in enumerate(graph["nodes"]):
@@ -332,7 +332,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                 if key.startswith("__") or node["op"] in ("null", "_zeros"):
                     continue
                 others = [MXNET_WORDS.get(value, ""), str(int(value) + 1) if value.isdecimal() else "", None]
-                variants += [(name, number, key, other) for other in others if other != ""]  # type: ignore[misc]
+                variants += [(name, number, key, other) for other in others if other != ""]
             if node["op"] in ("tanh", "sigmoid", "relu"):
                 variants += [(name, number, "op", other) for other in ("tanh", "sigmoid", "relu", "softsign", "erf") if other != node["op"]]
     chosen = drawn.shuffled(variants, "mxnet")
@@ -358,7 +358,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     done = ready.run([python, "-c", RUN_GRAPHS, tmp_path / "x.npy", tmp_path / "stems.json"], ready="mxnet")
     assert done.returncode == 0, done.stderr
 
-    def check(numbered: tuple[int, tuple[str, int, str, str]]) -> None:
+    def check(numbered: tuple[int, tuple[str, int, str, str | None]]) -> None:
         place, _ = numbered
         answer = tmp_path / f"case{place}.npy"
         after = read(tmp_path / f"case{place}-0001.params")

@@ -128,6 +128,7 @@ def test_results_are_judged_as_they_were_kept(tmp_path: Path) -> None:
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), tmp_path / "m.onnx")
     results = rc.run(tmp_path / "m.onnx", on=["onnxruntime-cpu"], cases=["states"])
     assert rc.verify(results).equal
+    options: dict[str, Any]
     for options in ({"seed": 3}, {"gradients": True}, {"settings": ["clip=none"]}, {"on": ["onnxruntime-cpu"]}):
         with pytest.raises(rc.UsageError, match="judged without running anything"):
             rc.verify(results, **options)

@@ -21,8 +21,8 @@ from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.pairs import CELLS, layout_of, stack_of
 from rnnconvert.language import registry
 from rnnconvert.language.registry import ARCHIVES, Card
+from tests import ROOT
 from tests.helpers.sources import stack
-from tests.project.test_floors import ROOT
 
 OTHERS = ("folder", "bundle", "table", "npy", "bson", "jld2", "pickle", "tar", "protobuf", "json", "described")
 
@@ -187,8 +187,8 @@ def npz(tmp_path: Path) -> Path:
     """An archive with the arrays of Paddle's neighbour, PyTorch, whose names no other format has."""
     path = tmp_path / "m.npz"
     rc.save(in_memory(stack("lstm")), tmp_path / "m.pt")
-    arrays = {name: np.asarray(array) for name, array in rc.load(tmp_path / "m.pt").arrays.items()}
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {name: np.asarray(array) for name, array in rc.load(tmp_path / "m.pt").arrays.items()}
+    np.savez(path, **arrays)
     return path
 
 

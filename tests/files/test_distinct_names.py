@@ -51,7 +51,7 @@ def test_renaming_keeps_every_array_or_refuses(renaming: str) -> None:
     assert renamed({names[0]: 1, "between": 2}, new_name, "x.npz") == {new_name(names[0]): 1, "between": 2}
 
 
-def write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+def write(path: Path, arrays: dict[str, Any]) -> Path:
     np.savez(path, **arrays)
     return path
 
@@ -248,7 +248,7 @@ class Reduced:
 
 
 def twice_in_npz(path: Path) -> None:
-    np.savez(path, **keras_layer("lstm/"))
+    write(path, keras_layer("lstm/"))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("lstm/kernel", b"another")
 
@@ -324,4 +324,4 @@ def test_a_key_that_an_architecture_has_twice(ending: str, tmp_path: Path) -> No
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["lstm/kernel"] = np.zeros((3, 8), np.float32)
     with pytest.raises(UnreadableError, match=r"two values for the key 'config'|a key appears twice"):
-        load(tmp_path / "a.h5", "keras", config=tmp_path / f"a{ending}")
+        load(tmp_path / "a.h5", "keras", config=str(tmp_path / f"a{ending}"))

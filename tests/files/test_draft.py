@@ -67,7 +67,7 @@ def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: P
     values = np.random.default_rng(biases)
     shapes = {name.replace("in", "ih").replace("rec", "hh"): shape for name, shape in stacked(kind, False, biases, "_").items()}
     arrays = {name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    dense = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
+    dense: dict[str, Array] = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
     rows = [
         f"const float {name}[{array.size}] = {{{', '.join(f'{number:.9g}f' for number in array.ravel())}}};"
         for name, array in {**dense, **arrays}.items()
@@ -169,8 +169,9 @@ def test_what_a_layer_keeps_besides_its_weights_is_no_layer() -> None:
 
 
 def test_a_number_beside_a_layer_is_no_bias(tmp_path: Path) -> None:
-    arrays = {"rnn.Wx": (4 * H, X), "rnn.Wh": (4 * H, H), "rnn.bias": (4 * H,), "rnn.step": ()}
-    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
+    shapes = {"rnn.Wx": (4 * H, X), "rnn.Wh": (4 * H, H), "rnn.bias": (4 * H,), "rnn.step": ()}
+    arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
     (warning,) = rc.load(tmp_path / "a.npz").unread
     assert "plus 'rnn.step'" in warning and "--set layout=mlx.lstm" in warning
 
@@ -231,13 +232,13 @@ def test_the_command_of_a_draft_reads_the_file_with_what_stands_beside_the_layer
     ending: str, scope: str, order: str, head: bool, tmp_path: Path
 ) -> None:
     draw = np.random.default_rng(7)
-    arrays = {f"{scope}Q{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
+    arrays: dict[str, Any] = {f"{scope}Q{gate}": draw.normal(size=(H + X, H)).astype("f4") for gate in order} | {
         f"{scope}b{gate}": draw.normal(size=H).astype("f4") for gate in order
     }
     arrays |= {f"{scope}Wy": draw.normal(size=(H, 1)), f"{scope}by": draw.normal(size=1)} if head else {}
     path = tmp_path / f"own.{ending}"
     if ending == "npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         document: dict[str, Any] = {"units": H, "words": ["a", "b"]}
         for name, array in arrays.items():
@@ -266,15 +267,16 @@ def test_two_rows_of_biases_are_those_of_keras(names: tuple[str, str, str], tmp_
     values = np.random.default_rng(5)
     kernel, recurrent, bias = (values.uniform(-1, 1, shape) for shape in ((X, 3 * H), (H, 3 * H), (2, 3 * H)))
     path = tmp_path / "own.npz"
-    np.savez(path, **dict(zip(names, (kernel, recurrent, bias), strict=True)))  # type: ignore[arg-type]
-    layout = {}
+    arrays: dict[str, Any] = dict(zip(names, (kernel, recurrent, bias), strict=True))
+    np.savez(path, **arrays)
+    layout: dict[str, Any] = {}
     if names[0] != "kernel":
         _, *text = refused(path)
         (tmp_path / "layout.toml").write_text("\n".join(text))
         rc.add_layouts(tmp_path / "layout.toml")
     else:
         layout = {"activation": "tanh", "recurrent_activation": "sigmoid"}
-    (layer,) = rc.load(path, **layout).layers.values()  # type: ignore[arg-type]
+    (layer,) = rc.load(path, **layout).layers.values()
     h, expected = np.zeros(H), []
     x = values.uniform(-1, 1, (7, X))
     for row in x:
@@ -308,7 +310,7 @@ def test_arrays_named_by_gates_are_drafted_whatever_else_their_names_say(tmp_pat
     assert answer.exit_code == 0, answer.output
     (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
     for gate, letter in zip("ifgo", "ifco", strict=True):
-        assert np.allclose(layer.first.gates[gate].input, arrays[f"W_i_{letter}_weights"].T)
+        assert np.allclose(np.asarray(layer.first.arrays["input", gate]), arrays[f"W_i_{letter}_weights"].T)
         assert np.allclose(layer.first.gates[gate].recurrent, arrays[f"W_f_{letter}_weights"].T)
 
 

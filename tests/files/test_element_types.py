@@ -88,7 +88,8 @@ def test_a_file_of_two_types_is_read_and_written_without_loss(framework: str, ma
         name: np.asarray(array).astype(matrices if array.shape[1:] else biases) for name, array in pack(part.layout, part.stack).items()
     }
     source = tmp_path / "source.npz"
-    np.savez(source, **{f"layer/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+    named: dict[str, Any] = {f"layer/{name}": array for name, array in arrays.items()}
+    np.savez(source, **named)
     checkpoint = load(source, framework)
     (read,) = checkpoint.layers.values()
     assert matrices in repr(read) and biases in repr(read)

@@ -14,7 +14,7 @@ import tarfile
 import types
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,10 @@ def absent_modules() -> Iterator[None]:
     sys.modules.update(before)
 
 
-class Joblibs(pickle._Pickler):
+PICKLER: Any = pickle._Pickler  # its types are those of the one in C, whose steps cannot be changed
+
+
+class Joblibs(PICKLER):
     """Pickles as joblib does: an array's bytes follow the object that stands for it (joblib/numpy_pickle.py, write_array)."""
 
     def __init__(self, file: io.BytesIO, aligned: bool) -> None:
@@ -266,7 +269,11 @@ def test_archives_with_one_model(keras_3: tuple[Path, Any], keras_2: Path, tmp_p
     check_relu(tmp_path / "saved.tar.gz", keras_2)
     torch.save({f"lstm_actor.{k}": v for k, v in torch.nn.LSTM(3, 4).state_dict().items()}, tmp_path / "policy.pth")
     torch.save({}, tmp_path / "none.pth")
-    members = {"data": b"{}", "pytorch_variables.pth": tmp_path / "none.pth", "policy.pth": tmp_path / "policy.pth"}
+    members: dict[str, Path | bytes] = {
+        "data": b"{}",
+        "pytorch_variables.pth": tmp_path / "none.pth",
+        "policy.pth": tmp_path / "policy.pth",
+    }
     checkpoint = rc.load(zipped(tmp_path / "ppo.zip", members))
     assert list(checkpoint.layers) == ["lstm_actor"] and "'policy.pth' in the archive" in checkpoint.evidence[0]
     with pytest.raises(UnreadableError, match=r"2 models with recurrent layers: from .a\.pth. in .*b/c\.pth"):
@@ -306,7 +313,7 @@ def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(keras_2: P
     assert not any(warning.startswith("lstm") for warning in checkpoint.warnings)
 
 
-PACKERS = {
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "zlib": zlib.compress,
     "gzip": gzip.compress,
     "bz2": bz2.compress,

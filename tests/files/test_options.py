@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ import rnnconvert as rc
 from rnnconvert import convert
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.core.cells import Cell, Clip, Kind
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -308,7 +308,7 @@ def test_a_setting_of_one_layer_is_that_layers_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["double", "none", "single_inp", "single_rec"])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-def test_a_bias_mode_is_written_or_refused(kind: str, mode: str, tmp_path: Path) -> None:
+def test_a_bias_mode_is_written_or_refused(kind: Kind, mode: Literal["double", "none", "single_inp", "single_rec"], tmp_path: Path) -> None:
     parts = frozenset({"input", "recurrent", *(["input_bias"] if mode.startswith("single") else [])})
     parts |= {"input_bias", "recurrent_bias"} if mode == "double" else set()
     layer = stack(kind, parts=parts)
@@ -335,7 +335,8 @@ def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_pat
     for name in ("a.pt", "a.keras"):
         rc.save(checkpoint(one_bias), tmp_path / name)
         layer = only(tmp_path / name)
-        np.testing.assert_array_equal(*(np.asarray(encoder.first.arrays["recurrent_bias", "n"]) for encoder in (layer, one_bias)))
+        rewritten, original = (np.asarray(encoder.first.arrays["recurrent_bias", "n"]) for encoder in (layer, one_bias))
+        np.testing.assert_array_equal(rewritten, original)
         assert not np.any(np.asarray(layer.first.arrays["input_bias", "n"]))
         np.testing.assert_array_equal(reference.run(layer, x).y, expected)
     with pytest.raises(rc.RefusedError, match="candidate bias inside the reset product"):
@@ -373,9 +374,9 @@ def saved_buffer(folder: Path, ending: str, buffer: Array) -> Path:
 @looped(12, number=range(40), ending=[".bin", ".npy", ".npz", ".safetensors"])
 def test_the_length_of_a_buffer_gives_its_input_size_in_any_file(number: int, ending: str, tmp_path: Path) -> None:
     random = np.random.default_rng([*b"buffer", number])
-    cell = ["lstm", "gru", "rnn_tanh"][number % 3]
+    kind: Kind = ("lstm", "gru", "rnn")[number % 3]
     width, hidden, layers, directions = (int(random.integers(1, most)) for most in (9, 7, 4, 3))
-    kind, reset_after = cell.partition("_")[0], True if cell == "gru" else None
+    cell, reset_after = "rnn_tanh" if kind == "rnn" else kind, True if kind == "gru" else None
     layers_of = random_stack(Sizes(kind, width, hidden, layers, directions, 0, BOTH), number, np.float32, Cell(kind, reset_after))
     buffer = rc.pack(layers_of, "cudnn")
     path = saved_buffer(tmp_path, ending, buffer)

@@ -119,7 +119,7 @@ def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
 def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
     encoder = random_stack(Sizes(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).replace(name="encoder")
     path = write(tmp_path / "a.npz", encoder, target_format="lasagne")
-    loaded = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
+    loaded = rc.load(path, "lasagne", go_backwards=False, settings=["nonlinearity=tanh"] if kind == "rnn" else [])
     (layer,) = loaded.layers.values()
     start = {"lstm": 14, "gru": 10, "rnn": 4}[kind]
     assert len(np.load(path).files) == start

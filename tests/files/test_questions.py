@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) 
 
 def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -> None:
     np.arange(4 * (3 * 5 + 5 * 5 + 10), dtype=np.float32).tofile(path := tmp_path / "v.bin")
-    options = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
+    options: dict[str, Any] = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
     asked = {question.option: question.assumed for question in rc.load(path, "cudnn", **options).questions}
     assert asked == {
         "num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear",
@@ -155,9 +156,11 @@ def test_a_layer_whose_name_says_that_it_reads_from_the_end_is_asked_for(scope: 
     else:
         shapes, path = {"kernel": (3, 20), "recurrent_kernel": (5, 20), "bias": (20,)}, tmp_path / "w.safetensors"
     joint = "_" if kind == "tutorials" else "/"
-    arrays = {f"{layer}{joint}{part}": draw.normal(size=shape).astype("f") for layer in (back, "ahead") for part, shape in shapes.items()}
+    arrays: dict[str, Any] = {
+        f"{layer}{joint}{part}": draw.normal(size=shape).astype("f") for layer in (back, "ahead") for part, shape in shapes.items()
+    }
     if kind == "tutorials":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         safetensors.numpy.save_file(arrays, path)
     functions = [] if kind == "tutorials" else ["activation=tanh", "recurrent_activation=sigmoid"]
@@ -171,6 +174,8 @@ def test_a_layer_whose_name_says_that_it_reads_from_the_end_is_asked_for(scope: 
 
 
 def test_a_name_that_only_holds_such_letters_is_not_asked_for(tmp_path: Path) -> None:
-    arrays = {f"bwdata_{part}": np.ones(shape, np.float32) for part, shape in {"W": (3, 20), "U": (5, 20), "b": (20,)}.items()}
-    np.savez(path := tmp_path / "w.npz", **arrays)  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {
+        f"bwdata_{part}": np.ones(shape, np.float32) for part, shape in {"W": (3, 20), "U": (5, 20), "b": (20,)}.items()
+    }
+    np.savez(path := tmp_path / "w.npz", **arrays)
     assert rc.convert(path, tmp_path / "w.onnx").exact

@@ -144,7 +144,7 @@ def problem(stack: Recurrent, options: Mapping[str, str], target: str, folder: P
     if outputs is not None and off(outputs, expected) > TOLERANCE:
         return f"off by {off(outputs, expected):.3g}"
     written = fit_to_layout(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
-    settings = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
+    settings: dict[str, Any] = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
     back = list(load(summary.target, target, **settings).layers.values())
     for single, again in zip(singly([written]), singly(back), strict=True):
         x = inputs(single)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -55,7 +56,7 @@ def test_weights_without_the_axis_of_directions_are_those_with_it(kind: str, tmp
     draw = np.random.default_rng(1)
     wide = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * H
     arrays_by_name = {"W": draw.normal(size=(1, wide, X)), "R": draw.normal(size=(1, wide, H)), "B": draw.normal(size=(1, 2 * wide))}
-    layers = []
+    layers: list[Any] = []
     for name, arrays in (("new", arrays_by_name), ("old", {key: array[0] for key, array in arrays_by_name.items()})):
         constants = [numpy_helper.from_array(array.astype(np.float32), key) for key, array in arrays.items()]
         node = helper.make_node(kind, ["x", "W", "R", "B"], ["y"], name="layer", hidden_size=H)

@@ -204,7 +204,7 @@ _RESET = dict.fromkeys(["pytorch", "cudnn"], "reset gate before the product")
 _SIGMOID = dict.fromkeys(["pytorch", "cudnn"], "its gates through hard_sigmoid")
 _PEEPHOLES = dict.fromkeys(["pytorch", "keras", "cudnn"], "peepholes")
 _CLIP = dict.fromkeys(["pytorch", "keras", "cudnn"], "clip")
-_HARD = {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3], "activation_beta": [0.4]}
+_HARD: dict[str, Any] = {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.3], "activation_beta": [0.4]}
 
 CASES = {
     "torch GRU, 2 layers both ways": Case(torch_stack("GRU", num_layers=2, bidirectional=True)),
@@ -330,9 +330,9 @@ def test_a_learned_state_and_a_projection_cannot_both_be_folded(tmp_path: Path) 
 
     parts = frozenset({"input", "recurrent", "input_bias", "recurrent_bias", "projection", "initial_hidden"})
     both = checkpoint(stack(parts=parts, projection_size=2, name="encoder"))
-    for options in ({}, {"initial_state": "call"}):  # a folded cell has no state that the caller could pass
+    for settings in ([], ["initial_state=call"]):  # a folded cell has no state that the caller could pass
         with pytest.raises(RefusedError, match=r"layer 'encoder': .*projection with a learned initial state"):
-            rc.save(both, tmp_path / "out.onnx", **options)  # type: ignore[arg-type]
+            rc.save(both, tmp_path / "out.onnx", settings=settings)
     assert rc.save(both, tmp_path / "out.pt", initial_state="call").written
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) ->
     problem = next(problems(LAYOUTS["onednn.gru"]))
     npz_file.write(tmp_path / "a.npz", pack(LAYOUTS["onednn.gru"], problem.stack))
     npz_file.write(tmp_path / "double.npz", pack(LAYOUTS["onednn.gru"], problem.stack, np.dtype("float64")))
-    request = {"layers": [], "how": {}, "x": problem.x}
+    request: dict[str, Any] = {"layers": [], "how": {}, "x": problem.x}
     for file, more, message in (
         ("a.npz", {"lengths": np.array([5, 1, 3])}, "do not support them"),
         ("a.npz", {"layers": ["b"]}, "no layer 'b'"),
@@ -200,8 +201,8 @@ def test_arraymancers_own_vectors_are_met(suffix: str, tmp_path: Path) -> None:
 
 
 def test_a_gru_of_one_layer_has_an_empty_tensor_above_it(tmp_path: Path) -> None:
-    bottom = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
-    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **bottom)  # type: ignore[arg-type]
+    bottom: dict[str, Any] = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
+    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **bottom)
     assert rc.load(tmp_path / "gru.npz").layers[""].num_layers == 1
 
 
@@ -220,10 +221,10 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     weights, x = random.normal(size=16) / 2, random.normal(size=(6, 3, 4))
     np.savez(tmp_path / "rnn.npz", weights=weights)
-    options = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
-    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
+    options: dict[str, Any] = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
+    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options).layers[""]
     np.testing.assert_allclose(run(stack, x).y, persistent(weights, x), rtol=1e-12)
-    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options), tmp_path / "rnn.onnx")  # type: ignore[arg-type]
+    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options), tmp_path / "rnn.onnx")
     onnx = rc.load(tmp_path / "rnn.onnx")
     (other,) = onnx.layers.values()
     np.testing.assert_allclose(run(other, x).y, persistent(weights, x), rtol=1e-12)
@@ -243,16 +244,16 @@ def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], mes
         with pytest.raises(RefusedError, match="biases"):
             rc.pack(plain, "persistent_rnn", layout="rnn")
     else:
-        assert rc.pack(plain, "persistent_rnn", layout="rnn")["weights"].shape == (16,)  # type: ignore[index]
+        assert rc.pack(plain, "persistent_rnn", layout="rnn")["weights"].shape == (16,)
 
 
 def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 3, 4, 2, 2, 0, BOTH), 2, np.float32)
     buffer = rc.pack(stack, "cudnn")
-    np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)  # type: ignore[index]
+    np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)
     np.savez(tmp_path / "gru.npz", weights=buffer)
-    options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
+    options: dict[str, Any] = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
     assert not silent.layers and "Give --set cell=" in silent.warnings[0]

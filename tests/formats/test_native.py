@@ -12,7 +12,6 @@ import pytest
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.pytorch import run as pytorch
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
@@ -21,7 +20,7 @@ from tests.helpers.drawn import drawn, each, looped
 from tests.helpers.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, packed
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import need
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, mistaken, random_stack
 
 STEPS, BATCH = 5, 3
 SIZES = [(3, 5), (4, 4), (3, 1), (1, 1)]
@@ -35,9 +34,7 @@ PLAIN_CELLS = [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM]
 
 def problem_of(form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32, lengths: Any = None, scale: float = 1) -> Problem:
     """Random weights, input and initial states."""
-    stack = random_stack(form, seed, dtype, cell, scale)
-    x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
-    return Problem(stack, x, *random_states(form, BATCH, seed + 2, dtype), lengths)
+    return Problem.random(form, cell, dtype, seed, scale=scale, lengths=lengths)
 
 
 def layout_of(framework: str, cell: Cell) -> Layout:
@@ -53,7 +50,12 @@ def options_of(framework: str, cell: Cell, directions: int) -> dict[str, Any]:
     """What the framework calls a plain RNN that is not tanh."""
     if cell.activation != RELU:
         return {}
-    return {"pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"}, "onnx": {"activations": ["Relu"] * directions}}[framework]
+    named: dict[str, dict[str, Any]] = {
+        "pytorch": {"nonlinearity": "relu"},
+        "keras": {"activation": "relu"},
+        "onnx": {"activations": ["Relu"] * directions},
+    }
+    return named[framework]
 
 
 JUDGES = {"pytorch": PYTORCH, "keras": KERAS, "onnx": ONNXRUNTIME, "cudnn": JAX}
@@ -154,15 +156,6 @@ def test_states_that_are_not_given_are_zero(name: str) -> None:
     assert excess(problem, JUDGES[name].solve(layout_of(name, LSTM), problem)) <= 1
 
 
-def mistaken(layout: Layout) -> Iterator[Layout]:
-    """The same arrays with two gates taken for each other, for every two."""
-    gates = layout.gates.split()
-    for gate, other in itertools.combinations(range(len(gates)), 2):
-        wrong = list(gates)
-        wrong[gate], wrong[other] = gates[other], gates[gate]
-        yield dataclasses.replace(layout, gates=" ".join(wrong))
-
-
 @pytest.mark.parametrize(("name", "cell"), [pair for pair in FRAMEWORK_CELLS if pair[1].kind != "rnn"], ids=label)
 def test_a_wrong_gate_order_is_caught(name: str, cell: Cell) -> None:
     parts = INPUT if name == "keras" and cell != GRU else BOTH
@@ -220,15 +213,9 @@ def test_keras_joins_directions_as_the_reference_does(merge: Any) -> None:
     assert excess(problem, solution) <= 1
 
 
-def reversed_stack(stack: Recurrent) -> Recurrent:
-    """The same single direction, read from the end."""
-    (layer,) = stack.layers
-    return stack.replace(layers=(dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),))
-
-
 def test_keras_goes_backwards_in_processing_order() -> None:
     problem = problem_of(Sizes("lstm", 3, 5, parts=INPUT), LSTM, 31)
-    stack = reversed_stack(problem.stack).replace(output_order="processing")
+    stack = backwards(problem.stack, "processing")
     problem = dataclasses.replace(problem, stack=stack)
     assert excess(problem, KERAS.solve(layout_of("keras", LSTM), problem, go_backwards=True)) <= 1
 
@@ -237,7 +224,7 @@ def test_keras_goes_backwards_in_processing_order() -> None:
 @pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
 def test_onnx_reverse_meets_the_reference(cell: Cell, lengths: Any) -> None:
     problem = problem_of(Sizes(cell.kind, 3, 5), cell, 37, lengths=None if lengths is None else np.array(lengths))
-    problem = dataclasses.replace(problem, stack=reversed_stack(problem.stack))
+    problem = dataclasses.replace(problem, stack=backwards(problem.stack))
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem)) <= 1
 
 

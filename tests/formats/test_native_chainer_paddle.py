@@ -14,7 +14,7 @@ import pytest
 from rnnconvert.containers import archives
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS
@@ -25,7 +25,7 @@ from rnnconvert.language.packing import pack
 from rnnconvert.running.parent import Process
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, mistaken, with_functions
 from tests.helpers.workers import running
 
 RUN = {
@@ -57,15 +57,9 @@ def worker(name: str, request: pytest.FixtureRequest) -> Process:
     return process
 
 
-def cells_of(layout: Layout) -> list[Cell]:
-    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
-
-
 def problem_of(form: Sizes, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
-    stack = random_stack(form, seed, dtype, cell)
-    x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
-    return Problem(stack, x, *random_states(form, BATCH, seed + 2, dtype))
+    return Problem.random(form, cell, dtype, seed)
 
 
 def put(path: Path, arrays: Mapping[str, Array | Pieced]) -> str:
@@ -104,18 +98,9 @@ def forms(layout: Layout) -> Iterator[Sizes]:
 @pytest.mark.parametrize("name", RUN)
 def test_the_framework_meets_the_reference(name: str, dtype: str, worker: Process, tmp_path: Path) -> None:
     layout = RUN[name]
-    for cell, form in itertools.product(cells_of(layout), forms(layout)):
+    for cell, form in itertools.product(with_functions(layout), forms(layout)):
         problem = problem_of(form, cell, dtype)
         assert excess(problem, solved(worker, layout, problem, tmp_path)) <= 1, form
-
-
-def mistaken(layout: Layout) -> Iterator[Layout]:
-    """The same arrays with two gates taken for each other, for every two."""
-    gates = layout.gates.split()
-    for gate, other in itertools.combinations(range(len(gates)), 2):
-        wrong = list(gates)
-        wrong[gate], wrong[other] = gates[other], gates[gate]
-        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=layout.letters or layout.gates)
 
 
 @pytest.mark.parametrize("name", [name for name, layout in RUN.items() if layout.kind != "rnn"])

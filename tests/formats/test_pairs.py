@@ -41,7 +41,7 @@ X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)
 SOURCES = sorted({pair.source for pair in TABLE})
 
 
-def said_of(system: str, asked: Asked) -> dict[str, object]:
+def said_of(system: str, asked: Asked) -> dict[str, Any]:
     """What a reader of a file has to be told where the file does not say it."""
     kind, function = asked.cell.kind, asked.cell.activation.name
     sizes = {"cell": f"rnn_{function}" if kind == "rnn" else kind, "hidden_size": UNITS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,12 @@ def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
 def test_arrays_that_no_layer_can_have_are_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone bias was tried as ten layouts, in every size that it may show: layers of other sizes took twenty times as long."""
     tried: list[object] = []
-    monkeypatch.setattr(fitting, "candidates", lambda *words: tried.append(words) or iter(()))
+
+    def candidates(*words: object) -> Iterator[Any]:
+        tried.append(words)
+        return iter(())
+
+    monkeypatch.setattr(fitting, "candidates", candidates)
     for layout in registry.layouts().values():
         for tensor in layout.tensors:
             if not tensor.part_names >= {"input", "recurrent"} and "{" not in tensor.name:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.reads_apart
 
 SMALL = 130_000
 
-CHECK = {"derandomize": True, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+CHECK: dict[str, Any] = {"derandomize": True, "deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
 def attempt(path: Path) -> bool:
@@ -256,11 +256,11 @@ def every_change(document: Any) -> Iterator[Any]:
 
 
 def _config() -> dict[str, Any]:
-    gru = {"class_name": "GRU", "config": {
+    gru: dict[str, Any] = {"class_name": "GRU", "config": {
         "name": "gru", "units": 4, "reset_after": True, "activation": "tanh", "recurrent_activation": "sigmoid",
         "go_backwards": False,
     }}  # fmt: skip
-    back = {"class_name": "GRU", "config": {**gru["config"], "go_backwards": True}}  # type: ignore[dict-item]
+    back = {"class_name": "GRU", "config": {**gru["config"], "go_backwards": True}}
     activation = {"class_name": "LeakyReLU", "config": {"negative_slope": 0.1}}
     return sequential(
         ("Bidirectional", {"name": "both", "layer": gru, "backward_layer": back, "merge_mode": "concat"}),
@@ -272,12 +272,12 @@ def _config() -> dict[str, Any]:
 
 
 def _keras_arrays() -> dict[str, Any]:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for way in ("forward_layer", "backward_layer"):
         for number, shape in enumerate(((3, 12), (4, 12), (2, 12))):
             arrays[f"layers/bidirectional/{way}/cell/vars/{number}"] = uniform(number, *shape)
-    for number, shape in enumerate(((8, 16), (4, 16), (16,))):
-        arrays[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *shape)
+    for number, sizes in enumerate(((8, 16), (4, 16), (16,))):
+        arrays[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *sizes)
     return arrays
 
 

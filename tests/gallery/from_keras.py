@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ _DTLN: Mapping[str, Any] = {"accept": ["epsilon"]}
 ENTRIES = (
     *(
         Entry(
-            f"lstm-qqq-keras3/{kind}_model.keras", "torch", lambda kind=kind: price(kind.upper()), run_price(kind),
+            f"lstm-qqq-keras3/{kind}_model.keras", "torch", functools.partial(price, kind.upper()), run_price(kind),
             (f"{kind}__y", "y"), reference=f"{kind}_model.keras.ref.npz",
         )
         for kind in ("lstm", "gru")

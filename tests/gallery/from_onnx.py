@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,7 @@ def layers_of(probe: Probe) -> Callable[[], Any]:
         layers = rc.load(probe.file, settings=probe.reading).layers
         modules = nn.ModuleDict()
         for n, name in enumerate(probe.layers):
-            options: dict[str, object] = {"initial_state": "call"} if layers[name].unconvertible else {}
+            options: dict[str, Any] = {"initial_state": "call"} if layers[name].unconvertible else {}
             modules[f"layer_{n}"] = rc.to_torch(layers[name], **options)
         with torch.no_grad():
             for parameter in modules.parameters():
@@ -129,6 +130,11 @@ def _of(probe: Probe) -> Entry:
     )  # fmt: skip
 
 
+def run_through(x: str, y: str, module: Any, recorded: Arrays) -> Arrays:
+    """Outputs of one name for recorded inputs of another."""
+    return {y: array(module(tensor(recorded[x])))}
+
+
 _SILERO = "silero-vad-v6/silero_vad"
 _16K = "main/model/decoder/If_1.then_branch//model/decoder/rnn/LSTM"
 
@@ -136,7 +142,7 @@ ENTRIES = (
     *(
         Entry(
             "tract-bidi-lstm/model.onnx", "torch", sentences,
-            lambda module, recorded, x=x, y=y: {y: array(module(tensor(recorded[x])))}, (y,), reference=reference,
+            functools.partial(run_through, x, y), (y,), reference=reference,
         )
         for reference, x, y in (("model.ref.npz", "in__input", "out__output"), ("upstream_io.npz", "input", "Add_26"))
     ),

@@ -247,7 +247,7 @@ def main(wanted: list[str]) -> None:
         path = FOLDER / name
         with torch.no_grad():
             produced = make(path, np.random.default_rng(7))
-        arrays: dict[str, Array] = {key: np.asarray(value) for key, value in produced.items()}
+        arrays: dict[str, Any] = {key: np.asarray(value) for key, value in produced.items()}
         np.savez_compressed(REFERENCES / f"{path.parent.name}-{path.stem}.npz", **arrays)
         print(name, {key: value.shape for key, value in arrays.items()})
 

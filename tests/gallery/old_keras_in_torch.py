@@ -6,6 +6,7 @@ here, so that it is load_into that puts every one of them in its place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,7 @@ _FUNCTIONAL, _BOTH = f"{DL4J}/lstm_functional_tf_keras_2.h5", f"{DL4J}/bidirecti
 ENTRIES = (
     *(
         Entry(
-            file, "torch", lambda file=file, first=first, second=second: words(FOLDER / file, first, second),
+            file, "torch", functools.partial(words, FOLDER / file, first, second),
             run_words(first, second), (f"{first}__y", f"{second}__y", "vectors"),
         )
         for file, first, second in (

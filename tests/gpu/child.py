@@ -51,7 +51,7 @@ def main(path: str) -> int:
             arrays = folder / "arrays"
             arrays.mkdir(exist_ok=True)
             number = sum(1 for _ in arrays.iterdir())
-            named = {f"array {name}": array for name, array in result.arrays.items()}
+            named: dict[str, Any] = {f"array {name}": array for name, array in result.arrays.items()}
             np.savez(arrays / f"{number}.npz", case=np.array(case.name), **named)
         record = Record(work.part, case.name, result.verdict, result.why, result.ratio, result.largest, seconds=took, facts=result.facts)
         journal.add(record)

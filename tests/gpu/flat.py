@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import itertools
 import json
@@ -30,10 +31,10 @@ def cases(work: Work) -> list[Case]:
     """The cases of the parts `layout` and `cudnn`."""
     if work.part.startswith("layout"):
         return [
-            Case(f"{cell} {dtype} {algorithm}", lambda c=cell, d=dtype, a=algorithm: _layout(work, c, d, a))  # type: ignore[misc]
+            Case(f"{cell} {dtype} {algorithm}", functools.partial(_layout, work, cell, dtype, algorithm))
             for cell, dtype, algorithm in itertools.product(cudnn_layouts.KINDS, FLOATS, cudnn_library.ALGORITHMS)
         ]
-    return [Case(config.name, lambda c=config: _computed(work, c)) for config in configs()]  # type: ignore[misc]
+    return [Case(config.name, functools.partial(_computed, work, config)) for config in configs()]
 
 
 class OneHandle(cudnn_library.CudnnLibrary):

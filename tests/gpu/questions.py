@@ -184,7 +184,7 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
     x, hidden, cell = leaf(solved.x), [leaf(h) for h in solved.given_hidden], [leaf(c) for c in solved.given_cell]
     steps = len(solved.x)
     lengths = solved.config.lengths if solved.config.lengths is not None else np.full(BATCH, steps)
-    below, finals_h, finals_c = x, [], []
+    below, finals_h, finals_c = x, list[Any](), list[Any]()
     for layer in solved.configured.layers:
         sides = []
         for direction in layer.directions:
@@ -216,7 +216,7 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
     weighed = solved.weighed
     outputs = [below, *finals_h, *finals_c]
     scales = [weighed.y, *weighed.hidden, *weighed.cell]
-    sum((o * torch.tensor(np.asarray(s)).to(kind)).sum() for o, s in zip(outputs, scales, strict=True)).backward()  # type: ignore[union-attr]
+    sum((o * torch.tensor(np.asarray(s)).to(kind)).sum() for o, s in zip(outputs, scales, strict=True)).backward()
     slopes = [tensor.grad if tensor.grad is not None else torch.zeros_like(tensor) for tensor in (x, *hidden, *cell)]
     return [tensor.detach().double().numpy() for tensor in (*outputs, *slopes)]
 
@@ -302,7 +302,7 @@ class _clipping:
             if function == "cudnnSetRNNDescriptor_v8":
                 original(library, "cudnnRNNSetClip_v9", arguments[0], cudnn_library._MINMAX, *bounds)
 
-        cudnn_library.CudnnLibrary.__call__ = call  # type: ignore[method-assign]
+        cudnn_library.CudnnLibrary.__call__ = call  # type: ignore[method-assign,assignment]
 
     def __exit__(self, *_: object) -> None:
         cudnn_library.CudnnLibrary.__call__ = self.original  # type: ignore[method-assign]

@@ -42,7 +42,7 @@ def register(folder: Path) -> None:
 def by_hand() -> Iterator[None]:
     """Have the executor torch-flat lay its parameters out as torch does on a GPU."""
     original = run_flat._packed
-    run_flat._packed = laid_out  # type: ignore[assignment]
+    run_flat._packed = laid_out
     try:
         yield
     finally:

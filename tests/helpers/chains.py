@@ -106,6 +106,11 @@ class Case:
     fixed: bool = True
 
 
+def recorded(path: Path, case: Case, x: Array) -> Array:
+    """What a framework with a Python of its own gave for an input of these lengths, when all cases were prepared."""
+    return np.asarray(np.load(path.with_name(f"{x.shape[0]}x{x.shape[1]}.npy")))
+
+
 @dataclass(frozen=True)
 class Room:
     """A framework in which cases are written and run.

@@ -33,7 +33,7 @@ def write(folder: Path, case: Case, seed: int) -> Path:
         settings = {"direction": "bidirectional" if two else "forward", "output_sequence": True, "name": name}
         return mb.lstm(x=below, initial_h=zero, initial_c=zero, **dict(zip(keys, arrays, strict=True)), **settings)[0]
 
-    @mb.program(input_specs=[mb.TensorSpec(shape=(TIME, BATCH, WIDTH))], opset_version=ct.target.iOS15)  # type: ignore[untyped-decorator]
+    @mb.program(input_specs=[mb.TensorSpec(shape=(TIME, BATCH, WIDTH))], opset_version=ct.target.iOS15)
     def program(x: Any) -> Any:
         value = lstm(x, WIDTH, case.two, case.names[0], seed)
         for step in case.chain:

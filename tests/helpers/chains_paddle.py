@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from tests import environments
 from tests.helpers import ready
-from tests.helpers.chains import UNITS, Case, Room, fed
+from tests.helpers.chains import UNITS, Case, Room, fed, recorded
 from tests.helpers.requirements import need
 
 _SCRIPT = """
@@ -83,15 +82,10 @@ def write(folder: Path, case: Case, seed: int) -> Path:
     return next(path for path in folder.iterdir() if path.suffix in (".json", ".pdmodel"))
 
 
-def run(path: Path, case: Case, x: Array) -> Array:
-    """What Paddle gave."""
-    return np.asarray(np.load(path.with_name(f"{x.shape[0]}x{x.shape[1]}.npy")))
-
-
 ROOM = Room(
     ("transpose", "reshape", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "double", "int", "relu", "add", "identity",
      "dropout"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x,
     ([()], [(), (("joined", 2, 2, (1, 0)),), (("joined", 2, 2, (0, 0)),), (("reshape", (0, 0, 2 * UNITS)),)]),
-    write, run, ("low", "high"), prepare=prepare,
+    write, recorded, ("low", "high"), prepare=prepare,
 )  # fmt: skip

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from tests.helpers import ready
-from tests.helpers.chains import Case, Room, fed
+from tests.helpers.chains import Case, Room, fed, recorded
 from tests.helpers.frameworks import tensorflow1
 
 _SCRIPT = """
@@ -85,15 +84,10 @@ def write(folder: Path, case: Case, seed: int) -> Path:
     return folder / "m.pb"
 
 
-def run(path: Path, case: Case, x: Array) -> Array:
-    """What TensorFlow gave."""
-    return np.asarray(np.load(path.with_name(f"{x.shape[0]}x{x.shape[1]}.npy")))
-
-
 ROOM = Room(
     ("transpose", "reshape", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "double", "int", "relu", "add", "identity",
      "dropout"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x,
     ([()], [(), (("joined", 2, 2, (1, 0)),), (("joined", 2, 2, (0, 0)),)]),
-    write, run, ("low", "high", "a.b", "rnn_1"), by_name=True, prepare=prepare,
+    write, recorded, ("low", "high", "a.b", "rnn_1"), by_name=True, prepare=prepare,
 )  # fmt: skip

@@ -116,7 +116,12 @@ def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-_FUNCTIONS = {"tanh": np.tanh, "sigmoid": _sigmoid, "relu": lambda x: np.maximum(x, 0), "linear": lambda x: x}
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu": lambda x: np.maximum(x, 0),
+    "linear": lambda x: x,
+}
 
 
 def _lstm(a: Mapping[str, Any]) -> list[Array]:
@@ -183,7 +188,8 @@ def _conv_transpose(a: Mapping[str, Any]) -> list[Array]:
     for part, kernel in zip(np.split(x, groups, axis=1), np.split(weight, groups), strict=True):
         y = np.zeros((x.shape[0], weight.shape[1], *lengths), np.float64)
         for place in itertools.product(*map(range, weight.shape[2:])):
-            added = np.moveaxis(np.tensordot(part, kernel[(slice(None), slice(None), *place)], axes=([1], [0])), -1, 1)
+            index: tuple[Any, ...] = (slice(None), slice(None), *place)
+            added = np.moveaxis(np.tensordot(part, kernel[index], axes=([1], [0])), -1, 1)
             where = [
                 slice(at * apart, at * apart + (n - 1) * by + 1, by)
                 for at, apart, n, by in zip(place, dilations, x.shape[2:], strides, strict=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -97,15 +98,12 @@ class Probe:
         return np.asarray(np.load(path))
 
 
-def _npz(path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: object) -> list[Probe]:
-    return [
-        Probe(path, (name,), f"{reference}:{key}__x", f"{reference}:{key}__y", axes, **more)  # type: ignore[arg-type]
-        for name, key in layers.items()
-    ]
+def _npz(path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: Any) -> list[Probe]:
+    return [Probe(path, (name,), f"{reference}:{key}__x", f"{reference}:{key}__y", axes, **more) for name, key in layers.items()]
 
 
 _NOT_SIGMOID = ("pytorch", "cudnn")
-_HARD = {"settings": (), "refused": _NOT_SIGMOID}
+_HARD: dict[str, Any] = {"settings": (), "refused": _NOT_SIGMOID}
 _DL4J = "dl4j-keras-imports/"
 
 PYTORCH = [

@@ -81,7 +81,7 @@ class StandIn(cudnn_library.CudnnLibrary):
         elif name.startswith("Destroy"):
             assert self.descriptors.pop(arguments[0].value) == name.replace("Destroy", "Create")
         elif name.startswith("Set") or name == "RNNSetClip_v9":
-            self.set[arguments[0].value] = arguments
+            self.set[arguments[0].value] = (*arguments,)
             if name == "SetRNNDataDescriptor":  # the lengths are read at once: nobody keeps them
                 lengths = np.ctypeslib.as_array((ctypes.c_int * arguments[4]).from_address(arguments[6]))
                 self.set[arguments[0].value] = (*arguments[:6], lengths.copy())
@@ -111,7 +111,7 @@ class StandIn(cudnn_library.CudnnLibrary):
             return None
         size = int(np.prod(shape)) * self._dtype.itemsize
         raw = (ctypes.c_char * size).from_address(address.value)
-        return np.frombuffer(raw, self._dtype).reshape(shape)
+        return np.frombuffer(memoryview(raw), self._dtype).reshape(shape)
 
     def _data(self, descriptor: Any) -> tuple[int, int, int]:
         _, kind, order, steps, batch, width, lengths = self.set[descriptor.value]
@@ -160,7 +160,7 @@ class StandIn(cudnn_library.CudnnLibrary):
 
     def _limits(self, of_x: Any, device: Any) -> Array | None:
         lengths = self.set[of_x.value][6]
-        on_device = np.frombuffer((ctypes.c_int * len(lengths)).from_address(device.value), np.int32)
+        on_device = np.ctypeslib.as_array((ctypes.c_int * len(lengths)).from_address(device.value))
         assert (on_device == lengths).all()
         return None if (lengths == self._data(of_x)[0]).all() else lengths
 

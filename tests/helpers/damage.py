@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import rnnconvert as rc
@@ -31,3 +32,17 @@ def endings(path: Path, format: str | None = None, count: int = 150, letters: Se
         except UnreadableError:
             ends.add("unreadable")
     return ends
+
+
+def unreadable(read: Callable[[Path], object], path: Path, most: int) -> bool:
+    """Whether a damaged file is unreadable; whatever it is, reading it never takes more than that many bytes of memory."""
+    tracemalloc.start()
+    try:
+        read(path)
+        return False
+    except UnreadableError:
+        return True
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < most

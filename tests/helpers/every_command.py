@@ -48,7 +48,7 @@ def is_path(parameter: click.Parameter) -> bool:
 def prepare(folder: Path) -> None:
     """Write the files that the calls name."""
     prepare_models(folder)
-    rc.verify(folder / "m.onnx", on=[EXECUTOR], cases=["states"], explain=False).write(folder / "report.json")
+    rc.verify(folder / "m.onnx", on=[EXECUTOR], cases=["states"], explain=False).write(str(folder / "report.json"))
 
 
 def prepare_models(folder: Path) -> None:

@@ -62,7 +62,8 @@ def changed(tree: Any, path: Path_, value: Any) -> Any:
         return Object(tree.name, LuaTable(left))
     if isinstance(tree, Struct):
         return Struct(tree.name, *left.values())
-    return type(tree)(left) if isinstance(tree, Mapping) else type(tree)(left.values())
+    kind: Any = type(tree)
+    return kind(left if isinstance(tree, Mapping) else left.values())
 
 
 # Files ----------------------------------------------------------------------------------------------------
@@ -263,7 +264,8 @@ def others(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, bool | np.bool_):
         yield "negated", not value
     elif isinstance(value, int | float | np.number):
-        yield "another number", type(value)(value + 1)
+        number: Any = type(value)
+        yield "another number", number(value + 1)
     elif isinstance(value, Function):
         yield "another function", Function("Main.another")
     elif isinstance(value, str):

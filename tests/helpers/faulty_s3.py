@@ -139,7 +139,7 @@ def _half(environ: dict[str, Any], body: bytes) -> Iterator[bytes]:
 def serving() -> Iterator[tuple[str, Store]]:
     """A store with one bucket on a port of this machine, and its address; ended afterwards."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
     class Handler(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -150,7 +150,6 @@ def serving() -> Iterator[tuple[str, Store]]:
     application = DomainDispatcherApplication(create_backend_app)
     store = Store(application)
     store.begin()
-    server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=Handler)
-    server.daemon_threads = True
+    server = ThreadedWSGIServer("127.0.0.1", 0, store, Handler)
     with running(server):
         yield f"http://127.0.0.1:{server.port}", store

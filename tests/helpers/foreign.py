@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rnnconvert.core import reference
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Source, gates_of
+from rnnconvert.core.weights import Direction, Key, Layer, Merge, Recurrent, gates_of
 from rnnconvert.judging.case_kinds import state_widths
 from rnnconvert.language.layout import Sizes
 from tests.helpers.judging import Problem
@@ -106,11 +106,11 @@ class Maker:
                 directions.append(self.direction(cell, reads[number], hidden, reverse, index == 0 and self.sometimes()))
             widths = [direction.output_size for direction in directions]
             even = len(set(widths)) == 1
-            merge = self.one_of("concat", "sum", "mul", "ave", "none") if even else "concat"
+            merge: Merge = self.one_of("concat", "sum", "mul", "ave", "none") if even else "concat"
             layers.append(Layer(tuple(directions), merge))
             reads = widths if join == "end" else [layers[-1].output_size] * ways
         readout = tuple(self.numbers(2, width) for width in widths) if self.sometimes(0.2) else ()
-        order = "processing" if self.sometimes(0.2) else "time"
+        order: Literal["time", "processing"] = "processing" if self.sometimes(0.2) else "time"
         return Recurrent("random", tuple(layers), join, order, readout)
 
 
@@ -155,8 +155,8 @@ def solved_one_by_one(problem: Problem) -> list[Outputs]:
     results = []
     for row, length in enumerate(problem.lengths):
         single = slice(row, row + 1)
-        states = [None if s is None else tuple(state[single] for state in s) for s in (problem.hidden, problem.cell)]
-        results.append(reference.run(problem.stack, problem.x[:length, single], *states))
+        hidden, cell = (None if s is None else tuple(state[single] for state in s) for s in (problem.hidden, problem.cell))
+        results.append(reference.run(problem.stack, problem.x[:length, single], hidden, cell))
     return results
 
 

@@ -164,7 +164,7 @@ def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
 
 def by_layer(solve: Callable[[Problem], Outputs], problem: Problem) -> Outputs:
     """A stack in a framework whose objects hold one layer: each layer reads what the one below gives."""
-    x, hidden, cell = problem.x, [], []
+    x, hidden, cell = problem.x, list[Array](), list[Array]()
     stack = problem.stack
     for index, layer in enumerate(stack.layers):
         rows = slice(index * stack.num_directions, (index + 1) * stack.num_directions)

@@ -11,8 +11,11 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.language.layout import Sizes
+from tests.helpers.stacks import random_stack, random_states
 
 FACTOR = 8
 """How many times the noise floor is allowed: sums in another order, functions of another library."""
@@ -34,9 +37,22 @@ class Problem:
     cell: tuple[Array, ...] | None = None
     lengths: Array | None = None
 
+    @classmethod
+    def random(cls, form: Sizes, cell: Cell, dtype: Any, seed: int, *, scale: float = 1, lengths: Array | None = None) -> Problem:
+        """Random weights, initial states and an input of 5 steps for 3 sequences."""
+        x = np.random.default_rng(seed + 1).uniform(-1, 1, (5, 3, form.input_size)).astype(dtype)
+        return cls(random_stack(form, seed, dtype, cell, scale), x, *random_states(form, 3, seed + 2, dtype), lengths)
+
     def solved(self, dtype: Any = np.float64) -> Outputs:
         """What the reference makes of it, in that arithmetic."""
         return reference.run(self.stack, self.x, self.hidden, self.cell, self.lengths, dtype)
+
+    def cotangents(self, seed: int) -> tuple[Outputs, dict[str, Any]]:
+        """Random factors of the outputs in the sum whose gradients are asked for, and the same as a request states them."""
+        rng, solved = np.random.default_rng(seed), self.solved()
+        y, *states = (np.asarray(rng.uniform(-1, 1, output.shape)) for output in _all(solved))
+        hidden, cell = states[: len(solved.hidden)], states[len(solved.hidden) :]
+        return Outputs(y, tuple(hidden), tuple(cell)), {"y": y, "hidden": hidden, "cell": cell}
 
 
 def excess(problem: Problem, outputs: Outputs) -> float:

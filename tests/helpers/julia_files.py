@@ -28,6 +28,7 @@ class Function(str):
 
 def lowered(value: Any) -> Any:
     """A value as BSON.jl's `lower` writes it (src/extensions.jl); a dictionary is a named tuple."""
+    kind: dict[str, Any]
     if isinstance(value, np.ndarray):
         name = {"f": "Float", "i": "Int", "u": "UInt"}[value.dtype.kind] + str(8 * value.dtype.itemsize)
         kind = {"tag": "datatype", "name": ["Core", name], "params": []}

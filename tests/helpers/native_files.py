@@ -44,7 +44,7 @@ def _pytorch(summary: Summary, x: Array, states: Sequence[Array] | None) -> Arra
     module = next(value for value in names.values() if isinstance(value, torch.nn.Module))
     initial = None if states is None else tuple(torch.from_numpy(np.asarray(s, np.float32)) for s in states)
     if initial is not None and len(initial) == 1:
-        (initial,) = initial  # type: ignore[assignment]
+        (initial,) = initial
     values = torch.from_numpy(np.asarray(x, np.float32))
     with torch.no_grad():
         if not module.batch_first:
@@ -75,7 +75,7 @@ def _onnx(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
 
 def _cudnn(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
     """The flat buffer, run by MXNet; a buffer without both biases has no executor on a CPU, and is asked for as double."""
-    hidden, cell = (list(state) for state in (*(states or ()), [], [])[:2])
+    hidden, cell = ([*state] for state in (*(states or ()), np.empty(0), np.empty(0))[:2])
     answer = _mxnet().ask(file=summary.target, layers=[], how={}, x=x, hidden=hidden, cell=cell)
     return np.asarray(answer["y"])
 

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.helpers.requirements import needed
+
 
 def saved(
     path: Path, nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], arrays: dict[str, Any], opset: int = 17,
@@ -255,3 +257,11 @@ RECURRENT = {
     "clipped after": recurrent("GRU", [], {}, clip=0.4, linear_before_reset=1),
     "a learned state": recurrent("GRU", ["", "s"], {"s": numbers(1, 1, 5, seed=7).repeat(4, 1)}, linear_before_reset=1),
 }
+
+
+def in_onnxruntime(model: Path | bytes | onnx.ModelProto, *inputs: Any, **named: Any) -> list[Any]:
+    """What onnxruntime gives for inputs in the order of the model's, or by name; names that it does not have are left out."""
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(source, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return list(session.run(None, dict(zip(names, inputs, strict=True)) if inputs else {name: named[name] for name in names}))

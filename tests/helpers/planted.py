@@ -13,7 +13,7 @@ from rnnconvert.diagnosis.faults import Fault
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
-from tests.helpers.stacks import BOTH, random_stack
+from tests.helpers.stacks import BOTH, backwards, random_stack
 
 PEEPHOLES = BOTH | {"peephole"}
 PROJECTED = BOTH | {"projection"}
@@ -31,10 +31,6 @@ def _added() -> Recurrent:
 def _averaged() -> Recurrent:
     stack = _added()
     return stack.replace(layers=tuple(Layer(layer.directions, "ave") for layer in stack.layers))
-
-
-def _backwards(stack: Recurrent) -> Recurrent:
-    return each(stack, lambda d: d.replace(reverse=True))
 
 
 def _learned() -> Recurrent:
@@ -59,7 +55,7 @@ MODELS: dict[str, Recurrent] = {
     "rnn, relu": _stack(Sizes("rnn", 3, 4, parts=BOTH), 28, Cell("rnn", activation=RELU)),
     "directions added": _added(),
     "directions averaged": _averaged(),
-    "backwards": _backwards(_stack(Sizes("gru", 3, 4, parts=BOTH), 30)),
+    "backwards": backwards(_stack(Sizes("gru", 3, 4, parts=BOTH), 30)),
     "learned state": _learned(),
     "forget_bias": _stack(Sizes("lstm", 3, 4, parts=BOTH), 32, _lstm(constants={"f": 1.0})),
     "coupled": _stack(Sizes("lstm", 3, 4, parts=BOTH), 33, _lstm(coupled="f")),

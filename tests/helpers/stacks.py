@@ -5,16 +5,18 @@ A `Draw` makes each of them from one seed; a `Variety` says what it chooses from
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, Source, gates_of
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
 from rnnconvert.rewrites import each
@@ -36,7 +38,7 @@ GATE_FUNCTIONS = (
     Activation("hard_sigmoid", 0.25, 0.4), Activation("softsign"), TANH,
 )  # fmt: skip
 
-STATE_CLIPS = tuple(Clip(kind, -0.3, 0.4) for kind in ("cell", "state", "projection"))  # type: ignore[arg-type]
+STATE_CLIPS = tuple(Clip(kind, -0.3, 0.4) for kind in ("cell", "state", "projection"))
 
 Bounds = tuple[float, float]
 
@@ -78,7 +80,7 @@ class Variety:
     standard: float = 0.5
     gate_clips: tuple[float, Sequence[Bounds]] = (0.1, ((-0.4, 0.4), (-0.4, 0.4), (-0.4, 0.7)))
     state_clips: tuple[float, Sequence[Clip]] = (0.1, STATE_CLIPS)
-    coupled: Sequence[str] = ("", "", "", "f", "i")
+    coupled: Sequence[Literal["", "f", "i"]] = ("", "", "", "f", "i")
     constant: tuple[float, float] = (0.05, 1.0)
     parts: Sequence[float] = (0, 0, 0, 0.5, 1)
     zeros: Sequence[float] = (0, 0, 0.5, 1)
@@ -309,6 +311,25 @@ def _in_place(layout: Layout, direction: Direction) -> Direction:
 def random_stack(form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     return Draw(seed, dtype, scale).filled(form, cell)
+
+
+def backwards(stack: Recurrent, order: Literal["time", "processing"] = "time") -> Recurrent:
+    """The same directions, each read from the end."""
+    return each(stack, lambda direction: direction.replace(reverse=True)).replace(output_order=order)
+
+
+def mistaken(layout: Layout) -> Iterator[Layout]:
+    """The same arrays with two gates taken for each other, for every two."""
+    gates = layout.gates.split()
+    for gate, other in itertools.combinations(range(len(gates)), 2):
+        wrong = list(gates)
+        wrong[gate], wrong[other] = gates[other], gates[gate]
+        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=layout.letters or layout.gates.replace("-", ""))
+
+
+def with_functions(layout: Layout) -> list[Cell]:
+    """The cell of a layout; of a plain RNN that with relu, too."""
+    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
 
 
 def random_states(form: Sizes, batch: int, seed: int, dtype: Any = np.float64) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -156,8 +156,8 @@ def google(folder: Path) -> Iterator[Emulator]:
         address = f"http://127.0.0.1:{port}"
         files = GCSFileSystem(endpoint_url=address, token="anon", skip_instance_cache=True)
         files.mkdir("bucket")
-        around = [rest | {"STORAGE_EMULATOR_HOST": nearby} for nearby in (proxy.address, f"http://127.0.0.1:{_free()}")]
-        yield Emulator("gs://bucket", "gs://bucket", proxy, *around, files, "bucket")
+        near, away = (rest | {"STORAGE_EMULATOR_HOST": nearby} for nearby in (proxy.address, f"http://127.0.0.1:{_free()}"))
+        yield Emulator("gs://bucket", "gs://bucket", proxy, near, away, files, "bucket")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 where it states no type.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -10,7 +12,7 @@ from torch import nn
 class Two(nn.Module):
     """Two layers of a class of torch.nn; what calls them is said by its subclasses."""
 
-    def __init__(self, kind="LSTM", batch_first=True) -> None:
+    def __init__(self, kind: str = "LSTM", batch_first: bool = True) -> None:
         super().__init__()
         self.a = getattr(nn, kind)(3, 4, batch_first=batch_first)
         self.b = getattr(nn, kind)(4, 4, batch_first=batch_first)
@@ -88,7 +90,7 @@ class Packed(Two):
 class Loop(nn.Module):
     """A cell in a loop over the steps, in some order, whose states are kept, or multiplied by a factor."""
 
-    def __init__(self, factor, order) -> None:
+    def __init__(self, factor: Any, order: Any) -> None:
         super().__init__()
         self.a, self.factor, self.order = nn.LSTMCell(3, 4), factor, order
 

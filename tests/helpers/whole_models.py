@@ -111,7 +111,7 @@ def sequential(*makers: Callable[[Any], Any], shape: tuple[int, ...]) -> Callabl
 def last(nn: Any, layer: Any) -> Any:
     """A torch module that gives the last step of a recurrent one's output, as Keras does."""
 
-    class Last(nn.Module):  # type: ignore[misc]
+    class Last(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn = layer
@@ -125,7 +125,7 @@ def last(nn: Any, layer: Any) -> Any:
 def every(nn: Any, layer: Any) -> Any:
     """A torch module that gives all of a recurrent one's output."""
 
-    class Every(nn.Module):  # type: ignore[misc]
+    class Every(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn = layer
@@ -140,7 +140,7 @@ def tagger(nn: Any) -> Any:
     """Embedding, convolution, batch norm, two recurrent layers, layer norm and two dense ones, as one class."""
     import torch
 
-    class Tagger(nn.Module):  # type: ignore[misc]
+    class Tagger(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(30, 8)
@@ -290,7 +290,7 @@ PAIRS = (
 
 
 def _stepping(nn: Any) -> Any:
-    class Stepping(nn.Module):  # type: ignore[misc]
+    class Stepping(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.cell = nn.GRUCell(4, 5)

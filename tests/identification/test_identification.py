@@ -24,11 +24,12 @@ from rnnconvert.identification.sample import samples
 from rnnconvert.identification.search import TIERS, Search
 from rnnconvert.identification.structures import template_of
 from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.language.places import shapes
 from tests.helpers.drawn import LONG, drawn, looped
 from tests.helpers.hidden_weights import hidden, outcome
-from tests.helpers.stacks import BOTH, PLAIN, Sizes, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
 LAYOUTS = [layout for layout in registry.layouts().values() if not layout.holds.fixed_clips]
 
@@ -53,7 +54,8 @@ def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
     assert "in any order" in case.what
     identification = rc.identify(case.arrays, io=case.io, seconds=20)
     assert outcome(case, identification) == "identified", str(identification)
-    np.savez(tmp_path / "weights.npz", **case.arrays)
+    arrays: dict[str, Any] = dict(case.arrays)
+    np.savez(tmp_path / "weights.npz", **arrays)
     np.savez(tmp_path / "sample.npz", **case.io)
     words = ["identify", str(tmp_path / "weights.npz"), "--io", str(tmp_path / "sample.npz"), "-o", str(tmp_path / "l.toml")]
     assert CliRunner().invoke(main, words).exit_code == 0
@@ -148,7 +150,7 @@ def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> N
         (tmp_path / f"{seed}.toml").write_text(function.layout)
         registry.forget()
         rc.add_layouts(tmp_path / f"{seed}.toml")
-        arrays = {renamed.get(name, name): array for name, array in case.arrays.items()}
+        arrays: dict[str, Any] = {renamed.get(name, name): array for name, array in case.arrays.items()}
         settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
         settings += (
             [f"output_activation={function.stack.cell.output_activation.name}"] if 'output_activation = "any"' in function.layout else []

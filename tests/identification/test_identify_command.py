@@ -12,7 +12,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference, sample_names
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.cells import Cell, Kind
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.registry import built_in
@@ -25,7 +25,7 @@ INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(2).normal(size=(7, 3, 5)).astype(np.float32)
 
 
-def of(kind: str, layers: int = 1, directions: int = 1, reset_after: bool | None = None) -> Any:
+def of(kind: Kind, layers: int = 1, directions: int = 1, reset_after: bool | None = None) -> Any:
     parts = INPUT if reset_after is False else BOTH
     return random_stack(Sizes(kind, 5, 4, layers, directions, 0, parts), 3, np.float32, Cell(kind, reset_after))
 
@@ -46,7 +46,8 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
     """A file of weights without names, and a sample."""
     arrays, truth = arrays_of(stack), reference.run(stack, X.astype(np.float64))
     sample, weights = folder / "sample.npz", folder / ("flat.npy" if flat else "weights.npz")
-    np.savez(sample, **{names.get("x", "x"): X, names.get("y", "y"): truth.y.astype(np.float32)})  # type: ignore[arg-type]
+    named: dict[str, Any] = {names.get("x", "x"): X, names.get("y", "y"): truth.y.astype(np.float32)}
+    np.savez(sample, **named)
     if flat:
         np.save(weights, np.concatenate([array.ravel() for array in arrays]))
     else:
@@ -127,7 +128,8 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     sample = {"x": X, "y": truth.y.astype(np.float32), "h_0": h, "c_0": c}
 
     def check(names: dict[str, str]) -> None:
-        np.savez(tmp_path / "s.npz", **{names.get(name, name): array for name, array in sample.items()})  # type: ignore[arg-type]
+        named: dict[str, Any] = {names.get(name, name): array for name, array in sample.items()}
+        np.savez(tmp_path / "s.npz", **named)
         assert rc.identify(weights, io=tmp_path / "s.npz").verdict == "identified"
         assert rc.diagnose(tmp_path / "m.onnx", io=tmp_path / "s.npz").equal
         report = rc.verify(tmp_path / "m.onnx", inputs=str(tmp_path / "s.npz"), on=["onnxruntime-cpu"])
@@ -141,11 +143,12 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     )  # fmt: skip
     for names in sample_names.NAMES.values():
         assert all(name == name.lower() for name in names)
-    for wrong, message in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"x": X, "outptu": X}, "has an array 'outptu'"),
         ({"x": X, "input": X}, "both 'x' and 'input'"),
         ({"y": X}, "x"),
-    ):
+    ]
+    for wrong, message in cases:
         np.savez(tmp_path / "s.npz", **wrong)
         for words in (
             ("identify", weights, "--io"),

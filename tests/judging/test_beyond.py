@@ -43,7 +43,8 @@ EXECUTORS = [name for name, entry in built_in().items() if entry.device == "cpu"
 
 def reading(kind: Any, place: str, name: str, reset_after: bool | None) -> tuple[Recurrent, Case]:
     """A layer of one unit in which the functions of one place read the numbers in READ, and nothing else that is large."""
-    cell = Cell(kind, reset_after, **{place: Activation(name, *CONSTANTS.get(name, ()))})
+    functions: dict[str, Any] = {place: Activation(name, *CONSTANTS.get(name, ()))}
+    cell = Cell(kind, reset_after, **functions)
     if place == "output_activation":
         cell = cell.replace(activation=Activation("linear"))
     parts = BOTH if kind == "gru" else PLAIN | {"input_bias"}

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,9 +188,10 @@ def test_a_described_file_is_read_in_the_order_of_its_words(tensors: list[tuple[
         arrays[tensor.name] = np.zeros(lengths)
         for (layer, direction, part, gate, index), place in places.items():
             arrays[tensor.name][place] = np.asarray(stack[layer, direction].arrays[part, gate])[index]
-    np.savez(tmp_path / "file.npz", **{f"encoder/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
-    sizes = {"cell": "lstm", "input_size": 2, "hidden_size": 3, "bidirectional": directions == 2} if layout.flat else {}
-    loaded = rc.load(tmp_path / "file.npz", "drawn", **sizes).layers["encoder"]  # type: ignore[arg-type]
+    named: dict[str, Any] = {f"encoder/{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "file.npz", **named)
+    sizes: dict[str, Any] = {"cell": "lstm", "input_size": 2, "hidden_size": 3, "bidirectional": directions == 2} if layout.flat else {}
+    loaded = rc.load(tmp_path / "file.npz", "drawn", **sizes).layers["encoder"]
     x = np.random.default_rng(1).normal(size=(5, 2, 2))
     np.testing.assert_array_equal(run(stack, x).y, run(loaded, x).y)
 
@@ -226,7 +228,8 @@ def trained(tmp_path: Path, holds: str) -> tuple[Path, dict[str, Array]]:
     registry.add(read(tmp_path / "drawn.toml"))
     rng = np.random.default_rng(5)
     arrays = {"W": rng.normal(size=(3 + 2, 16)), "b": np.full(16, 0.5), "P": rng.normal(size=(4, 2)) * 2}
-    np.savez(tmp_path / "file.npz", **{f"encoder/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+    named: dict[str, Any] = {f"encoder/{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "file.npz", **named)
     return tmp_path / "file.npz", arrays
 
 

@@ -73,7 +73,8 @@ def trained(tmp_path: Path) -> Path:
     random = np.random.default_rng(1)
     arrays = {"encoder/kernel": random.normal(size=(3 + 2, 8)), "encoder/bias": random.normal(size=8)}
     path = tmp_path / "trained.npz"
-    np.savez(path, head=np.ones((2, 2), np.float32), **{k: v.astype(np.float32) for k, v in arrays.items()})  # type: ignore[arg-type]
+    named: dict[str, Any] = {"head": np.ones((2, 2), np.float32), **{k: v.astype(np.float32) for k, v in arrays.items()}}
+    np.savez(path, **named)
     return path
 
 
@@ -268,7 +269,8 @@ def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
     registry.add(read(tmp_path / "ours.toml"))
     random = np.random.default_rng(1)
     kernel, bias = random.normal(size=(5, 6)), random.normal(size=6)
-    np.savez(tmp_path / "a.npz", **{"encoder/kernel": kernel, "encoder/bias": bias})  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {"encoder/kernel": kernel, "encoder/bias": bias}
+    np.savez(tmp_path / "a.npz", **arrays)
     stack = rc.load(tmp_path / "a.npz").layers["encoder"]
     x = random.normal(size=(4, 1, 3))
     h, c, expected = np.zeros((1, 2)), np.zeros((1, 2)), []
@@ -312,7 +314,7 @@ def test_a_layout_reads_a_cell_of_ones_own_in_a_file_of_any_kind(ending: str, tm
     """A state dictionary, say, of a cell that somebody wrote: the draft of its refusal, corrected, is all that it takes."""
     numbers = np.random.default_rng(0)
     shapes = {"rnn.W_xh": (3, 20), "rnn.W_hh": (5, 20), "rnn.bias": (20,), "head.weight": (2, 5)}
-    arrays = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    arrays: dict[str, Any] = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     path = tmp_path / f"own{ending}"
     if ending == ".pt":
         torch = needed("torch", "torch")

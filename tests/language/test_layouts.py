@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ LAYOUTS = [*registry.layouts().values(), PAPER, NEGATED, LEARNED]
 
 def biases_of(mode: str) -> frozenset[str]:
     """The parts of a bias mode."""
-    return {"both": frozenset(BIAS_PARTS), "none": frozenset()}.get(mode, frozenset({f"{mode}_bias"}))  # type: ignore[arg-type]
+    return {"both": frozenset(BIAS_PARTS), "none": frozenset()}.get(mode, frozenset({f"{mode}_bias"}))
 
 
 def forms(layout: Layout) -> Iterator[Sizes]:
@@ -190,7 +191,7 @@ def read_only(array: Array) -> Array:
     return view
 
 
-STORAGE = [np.ascontiguousarray, fortran, sliced, byte_offset, read_only]
+STORAGE: list[Callable[[Array], Array]] = [np.ascontiguousarray, fortran, sliced, byte_offset, read_only]
 
 
 def test_every_layout_has_cases() -> None:
@@ -269,7 +270,7 @@ def come_back(layout: Layout, form: Sizes, storage: Callable[[Array], Array]) ->
 
 def pieces_joined_are_the_array(layout: Layout, form: Sizes) -> None:
     stack = stack_of(layout, form, random_arrays(layout, form))
-    dtypes = {}
+    dtypes: dict[int, list[Any]] = {}
     for dtype, room in drawn.drawn(
         itertools.product(("float32", "float16", BFLOAT16, "float64"), (1, 64, 400)), 4, f"{layout.name} {form}"
     ):
@@ -298,9 +299,10 @@ def joined(packed: Packed, key: str) -> None:
 @pytest.mark.parametrize("shape", [(300, 200), (257, 65), (1, 20000), (20000, 1)], ids=str)
 def test_tiles_joined_are_the_matrix(shape: tuple[int, int]) -> None:
     wanted = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    for target_order, source_order in itertools.product("CF", repeat=2):
-        target: np.ndarray = np.zeros(shape, np.float64, order=target_order)  # type: ignore[call-overload]
-        rnnconvert.core.arrays.copy_tiled(target, np.array(wanted, order=source_order))  # type: ignore[call-overload]
+    orders: tuple[Literal["C", "F"], ...] = ("C", "F")
+    for target_order, source_order in itertools.product(orders, repeat=2):
+        target: np.ndarray = np.zeros(shape, np.float64, order=target_order)
+        rnnconvert.core.arrays.copy_tiled(target, np.array(wanted, order=source_order))
         np.testing.assert_array_equal(target, wanted)
 
 

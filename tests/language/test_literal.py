@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, pack, unpack

@@ -64,7 +64,7 @@ def asked(arrays: Any, layout: Layout, **options: Any) -> dict[str, str]:
         rc.unpack(arrays, layout.framework, layout=layout.name, **options)
     assert all(warning.category is rc.AssumptionWarning and warning.filename == __file__ for warning in caught)
     texts = [str(warning.message).partition(": ")[2].partition(" is assumed")[0] for warning in caught]
-    return dict(text.split("=", 1) for text in texts)  # type: ignore[misc]
+    return dict(text.split("=", 1) for text in texts)
 
 
 @pytest.mark.parametrize("layout", NAMED, ids=lambda entry: entry.name)
@@ -91,11 +91,11 @@ def test_what_is_said_is_what_is_read() -> None:
     cell = rc.unpack(arrays, "tensorflow1", **options).cell
     assert (cell.constants, cell.activation.name) == ({"f": 0.5}, "relu")
     assert cell.clips == (rc.Clip("cell", -2.0, 2.0),)
-    arrays = rc.pack(stack("lstm", parts=frozenset({"input", "recurrent", "input_bias"})), "keras")
+    by_name = rc.pack(stack("lstm", parts=frozenset({"input", "recurrent", "input_bias"})), "keras")
     plain: dict[str, Any] = {"activation": "tanh", "recurrent_activation": "sigmoid"}
     with pytest.warns(rc.AssumptionWarning, match="go_backwards=false is assumed"):
-        assert rc.unpack(arrays, "keras", **plain).output_order == "time"
-    turned = rc.unpack(arrays, "keras", **plain, go_backwards=True)
+        assert rc.unpack(by_name, "keras", **plain).output_order == "time"
+    turned = rc.unpack(by_name, "keras", **plain, go_backwards=True)
     assert turned.first.reverse and turned.output_order == "processing"
 
 

@@ -108,7 +108,7 @@ def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
     proto = rc.to_onnx(rc.from_torch(module, name="gru"), sequence_lens=True)
     x, lengths = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32), np.array([6, 2], np.int32)
 
-    class Padded(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Padded(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.gru = module

@@ -47,7 +47,7 @@ def in_torch(module: Any, *inputs: Array) -> Array:
 
 
 def scaled_dense(keras: Any) -> Any:
-    class Scaled(keras.layers.Layer):  # type: ignore[misc]
+    class Scaled(keras.layers.Layer):
         def __init__(self) -> None:
             super().__init__()
             self.dense = keras.layers.Dense(4)
@@ -63,7 +63,7 @@ def scaled_dense(keras: Any) -> Any:
 
 
 def two_of_one_name(keras: Any) -> Any:
-    class Two(keras.layers.Layer):  # type: ignore[misc]
+    class Two(keras.layers.Layer):
         def __init__(self) -> None:
             super().__init__()
             self.first = keras.layers.Dense(4, name="same")
@@ -80,7 +80,7 @@ def two_of_one_name(keras: Any) -> Any:
 
 
 def two_weights_of_one_name(keras: Any) -> Any:
-    class Two(keras.layers.Layer):  # type: ignore[misc]
+    class Two(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.scale = self.add_weight(shape=(4,), name="w")
             self.shift = self.add_weight(shape=(4,), name="w")
@@ -111,7 +111,7 @@ IMAGE = (6, 5, 4)
 def called(nn: Any, forward: Callable[..., Any], **layers: Any) -> Any:
     """A torch module of layers that a function calls."""
 
-    class Called(nn.Module):  # type: ignore[misc]
+    class Called(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             for name, layer in layers.items():
@@ -126,7 +126,7 @@ def called(nn: Any, forward: Callable[..., Any], **layers: Any) -> Any:
 def fill_and_compare(module: Any, model: Any, *inputs: Array, **options: Any) -> Any:
     randomise(model, 1)
     report = rc.load_into(module, model, **options)
-    argument = inputs[0] if len(inputs) == 1 else list(inputs)
+    argument: Any = inputs[0] if len(inputs) == 1 else list(inputs)
     assert close(in_torch(module, *inputs), in_keras(model, argument)), report
     return report
 
@@ -336,11 +336,11 @@ def test_code_of_its_own_is_noted() -> None:
 
     nn, k = torch.nn, keras.layers
 
-    class Scaled(nn.Linear):  # type: ignore[misc]
+    class Scaled(nn.Linear):
         def forward(self, x: Any) -> Any:
             return super().forward(x) * 3
 
-    class Doubled(nn.LSTM):  # type: ignore[misc]
+    class Doubled(nn.LSTM):
         def forward(self, x: Any, state: Any = None) -> Any:
             return super().forward(x * 2, state)
 
@@ -456,7 +456,7 @@ def test_a_layer_of_the_users_own_is_none_of_keras(tmp_path: Any) -> None:
     import keras
     import torch
 
-    class Dense(keras.layers.Dense):  # type: ignore[misc]
+    class Dense(keras.layers.Dense):
         def call(self, x: Any) -> Any:
             return super().call(x) * 2
 

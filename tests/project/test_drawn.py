@@ -52,6 +52,14 @@ def test_a_case_that_is_skipped_is_none_that_passes() -> None:
     with pytest.raises(pytest.fail.Exception, match="1 of 4 cases"):
         drawn.each(range(4), check)
 
+    def refused_or_absent(number: int) -> None:
+        if number:
+            raise drawn.NotComparedError("refused")
+        pytest.skip("absent")
+
+    with pytest.raises(pytest.skip.Exception, match="absent"):
+        drawn.each(range(3), refused_or_absent)
+
 
 def test_cases_of_which_none_is_compared_fail() -> None:
     def check(number: int) -> None:

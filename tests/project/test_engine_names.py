@@ -11,7 +11,8 @@ import pytest
 
 from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
 from rnnconvert.language.registry import systems
-from tests.project.test_floors import FILES, ROOT, module_of
+from tests import ROOT
+from tests.project.test_floors import FILES, module_of
 
 ENGINE = [path for path in FILES if path.relative_to(ROOT).parts[0] == "rnnconvert" and "modules" not in path.parts]
 ENGINE.remove(ROOT / "rnnconvert" / "__init__.py")  # the face

@@ -83,7 +83,7 @@ def phrases(text: str) -> Iterator[str]:
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of every docstring and string; braces stand for the values in an f-string."""
-    inside = set()
+    inside = set[int]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             inside.update(id(part) for part in ast.walk(node) if part is not node)

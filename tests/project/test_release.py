@@ -105,7 +105,7 @@ def test_one_onnxruntime_is_installed() -> None:
     extras = PROJECT["optional-dependencies"]
 
     def brought(name: str) -> set[str]:
-        names = set()
+        names = set[str]()
         for line in extras[name]:
             inner = re.fullmatch(r"rnnconvert\[(.*)\]", line)
             names |= {package for part in inner[1].split(",") for package in brought(part)} if inner else {re.split(r"[\s<>=;~]", line)[0]}

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from rnnconvert.running import registry
+from tests import ROOT
 from tests.helpers import every_command
 from tests.helpers.commands import call
 from tests.helpers.drawn import NotComparedError, drawn, each
 from tests.helpers.every_command import CALLS, Values, called, commands
 from tests.helpers.requirements import need
-from tests.project.test_floors import ROOT
 
 pytestmark = pytest.mark.own_processes
 

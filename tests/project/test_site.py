@@ -110,7 +110,7 @@ def test_the_page_of_a_format_has_every_layout_and_array() -> None:
         )
         for layout in layouts:
             (arrays,) = [arrays for names, arrays in rows if f"`{layout.name}` `{layout.gates}`" in names.split("<br>")]
-            assert [re.match("`(.*?)`", text)[1] for text in arrays.split("<br>")] == [tensor.name for tensor in layout.tensors]  # type: ignore[index]
+            assert [re.findall("^`(.*?)`", text)[0] for text in arrays.split("<br>")] == [tensor.name for tensor in layout.tensors]
 
 
 def test_a_public_name_that_is_not_listed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

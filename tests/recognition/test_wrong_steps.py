@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rnnconvert as rc
-from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from tests.formats.onnx.test_fuse import HIDDEN, Body, gru, model, rnn, save, scan, unrolled, value, weights
 
 Count = Callable[[Body, str, str], Any]
@@ -142,10 +142,11 @@ def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None
 
 def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step adds 1 to the bias of its forget gate, as TensorFlow 1's cells do: that is the same formula in all."""
+    from rnnconvert.recognition import cell as recognised
     from rnnconvert.recognition import steps as fuse_steps
 
     w, matched = weights(4), []
-    match = fuse_steps.match
+    match = recognised.match
 
     def step(b: Body, x: str, states: Sequence[str]) -> list[str]:
         h, c = states

@@ -154,7 +154,7 @@ def test_markdown_is_cut_and_says_so() -> None:
     text = render(document, ".md")
     assert LIMIT - 8000 < len(text) <= LIMIT
     left = re.findall(r"([\d,]+) more (\w+) are left out for length", text)
-    assert "failures" in dict(map(reversed, left))  # type: ignore[arg-type]
+    assert "failures" in dict(map(reversed, left))
     stories = text.count("```text\na long story")
     assert stories + int(next(number for number, what in left if what == "failures")) == 100
     assert "left out for length" not in render(documents.failing(), ".md")

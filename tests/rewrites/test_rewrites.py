@@ -13,7 +13,7 @@ from rnnconvert import rewrites
 from rnnconvert.core import reference
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, Activation, Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
@@ -68,7 +68,7 @@ def zeroed(stack: Recurrent, part: str) -> Recurrent:
     return each(stack, change)
 
 
-def merged(stack: Recurrent, merge: str) -> Recurrent:
+def merged(stack: Recurrent, merge: Merge) -> Recurrent:
     """The stack with lower layers that join their directions so; each upper layer reads what they give."""
     layers = [stack.layers[0]]
     for layer in stack.layers[1:]:
@@ -119,7 +119,7 @@ UNEVEN = Sizes("lstm", 3, 4, 2, 2, 2, PROJECTED)
 
 CASES = {
     "widen to one element type": Case(
-        changed(random(LSTM), lambda d: d.with_arrays({("input_bias", "i"): np.float32([0.1, 0.2, 0.3, 0.4])})), "pytorch",
+        changed(random(LSTM), lambda d: d.with_arrays({("input_bias", "i"): np.array([0.1, 0.2, 0.3, 0.4], np.float32)})), "pytorch",
         {"widen to one element type": True},
     ),
     "sum biases": Case(random(LSTM), "keras", {"sum biases": False}),

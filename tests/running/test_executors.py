@@ -36,7 +36,7 @@ from tests.helpers import frameworks
 from tests.helpers.drawn import looped
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import need
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 from tests.helpers.workers import running
 
 FAMILIES = {
@@ -88,11 +88,9 @@ def case(
 def stack_of(config: Mapping[str, Any], seed: int = 5) -> Recurrent:
     stack = random_stack(config["form"], seed, config["dtype"], config["cell"])
     *below, last = stack.layers
-    last = dataclasses.replace(last, merge=config["merge"])
-    if config.get("backwards"):
-        below = [dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in below]
-        last = dataclasses.replace(last, directions=(last.directions[0].replace(reverse=True),))
-    return stack.replace(layers=(*below, last), output_order=config.get("order", "time"))
+    stack = stack.replace(layers=(*below, dataclasses.replace(last, merge=config["merge"])))
+    order = config.get("order", "time")
+    return backwards(stack, order) if config.get("backwards") else stack.replace(output_order=order)
 
 
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -148,7 +146,7 @@ def cases_of(name: str) -> list[dict[str, Any]]:
 SWEEP = [pytest.param(name, config, id=f"{name}-{label(config)}") for name in FAMILIES for config in cases_of(name)]
 
 
-def written(problem: Problem, executor: Executor, folder: Path, **options: object) -> str:
+def written(problem: Problem, executor: Executor, folder: Path, **options: Any) -> str:
     """A file of the executor's format with the stack; an ONNX model has inputs for the states and lengths given."""
     path = folder / f"model{executor.suffix}"
     stack = problem.stack
@@ -157,7 +155,7 @@ def written(problem: Problem, executor: Executor, folder: Path, **options: objec
         if problem.hidden is not None:
             learned = any(part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays)
             options |= {"states": "input"} | ({"initial_state": "call"} if learned else {})
-    rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)
     return str(path)
 
 
@@ -209,7 +207,7 @@ def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, state: str, work
     worker = workers(name)
     problem = problem_of(next(config for config in cases_of(name) if config["cell"] == LSTM))
     file = written(problem, worker.executor, tmp_path)
-    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
+    zeros: dict[str, Any] = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
     answer = asked(worker, file, problem, [], **dict.fromkeys(zeros))
     assert excess(dataclasses.replace(problem, **zeros), frameworks.outputs(answer)) <= 1
 
@@ -333,16 +331,9 @@ def test_gradients_are_the_references(name: str, config: dict[str, Any], lengths
     assert problem.hidden is not None
     assert problem.cell is not None
     file = written(problem, worker.executor, tmp_path)
-    rng = np.random.default_rng(8)
-    solved = problem.solved()
-    cotangents = Outputs(
-        rng.uniform(-1, 1, solved.y.shape),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
-    )
+    cotangents, request = problem.cotangents(8)
     cells = problem.cell if config["cell"].kind == "lstm" else ()
     truth = reference.Reference(problem.stack).gradients(problem.x, problem.hidden, cells, problem.lengths, cotangents)
-    request = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
     answer = asked(worker, file, problem, [], how=how_of(name, config), cotangents=request)
     assert excess(problem, frameworks.outputs(answer)) <= 1
     eps = float(np.finfo(config["dtype"]).eps)
@@ -595,18 +586,17 @@ def test_a_mask_leaves_out_the_same_steps_of_unrolled_layers(kind: str, unroll: 
 
 @pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
 @pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
-def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path) -> None:
+def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(case(LSTM, 2, 2, INPUT, merge="none"), (5, 1, 3))
     path = tmp_path / f"model{suffix}"
-    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)
     answer = asked(workers(name), str(path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
 def uneven(kind: str) -> Problem:
     """One layer whose directions have different widths."""
-    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    wide, narrow = (random_stack(Sizes(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
+    wide, narrow = (random_stack(Sizes(kind, 3, size, parts=BOTH), size, np.float32) for size in (5, 2))
     layer = Layer((wide.first, narrow.first.replace(reverse=True)))
     x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
     states = tuple(np.full((BATCH, size), 0.1 * size, np.float32) for size in (5, 2))

@@ -19,7 +19,6 @@ import rnnconvert
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, Cell
-from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.cudnn import run as cudnn
@@ -27,6 +26,7 @@ from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn.description import BIAS_MODES
 from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.keras.run_model import Chain
 from rnnconvert.formats.onnx import run as onnx
 from rnnconvert.formats.onnx import run_session
 from rnnconvert.formats.onnx import run_witness as onnx_whole
@@ -47,10 +47,10 @@ from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
 CELLS = {"lstm": Cell("lstm"), "gru": Cell("gru", True), "rnn_tanh": Cell("rnn"), "rnn_relu": Cell("rnn", activation=RELU)}
 
 
-def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Array, dict[str, Any]]:
+def described(stack: Recurrent, tmp_path: Path, **options: Any) -> tuple[Array, dict[str, Any]]:
     """A stack's buffer as its bits, and the description beside it."""
     path = tmp_path / "weights.bin"
-    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)  # type: ignore[arg-type]
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)
     return flat_buffer(str(path), [], "rnnconvert.cudnn")
 
 
@@ -59,18 +59,7 @@ def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: in
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 4)).astype(dtype)
     hidden, cells = random_states(form, 3, 2, dtype)
     stack = random_stack(form, 3, dtype, CELLS[cell])
-    initial = (hidden, cells if cell == "lstm" else None) if states else (None, None)
-    return Problem(stack, x, *initial, lengths)
-
-
-def cotangents_of(problem: Problem) -> tuple[Outputs, dict[str, Any]]:
-    rng, solved = np.random.default_rng(4), problem.solved()
-    cotangents = Outputs(
-        rng.uniform(-1, 1, solved.y.shape),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
-        tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
-    )
-    return cotangents, {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
+    return Problem(stack, x, hidden if states else None, cells if states and cell == "lstm" else None, lengths)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -88,7 +77,7 @@ def test_cudnn_is_called_as_its_header_says(
     problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), states, projection, parts)
     params, description = described(problem.stack, tmp_path, bias_mode=bias_mode)
     host, library = HostMemory(), StandIn(description)
-    weighed, cotangents = cotangents_of(problem)
+    weighed, cotangents = problem.cotangents(4)
     plain = cudnn.run(params, description, sequences(problem), cudnn.Device(library, cudnn_library.Memory(host)))
     assert excess(problem, outputs(plain)) <= 1
     assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
@@ -110,8 +99,8 @@ def test_cudnn_is_called_as_its_header_says(
         for mine, exact in zip(gradients, other, strict=False):
             np.testing.assert_allclose(mine, exact, rtol=0, atol=16 * eps)
     weights = iter(truth.weights)
-    exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
-    flat = np.asarray(rnnconvert.pack(exact, "cudnn", bias_mode=bias_mode), np.float64)
+    slope = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
+    flat = np.asarray(rnnconvert.pack(slope, "cudnn", bias_mode=bias_mode), np.float64)
     assert np.abs(slopes["weights"][""]["params"] - flat).max() <= 8 * eps * max(1.0, np.abs(flat).max())
 
 
@@ -200,7 +189,7 @@ def test_jaxs_cudnn_is_called_as_it_is_declared(tmp_path: Path, monkeypatch: pyt
     from jax.experimental import rnn
     from jax.lax import Precision
 
-    names = ("x", "h_0", "c_0", "weights", "seq_lengths", "input_size", "hidden_size", "num_layers", "dropout")
+    names: tuple[str, ...] = ("x", "h_0", "c_0", "weights", "seq_lengths", "input_size", "hidden_size", "num_layers", "dropout")
     names += ("bidirectional", "precision")
     assert tuple(inspect.signature(rnn.lstm).parameters) == names
 
@@ -236,7 +225,7 @@ def test_numbers_go_where_pytorch_says(
     problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), True, projection, parts)
     params, description = described(problem.stack, tmp_path)
     params = params.view(torch_flat.STORED[dtype])
-    weighed, cotangents = cotangents_of(problem)
+    weighed, cotangents = problem.cotangents(4)
     answer = torch_flat.run(params, description, sequences(problem, cotangents=cotangents), "cpu")
     assert excess(problem, outputs(answer)) <= 1
     if dtype == "bfloat16":
@@ -267,7 +256,12 @@ def test_cuda_is_loaded_once_and_for_its_provider_only(monkeypatch: pytest.Monke
     calls: list[str] = []
     ready = SimpleNamespace(get_providers=lambda: [CPU, CUDA])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: calls.append("CUDA"), raising=False)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: calls.append("session") or ready)
+
+    def session(*_: Any, **__: Any) -> Any:
+        calls.append("session")
+        return ready
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     run_session._load_cuda.cache_clear()
     for provider in (CPU, CUDA, CUDA):
         Session("a.onnx", provider)
@@ -288,7 +282,12 @@ def test_a_node_that_cudas_provider_leaves_to_the_cpu_is_refused(
     stack = random_stack(Sizes("gru", 4, 5, parts=PLAIN), 3, "float32", Cell("gru", False))
     file = tmp_path / "a.onnx"
     rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), file)
-    request = {"file": str(file), "variant": {"provider": provider}, "layers": [] if how == "model" else ["random"], "how": {}}
+    request: dict[str, Any] = {
+        "file": str(file),
+        "variant": {"provider": provider},
+        "layers": [] if how == "model" else ["random"],
+        "how": {},
+    }
     request |= {"x": np.zeros((3, 2, 4), np.float32), "hidden": None, "cell": None, "lengths": None, "cotangents": None}
     for _ in range(2):
         with contextlib.ExitStack() as stated:
@@ -331,7 +330,7 @@ def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
 
     layer = layers.Bidirectional(layers.LSTM(4), name="both")
     layer.build((2, 3, 5))
-    chain = keras.Chain([layer])
+    chain = Chain([layer])
     keras._choose(layer, True)
     assert keras._path(layer) == "cuDNN"
     x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)

@@ -53,7 +53,7 @@ class Marks:
 def program_parts(torch: Any, folder: Path) -> Parts:
     """Return the members of a good .pt2 with a layer, an open axis and an operator that receives a text."""
 
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn = torch.nn.GRU(3, 4, batch_first=True)
@@ -385,11 +385,12 @@ def test_functions_of_modules_are_not_called() -> None:
     ):  # fmt: skip
         with pytest.raises(NotImplementedError, match=r"would (execute|call)"):
             refuse_code(config, "Keras")
-    for config in (
+    harmless: dict[str, Any] | None
+    for harmless in (
         function("mine", "builtins", "function"), function("relu", "keras.activations"), {"class_name": "Mine", "module": "my.layers"},
         {"class_name": "Lambda", "config": {"function_type": "function", "function": "relu", "module": "keras.activations"}}, None,
     ):  # fmt: skip
-        refuse_code(config, "Keras")
+        refuse_code(harmless, "Keras")
 
 
 def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
@@ -404,7 +405,7 @@ def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
         with tf.control_dependencies([tf.io.write_file(str(mark), "x")]):
             return tf.identity(x)
 
-    class Resource(resource.CapturableResource):  # type: ignore[misc]
+    class Resource(resource.CapturableResource):
         def _create_resource(self) -> Any:
             return tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
 
@@ -502,7 +503,7 @@ StringJoin ShardedFilename NoOp Identity Enter Exit
 def test_torchscript_writes_and_reads_no_file(tmp_path: Path) -> None:
     torch, mark = needed("torch", "torch"), tmp_path / "MARK"
 
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.l = torch.nn.LSTM(3, 4, batch_first=True)
@@ -625,11 +626,11 @@ def test_outputs_that_are_no_numbers_are_refused_with_their_names(tmp_path: Path
         with pytest.raises(RnnConvertError, match=f"its output out is {name}"):
             FileModel(file, ["onnxruntime-cpu"]).ran(named(np.ones((1, 2, 3), "f4")), [])
 
-    class Text(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Text(torch.nn.Module):
         def forward(self, x):  # type: ignore[no-untyped-def]
             return x, "a"
 
-    class Number(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Number(torch.nn.Module):
         def forward(self, x):  # type: ignore[no-untyped-def]
             return {"n": x.size(1)}
 

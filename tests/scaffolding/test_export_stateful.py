@@ -47,7 +47,7 @@ def in_pieces(path: Path, inputs: Sequence[Any], cuts: Sequence[int], done: Any,
     return [values[-1] if last else np.concatenate(values, axis) for values, last in joined]
 
 
-CUTS = ([3, 4, 8], [*range(1, 11)], [])
+CUTS: tuple[list[int], ...] = ([3, 4, 8], [*range(1, 11)], [])
 
 
 def agrees(target: Path, inputs: Sequence[Any], truth: Sequence[Any], done: Any, axis: int = 1) -> None:

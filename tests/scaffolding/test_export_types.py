@@ -18,7 +18,7 @@ def test_a_model_of_another_type_is_written_or_refused_with_a_way_out(tmp_path: 
     torch = needed("torch", "torch")
     cases = [(dtype, form) for dtype in (torch.float64, torch.float16, torch.bfloat16) for form in ("chain", "traced")]
 
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.lstm, self.fc = torch.nn.LSTM(3, 4, batch_first=True), torch.nn.Linear(4, 2)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.language.packing import pack
 from rnnconvert.models import filling
 from rnnconvert.running.child import missing
 from tests import ROOT
@@ -46,7 +47,6 @@ def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
 @pytest.mark.drawn(5)
 def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbering of another framework: LSTM i f o g for i f g o, GRU z r n for r z n."""
-    pack = filling.pack
 
     def swapped(layout: Any, stack: Recurrent) -> Any:
         layers = [Layer(tuple(map(_swapped, layer.directions)), layer.merge) for layer in stack.layers]

@@ -46,7 +46,7 @@ def test_models_that_differ_on_the_users_inputs_alone(tmp_path: Path) -> None:
     a, b = clipped(tmp_path, None), clipped(tmp_path, 50.0)
     assert rc.verify(a, b, explain=False).equal
     codes = np.random.default_rng(1).integers(0, 9, (2, 9))
-    samples = {
+    samples: dict[str, dict[str, Any]] = {
         "by name": {"codes": codes, "features": FAR},  # not in the model's order
         "in order": {"first": FAR, "second": codes},
     }
@@ -66,8 +66,9 @@ def test_an_input_of_layers_is_one_of_models_that_take_it(tmp_path: Path) -> Non
         paths.append(tmp_path / f"{limit}.keras")
         model.save(paths[-1])
     np.savez(tmp_path / "x.npz", x=FAR)
-    assert rc.verify(*paths, explain=False).equal
-    assert rc.verify(*paths, inputs=str(tmp_path / "x.npz"), explain=False).verdict == "not equal"
+    first, second = paths
+    assert rc.verify(first, second, explain=False).equal
+    assert rc.verify(first, second, inputs=str(tmp_path / "x.npz"), explain=False).verdict == "not equal"
 
 
 def test_inputs_that_a_model_does_not_take(tmp_path: Path) -> None:

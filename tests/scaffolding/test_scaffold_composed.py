@@ -45,7 +45,7 @@ def module(expression: str, width: int = 6) -> Any:
     torch = needed("torch", "torch")
     names = {"torch": torch, "F": torch.nn.functional}
 
-    class Spelled(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Spelled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.linear, self.head = torch.nn.Linear(width, width), torch.nn.Linear(width, 2)

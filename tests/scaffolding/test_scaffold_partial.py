@@ -29,7 +29,7 @@ def saved(tmp_path: Path, shaped: bool = True) -> tuple[Any, Path]:
     keras = needed("keras", "keras")
     layers = keras.layers
 
-    class Mine(layers.Layer):  # type: ignore[name-defined,misc]
+    class Mine(layers.Layer):
         def build(self, shape: Any) -> None:
             self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
 
@@ -124,7 +124,7 @@ def of_graph(kind: str, folder: Path) -> tuple[Any, dict[str, Any]]:
     """Return a graph with an operator that is not known between its layers, and what `scaffold` takes besides."""
     torch = needed("torch", "torch")
 
-    class Part(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Part(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = torch.nn.Linear(4, 8), torch.nn.LSTM(8, 5, batch_first=True)

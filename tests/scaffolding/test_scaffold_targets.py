@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from tests import ROOT
 from tests.helpers import ready
 from tests.helpers.drawn import drawn
 from tests.helpers.random_models import fill, random_model
 from tests.helpers.requirements import needed
-from tests.project.test_floors import ROOT
 from tests.scaffolding.test_scaffold import CLOSE, SHAPES, inputs_for, module_at
 
 pytestmark = [
@@ -175,7 +175,7 @@ def tagger(torch: Any) -> Any:
     """A module of modules: one of them called twice, a stack of layers read by its last states, time in front."""
     nn = torch.nn
 
-    class Encoder(nn.Module):  # type: ignore[name-defined,misc]
+    class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.lstm = nn.LSTM(4, 5, num_layers=2, bidirectional=True, batch_first=True)
@@ -184,7 +184,7 @@ def tagger(torch: Any) -> Any:
             outputs, (h, _) = self.lstm(x)
             return outputs, torch.cat([h[-2], h[-1]], 1)
 
-    class Tagger(nn.Module):  # type: ignore[name-defined,misc]
+    class Tagger(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding, self.encoder = nn.Embedding(11, 4), Encoder()
@@ -220,11 +220,11 @@ def test_a_live_module(tmp_path: Path, target: str) -> None:
 def test_modules_that_are_not_known_are_refused_by_name() -> None:
     torch = needed("torch", "torch")
 
-    class Odd(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Odd(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.cumprod(x, 1)
 
-    class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.odd = Odd()

@@ -18,7 +18,7 @@ from rnnconvert.language.layout import Sizes
 from tests.helpers import corpus
 from tests.helpers.random_models import fill
 from tests.helpers.requirements import need, needed
-from tests.helpers.stacks import random_stack
+from tests.helpers.stacks import PLAIN, random_stack
 
 
 def keras_models(k: Any, batch: int | None) -> dict[str, Callable[[], Any]]:
@@ -209,7 +209,7 @@ def test_a_clipped_cell_is_written_step_by_step(target: str, tmp_path: Path) -> 
 def test_each_direction_of_a_clipped_cell_is_a_scan(ways: int, tmp_path: Path) -> None:
     frameworks("litert")
     cell = Cell("lstm").replace(clips=(Clip("cell", -0.25, 0.25),))
-    stack = random_stack(Sizes("lstm", 3, 4, 1, ways, parts=("input", "recurrent", "input_bias")), 7, np.float32, cell).replace(name="rnn")
+    stack = random_stack(Sizes("lstm", 3, 4, 1, ways, parts=PLAIN | {"input_bias"}), 7, np.float32, cell).replace(name="rnn")
     rc.save(Checkpoint("memory", "", {"rnn": stack}), tmp_path / "model.tflite")
     done = equal(tmp_path / "model.tflite", tmp_path / "model.onnx")
     assert [text.partition("(")[2].partition(",")[0] for text in done.layers] == ["Scan"]

@@ -195,7 +195,7 @@ def test_operations_on_tensors_between_layers(tmp_path: Path, target: str) -> No
     k = needed("keras", "keras")
     ops = k.ops
     functions = ("relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "silu", "selu", "softplus", "softsign", "exp")
-    cases: dict[str, Callable[[Any], Any]] = {name: lambda x, name=name: getattr(ops, name)(x) for name in functions}
+    cases: dict[str, Callable[[Any], Any]] = {name: getattr(ops, name) for name in functions}
     cases |= {
         "concatenate": lambda x: ops.concatenate([x, ops.tanh(x)], axis=-1), "time": lambda x: ops.concatenate([x, x], axis=1),
         "flip": lambda x: ops.flip(x, axis=1), "flips": lambda x: ops.flip(x, axis=(1, -1)),

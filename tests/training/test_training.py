@@ -166,7 +166,10 @@ def test_two_biases_into_one_have_no_exact_rule() -> None:
     fresh = keras_model("LSTM", 3)
     rc.load_into(fresh, source)
     actual, expected = model_of(target).arrays, model_of(fresh).arrays
-    assert max(float(np.abs(actual[n] - expected[n]).max()) for n in actual if not n.endswith("bias") or n[0] == "o") <= EXACT
+    assert (
+        max(float(np.abs(np.asarray(actual[n]) - np.asarray(expected[n])).max()) for n in actual if not n.endswith("bias") or n[0] == "o")
+        <= EXACT
+    )
     now = sum(np.array(model_of(source).arrays[f"rnn.bias_{part}_l0"]) for part in ("ih", "hh"))
     np.testing.assert_allclose(2 * (actual["rnn/lstm_cell/bias"] - bias), now - both, atol=EXACT)
 
@@ -486,7 +489,7 @@ def test_tensorflow_squares_an_embeddings_gradient_token_by_token() -> None:
     fresh = keras_model("GRU", 3)
     rc.load_into(fresh, source)
     actual, expected = model_of(target).arrays, model_of(fresh).arrays
-    far = {name: float(np.abs(actual[name] - expected[name]).max()) for name in actual}
+    far = {name: float(np.abs(np.asarray(actual[name]) - np.asarray(expected[name])).max()) for name in actual}
     assert far.pop("emb/embeddings") > 1e-4
     assert max(far.values()) <= EXACT
 

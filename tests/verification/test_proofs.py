@@ -28,6 +28,7 @@ from rnnconvert.reports.findings import failures, headline
 from rnnconvert.reports.tables import strip
 from rnnconvert.reports.words import figures
 from rnnconvert.verification import config_file, verify
+from rnnconvert.verification.collect import proceed
 from rnnconvert.verification.report import Report
 from tests.helpers import report_documents as documents
 from tests.helpers.commands import call
@@ -56,7 +57,6 @@ CLAIM = '[[equal]]\na = "right.pt"\nb = "{}"\non = ["torch-cpu"]\n'
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `verify` runs from here on, by the names of the first files."""
     names: list[str] = []
-    proceed = verify.proceed
 
     def counted(prepared: Any, *more: Any) -> None:
         names.append(Path(prepared.results.models[0].path).name)

@@ -31,7 +31,7 @@ GENTLE = ["states", "default states", "lengths", "halves", "one step"]
 """The cases whose values are all small: they were the usual ones."""
 
 
-def lstm(**changes: object) -> Recurrent:
+def lstm(**changes: Any) -> Recurrent:
     return random_stack(Sizes("lstm", 3, 4), 1, np.float32, Cell("lstm").replace(**changes)).replace(name="enc")
 
 
@@ -48,9 +48,9 @@ def clipped(bound: float) -> Recurrent:
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_clip_that_usual_inputs_do_not_reach_is_reached(names: list[str] | None, swapped: bool, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    pair = [written(clipped(6.0), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    pair = (written(clipped(6.0), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx"))
     plan = Plan(cases=names) if names else Plan()
-    report = rc.verify(*(pair[::-1] if swapped else pair), plan)
+    report = rc.verify(pair[swapped], pair[not swapped], plan)
     assert report.verdict == "not equal" and report.exit_code == 1
     reasons = [case["what"] for case in report.document["layers"][0]["cases"] if case["name"] == NAME]
     assert all("clips: " in what and "[-6, 6]" in what for what in reasons) and bool(reasons) == (names is not None)
@@ -58,7 +58,7 @@ def test_a_clip_that_usual_inputs_do_not_reach_is_reached(names: list[str] | Non
 
 def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    pair = [written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    pair = (written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx"))
     report = rc.verify(*pair)
     assert report.verdict == "not compared" and report.exit_code == 1
     assert any("[-1e+30, 1e+30]" in warning and "not called equal" in warning for warning in report.document["warnings"])
@@ -68,7 +68,7 @@ def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None
 
 def test_models_that_state_the_same_get_no_case_of_their_own(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    pair = [written(clipped(6.0), tmp_path / "a.onnx"), written(clipped(6.0), tmp_path / "b.onnx")]
+    pair = (written(clipped(6.0), tmp_path / "a.onnx"), written(clipped(6.0), tmp_path / "b.onnx"))
     report = rc.verify(*pair)
     assert report.equal and NAME not in {case["name"] for case in report.document["layers"][0]["cases"]}
 
@@ -145,7 +145,7 @@ def test_results_of_models_that_state_something_else_are_not_called_equal(second
 
 def test_a_verdict_that_was_taken_back_stays_so_when_results_are_judged_again(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    pair = [written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    pair = (written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx"))
     assert rc.verify(*pair, save=tmp_path / "kept.safetensors").verdict == "not compared"
     again = rc.verify(tmp_path / "kept.safetensors")
     assert again.verdict == "not compared" and again.exit_code == 1
@@ -165,10 +165,10 @@ def test_results_of_models_that_are_written_in_other_forms_are_equal(tmp_path: P
 
 def test_results_that_do_not_say_what_was_stated_are_not_called_equal(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    both = [verify.run(written(stack, tmp_path / f"{n}.onnx"), ALONE) for n, stack in enumerate([lstm(), clipped(6.0)])]
+    both = first, second = [verify.run(written(stack, tmp_path / f"{n}.onnx"), ALONE) for n, stack in enumerate([lstm(), clipped(6.0)])]
     for results in both:
         results.layers["enc"].stated.clear()
-    report = rc.verify(*both)
+    report = rc.verify(first, second)
     assert report.verdict == "not compared" and report.exit_code == 1
     assert any("without what the models state" in warning for warning in report.document["warnings"])
 

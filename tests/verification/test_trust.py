@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -155,6 +155,7 @@ def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, 
     named = [[{**run, "comparisons": [{"case": "states", **entry} for entry in run["comparisons"]]} for run in runs] for runs in layers]
     conclusion, _ = concluded(results, named)
     assert (conclusion.word, bool(conclusion)) == (verdict, verdict == "equal")
+    status: Literal["equal", "not equal", "not run"]
     for status, word in (("equal", verdict), ("not run", "equal layer by layer, not run whole"), ("not equal", "not equal")):
         for layer in results.layers.values():
             layer.whole = ModelRun(status, "it has another order")
@@ -289,9 +290,9 @@ def test_no_layer_of_results_is_left_over(tmp_path: Path) -> None:
 
 def test_results_of_other_lengths_are_not_compared(tmp_path: Path) -> None:
     model = write(tmp_path / "a.safetensors", encoder=gru())
-    results = [rc.run(model, on=["torch-cpu"], cases=["lengths"], lengths=some) for some in ([12, 3], [12, 5])]
+    first, second = [rc.run(model, on=["torch-cpu"], cases=["lengths"], lengths=some) for some in ([12, 3], [12, 5])]
     with pytest.raises(UsageError, match="different inputs"):
-        rc.verify(*results)
+        rc.verify(first, second)
 
 
 def test_results_of_one_file_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
@@ -334,7 +335,7 @@ def runs(report: rc.Report, model: str = "A") -> list[tuple[str, bool, str]]:
 def test_modules_in_modules_are_told_apart(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
 
-    class Outer(torch.nn.LSTM):  # type: ignore[misc, name-defined]
+    class Outer(torch.nn.LSTM):
         def __init__(self) -> None:
             super().__init__(3, 4)
             self.my_linear = torch.nn.Linear(4, 2)

@@ -101,6 +101,7 @@ def test_threads_change_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(truths, "_LARGE", large)
         path = tmp_path / f"{large}.safetensors"
         arrays = rc.pack(_stack(), "pytorch")
+        assert isinstance(arrays, dict)
         rc.save(rc.load(arrays), path)
         results = rc.run(path, on=["reference"])
         (layer,) = results.layers.values()

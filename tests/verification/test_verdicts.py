@@ -15,7 +15,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.cells import RELU, Cell, Kind
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Direction, Recurrent
@@ -64,8 +64,8 @@ def changed(stack: Recurrent, change: Callable[[dict[tuple[str, str], Array]], N
 
 def judged(folder: Path, a: Recurrent, b: Recurrent, **choices: Any) -> rc.Report:
     """What the reference alone says of two stacks, each in a file; no framework runs."""
-    files = [write(folder / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", b))]
-    return rc.verify(*files, on=["reference"], explain=False, **choices)
+    first, second = (write(folder / f"{name}.safetensors", enc=stack) for name, stack in (("a", a), ("b", b)))
+    return rc.verify(first, second, on=["reference"], explain=False, **choices)
 
 
 def nothing_against(report: rc.Report) -> bool:
@@ -111,7 +111,7 @@ def drawn_stack(draw: random.Random) -> Recurrent:
     kind = draw.choice(["rnn", "gru", "lstm"])
     form = Sizes(kind, draw.randint(1, 5), draw.randint(1, 9), num_layers=draw.randint(1, 2), num_directions=draw.randint(1, 2),
                  parts=BOTH)  # fmt: skip
-    stack = random_stack(form, draw.randrange(10**6), np.float64, Cell(kind, True if kind == "gru" else None))
+    stack = random_stack(form, draw.randrange(10**6), np.float64)
     # Columns and rows of other sizes than the largest, as trained weights have.
     small = 2.0 ** -draw.randint(0, 9)
 
@@ -187,13 +187,13 @@ def test_small_weights_of_a_short_type_are_judged(types: tuple[str, str], change
     need("torch", registry.executors()["torch-cpu"].absent)
     a = cast(changed(lstm(), small_column), types[0])
     b = changed(cast(a, types[1]), change)
-    files = [write(tmp_path / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", b))]
-    report = rc.verify(*files, on=["torch-cpu"], explain=False)
+    first, second = (write(tmp_path / f"{name}.safetensors", enc=stack) for name, stack in (("a", a), ("b", b)))
+    report = rc.verify(first, second, on=["torch-cpu"], explain=False)
     assert (report.verdict, report.exit_code) == (NOT_EQUAL, 1)
     assert "B's weights are not A's" in str(report) and types[1] in str(report)
-    difference = rc.diff(*files)
+    difference = rc.diff(first, second)
     assert not difference and difference.verdict.word == NOT_EQUAL
-    honest = rc.verify(files[0], write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False)
+    honest = rc.verify(first, write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False)
     assert honest and (types[0] == types[1] or f"held in {types[1]}, its weights cost up to" in str(honest))
 
 
@@ -216,7 +216,7 @@ def test_one_large_unit_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_a_unit_is_judged_by_those_of_its_size() -> None:
-    truth = np.tile(np.float64([1e6, 0.5, 0.4]), (5, 2, 1))
+    truth = np.tile(np.array([1e6, 0.5, 0.4]), (5, 2, 1))
     floor = truth * (1 + 1e-7)
     output, allowance = Output("c", "y", ("time", "batch", "unit")), Allowance([floor], np.dtype(np.float32))
     assert compare(output, floor, truth, allowance).passed
@@ -229,17 +229,25 @@ def test_a_unit_is_judged_by_those_of_its_size() -> None:
     assert compare(output, floor, truth, Allowance([lucky], np.dtype(np.float32))).passed
 
 
+def times(factor: float, others: float | None = None) -> Callable[[dict[tuple[str, str], Array]], None]:
+    """A change that multiplies all arrays; those of the input alone, where the others are multiplied by another factor."""
+
+    def change(arrays: dict[tuple[str, str], Array]) -> None:
+        for (part, _), array in arrays.items():
+            array *= np.float32(factor if others is None or part == "input" else others)
+
+    return change
+
+
 def saturated() -> tuple[Recurrent, Recurrent]:
     a = random_stack(Sizes("lstm", 3, 4), 0, np.float32)
-    a = changed(a, lambda arrays: [array.__imul__(np.float32(1e6)) if key[0] == "input" else array.fill(0)
-                                   for key, array in arrays.items()] and None)  # fmt: skip
-    return a, changed(a, lambda arrays: [array.__imul__(np.float32(2)) for array in arrays.values()] and None)
+    a = changed(a, times(1e6, others=0))
+    return a, changed(a, times(2))
 
 
 def tiny(factor: float) -> tuple[Recurrent, Recurrent]:
-    a = changed(random_stack(Sizes("lstm", 3, 4), 0, np.float32),
-                lambda arrays: [array.__imul__(np.float32(1e-9)) for array in arrays.values()] and None)  # fmt: skip
-    return a, changed(a, lambda arrays: [array.__imul__(np.float32(factor)) for array in arrays.values()] and None)
+    a = changed(random_stack(Sizes("lstm", 3, 4), 0, np.float32), times(1e-9))
+    return a, changed(a, times(factor))
 
 
 @pytest.mark.parametrize("pair", [saturated(), tiny(0), tiny(-1)], ids=["saturated", "against zeros", "against negatives"])
@@ -277,8 +285,8 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
 
 
 @looped(24, kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
-def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: int, directions: int, units: int, dtype: str) -> None:
-    for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
+def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: Kind, layers: int, directions: int, units: int, dtype: str) -> None:
+    for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:
         form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)
         stack = cast(random_stack(form, 1, np.float64, cell), dtype)
         measured, added = power(stack, cases(stack, Draw())[0], 0)

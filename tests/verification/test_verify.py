@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import sys
@@ -18,8 +19,10 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert import running
+from rnnconvert.core.cells import Kind
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.reference import FUNCTIONS, Function, Reference
+from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import rounding as coarseness
 from rnnconvert.judging.case_kinds import CASES, Maker
@@ -29,7 +32,6 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification import results as results_files
-from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
 from tests import ROOT
 from tests.helpers.commands import call
@@ -71,9 +73,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write(stack: Recurrent, path: Path, **options: str) -> None:
+def write(stack: Recurrent, path: Path, **options: Any) -> None:
     checkpoint = rc.Checkpoint("memory", "memory", {"encoder": stack.replace(name="encoder")})
-    rc.save(checkpoint, path, **options)  # type: ignore[arg-type]
+    rc.save(checkpoint, path, **options)
 
 
 def swapped(stack: Recurrent) -> Recurrent:
@@ -201,11 +203,7 @@ def persistent(error: float) -> Mapping[str, Function]:
 def test_a_kernel_of_a_coarser_tanh_is_judged_by_it(cell: Any, layers: int, tmp_path: Path) -> None:
     form = Sizes(cell, 5, 6, layers, 2, parts=BOTH)
     path = tmp_path / "model.safetensors"
-    rc.save(
-        rc.Checkpoint("", "canonical", {"random": random_stack(form, 3, "float32", rc.Cell(cell, True if cell == "gru" else None))}),
-        path,
-        "pytorch",
-    )
+    rc.save(rc.Checkpoint("", "canonical", {"random": random_stack(form, 3, "float32")}), path, "pytorch")
     results = rc.run(path, on=["torch-cpu"], gradients=True)
     (layer,) = results.layers.values()
     (run,) = layer.runs
@@ -216,6 +214,7 @@ def test_a_kernel_of_a_coarser_tanh_is_judged_by_it(cell: Any, layers: int, tmp_
         for case in layer.cases:
             run.outputs[case.name] = case.solve(model, np.float32, functions=functions)
             if case.name in run.gradients:
+                assert case.cotangents is not None
                 states = case.hidden or (), case.cell or ()
                 computed, floor = (
                     Reference(model, np.float32, functions=chosen).gradients(case.x, *states, case.lengths, case.cotangents)
@@ -650,7 +649,7 @@ FAR = (
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
-def test_a_function_that_overflows_in_the_targets_kernel_is_named(kind: str, tmp_path: Path) -> None:
+def test_a_function_that_overflows_in_the_targets_kernel_is_named(kind: Kind, tmp_path: Path) -> None:
     require("onnxruntime-cpu")
     named: set[str] = set()
 
@@ -674,12 +673,17 @@ def test_a_function_that_overflows_in_the_targets_kernel_is_named(kind: str, tmp
     assert named == {"softplus"}
 
 
+def multiplied(factor: float, direction: rc.Direction) -> rc.Direction:
+    return direction.with_arrays({key: np.asarray(array) * np.float32(factor) for key, array in direction.arrays.items()})
+
+
 def test_what_functions_that_may_overflow_read_lies_beyond_the_exponential() -> None:
-    for kind in ("rnn", "gru", "lstm"):
+    kinds: tuple[Kind, ...] = ("rnn", "gru", "lstm")
+    for kind in kinds:
         for scale in (0.01, 1.0):
             cell = rc.Cell(kind, reset_after=True if kind == "gru" else None, activation=rc.Activation("softplus"))
             stack = random_stack(Sizes(kind, 3, 4, parts=BOTH), 5, np.float32, cell)
-            stack = each(stack, lambda d, by=scale: d.with_arrays({key: np.asarray(a) * np.float32(by) for key, a in d.arrays.items()}))
+            stack = each(stack, functools.partial(multiplied, scale))
             case = CASES["saturating"](Maker(stack, 3, 4, 12))
             assert case.far == ("softplus",)
             for (part, _), array in stack.first.arrays.items():

@@ -123,7 +123,7 @@ def test_equal_says_what_it_speaks_of(tmp_path: Path) -> None:
     model.save_weights(tmp_path / "weights.weights.h5")
     rc.convert(tmp_path / "a.keras", tmp_path / "layers.onnx")
 
-    def verified(b: str, *more: str) -> tuple[int, str, rc.Report]:
+    def verified(b: str, *more: str) -> tuple[int, str, dict[str, Any]]:
         words = ["verify", tmp_path / "a.keras", tmp_path / b, "--report", tmp_path / "report.json", "--report", tmp_path / "report.xml"]
         result = call(*words, "--on", "keras-tensorflow", "--on", "onnxruntime-cpu", "--no-explain", "--case", "default states", *more)
         return result.exit_code, result.stdout, reports.read(tmp_path / "report.json")
@@ -229,17 +229,17 @@ def test_models_that_differ_where_few_inputs_show_it(processes: dict[str, Proces
 def test_a_model_that_cannot_run_is_not_called_equal(tmp_path: Path) -> None:
     make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
     text = [value("s", onnx.TensorProto.STRING, ["N"])]
-    paths = [
+    first, second = [
         _onnx(tmp_path / f"{kind}.onnx", [make("Identity", ["s"], ["t"]), make(kind, ["M"], ["o"])], text, ("o", "t"))
         for kind in ("Identity", "Neg")
     ]
-    report = rc.verify(*paths, on=["onnxruntime-cpu"], cases=["default states"], explain=False)
+    report = rc.verify(first, second, on=["onnxruntime-cpu"], cases=["default states"], explain=False)
     assert report.verdict == "recurrent layers equal" and "not compared: what the whole models give" in " ".join(str(report).split())
-    scalars = [
+    twofold, threefold = [
         _onnx(tmp_path / f"{number}.onnx", [make("Constant", [], ["k"], value_float=number), make("Mul", ["M", "k"], ["o"])])
         for number in (2.0, 3.0)
     ]
-    assert rc.verify(*scalars, on=["onnxruntime-cpu"], cases=["default states"], explain=False).verdict == "not equal"
+    assert rc.verify(twofold, threefold, on=["onnxruntime-cpu"], cases=["default states"], explain=False).verdict == "not equal"
 
 
 def test_settings_that_another_layer_makes_up_for(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_the_layer_that_differs_is_named_and_no_other(tmp_path: Path) -> None:
     def check(case: tuple[tuple[str, str], str]) -> None:
         endings, change = case
         specs = _changed(change, random.Random(f"{drawing.SEED} {case}").randrange(1000))
-        paths = [save(spec, tmp_path / f"{label}{ending}") for spec, label, ending in zip(specs, "ab", endings, strict=True)]
-        report = rc.verify(*paths, cases=["default states"], explain=False)
+        first, second = [save(spec, tmp_path / f"{label}{ending}") for spec, label, ending in zip(specs, "ab", endings, strict=True)]
+        report = rc.verify(first, second, cases=["default states"], explain=False)
         text = "; ".join(report.document["reasons"])
         named = {name for name in ("before", "first", "second", "head") if re.search(rf"\b{name}\b", text)}
         assert report.verdict == "not equal" and named == {NAMED[change]} - {""}, (case, str(report))

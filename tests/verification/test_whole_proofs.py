@@ -72,7 +72,7 @@ def test_what_is_not_installed_is_named_with_how_to_install_it(tmp_path: Path, m
 def test_a_file_of_keras_2_is_run_as_it_was_meant() -> None:
     torch, _ = frameworks()
 
-    class Tagger(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Tagger(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = torch.nn.Embedding(12, 4)
@@ -96,7 +96,7 @@ def test_a_file_of_keras_2_is_run_as_it_was_meant() -> None:
 def test_programs_of_torch_and_saved_models_run(tmp_path: Path) -> None:
     torch, keras = frameworks()
 
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn = torch.nn.GRU(3, 5, batch_first=True)
@@ -166,12 +166,11 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(result.stdout)["proof"].startswith("equal")
     assert call("export", tmp_path / "a.keras", tmp_path / "b.onnx", "--verify", "--dry-run").exit_code == 2
     from rnnconvert.formats.onnx import export_graph as whole_onnx
-
-    written = whole_onnx.write
+    from rnnconvert.formats.onnx.proto import write as onnx_write
 
     def wrong(path: Any, model: Any, arrays: Any) -> str:
         changed = {name: np.asarray(np.asarray(data) * (0.99 if data.dtype == np.float32 else 1)) for name, data in arrays.items()}
-        return written(path, model, changed)
+        return onnx_write.write(path, model, changed)
 
     monkeypatch.setattr(whole_onnx, "write", wrong)
     with pytest.raises(NotEqualError, match="not equal"):
@@ -316,7 +315,7 @@ def in_place(torch: Any) -> dict[str, Any]:
 def test_an_operator_in_place_changes_no_verdict(tmp_path: Path) -> None:
     torch, _ = frameworks()
 
-    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Net(torch.nn.Module):
         def __init__(self, change: Any, kind: str) -> None:
             super().__init__()
             self.rnn = getattr(torch.nn, kind)(3, 4, batch_first=True)
@@ -353,7 +352,7 @@ def test_an_operator_in_place_changes_no_verdict(tmp_path: Path) -> None:
 def test_what_a_model_keeps_in_place_is_not_what_it_gave() -> None:
     torch, _ = frameworks()
 
-    class Keeps(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Keeps(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.cell = torch.nn.GRUCell(3, 4)
@@ -377,7 +376,7 @@ def test_what_a_model_keeps_in_place_is_not_what_it_gave() -> None:
 def test_parameters_without_axes_are_moved_as_others(tmp_path: Path) -> None:
     torch, keras = frameworks()
 
-    class Scaled(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Scaled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn = torch.nn.GRU(3, 4)
@@ -395,7 +394,7 @@ def test_parameters_without_axes_are_moved_as_others(tmp_path: Path) -> None:
         mine.scale += 1
     assert not report.verify(X, source=source).equal
 
-    class Scale(keras.layers.Layer):  # type: ignore[misc, name-defined]
+    class Scale(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.scale = self.add_weight(shape=(), initializer="ones")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from tests.helpers.sources import checkpoint, stack
 def test_an_inspection_shows_targets_and_other_tensors(tmp_path: Path) -> None:
     saved = checkpoint(stack("gru", name="encoder"))
     rc.save(saved, tmp_path / "m.pt")
-    torch_names = {f"encoder.{name}": np.asarray(array) for name, array in rc.pack(saved.layers["encoder"], "pytorch").items()}
-    np.savez(tmp_path / "m.npz", **torch_names, **{"head.weight": np.zeros((7, 4), np.float32)})
+    packed = rc.pack(saved.layers["encoder"], "pytorch")
+    assert isinstance(packed, dict)
+    arrays: dict[str, Any] = {f"encoder.{name}": array for name, array in packed.items()}
+    arrays["head.weight"] = np.zeros((7, 4), np.float32)
+    np.savez(tmp_path / "m.npz", **arrays)
     page = rc.inspect(tmp_path / "m.npz", targets=["onnx", "keras", "arraymancer"])._repr_html_()
     for words in ("encoder to onnx", "encoder to keras", "encoder to arraymancer", "head", "weights"):
         assert words in page, words

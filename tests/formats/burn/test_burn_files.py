@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ def archive(path: Path, arrays: Mapping[str, Array]) -> Path:
     return path
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[..., Path]] = {
     "m.mpk": mpk, "m.json": pretty, "m.bpk": burnpack, "old.bpk": lambda path, arrays: burnpack(path, arrays, 1), "m.safetensors": archive,
 }  # fmt: skip
 

@@ -55,7 +55,7 @@ def compiler() -> None:
     need("gcc", registry.built_in()["c-cc"].absent)
 
 
-CASES = [
+CASES: list[tuple[Any, dict[str, Any]]] = [
     (of(Cell("rnn")), {}), (of(Cell("rnn").replace(activation=RELU)), {}),
     (of(GRU), {}), (of(Cell("gru", False)), {}), (of(Cell("lstm")), {}),
     (of(Cell("lstm"), FULL), {}), (of(Cell("lstm"), FULL, 3), {}), (of(GRU, layers=2), {}), (of(Cell("lstm"), FULL, 1, np.float64), {}),
@@ -73,12 +73,12 @@ def test_it_gives_what_the_reference_gives_with_states_and_lengths(process: Proc
         widths = [(d.output_size, d.hidden_size) for *_, d in stack.directions()]
         hidden = [draw.normal(size=(3, out)).astype(stack.dtype) for out, _ in widths]
         cell = [draw.normal(size=(3, units)).astype(stack.dtype) for _, units in widths if stack.cell.kind == "lstm"]
-        for states in ((None, None), (hidden, cell or None)):
+        for first, second in ((None, None), (hidden, cell or None)):
             for some in (None, lengths):
                 answer = process.ask(
-                    file=str(path), layers=[], how={}, x=x, hidden=states[0], cell=states[1], lengths=some, cotangents=None
+                    file=str(path), layers=[], how={}, x=x, hidden=first, cell=second, lengths=some, cotangents=None
                 )  # fmt: skip
-                truth = reference.run(stack, x.astype(np.float64), *states, some)
+                truth = reference.run(stack, x.astype(np.float64), first, second, some)
                 assert np.abs(answer["y"] - truth.y).max() < 1e-5
                 for state, true in (*zip(answer["hidden"], truth.hidden, strict=True), *zip(answer["cell"], truth.cell, strict=True)):
                     assert np.abs(state - true).max() < 1e-5

@@ -233,7 +233,7 @@ def test_cmsis_nn_gives_what_its_unit_tests_expect(name: str) -> None:
 
 def test_the_scale_of_an_input_divides_its_weights() -> None:
     path = real("cmsis-nn-lstm/lstm_1/test_data.h")
-    plain, scaled = (rc.load(path, **options).layers["lstm_1"].first.arrays for options in ({}, {"input_scale": 0.25}))
+    plain, scaled = (rc.load(path, settings=settings).layers["lstm_1"].first.arrays for settings in ([], ["input_scale=0.25"]))
     assert np.array_equal(np.asarray(scaled["input", "f"]), 4 * np.asarray(plain["input", "f"]))
     assert np.array_equal(np.asarray(scaled["recurrent", "f"]), np.asarray(plain["recurrent", "f"]))
 

@@ -297,7 +297,7 @@ def test_modules_of_pytorch(tmp_path: Path) -> None:
     """A head on the last step, states in and out, channels in front."""
     torch = needed("torch", "torch")
 
-    class Streamed(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Streamed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn, self.norm = torch.nn.LSTM(4, 5, 2, batch_first=True), torch.nn.LayerNorm(5)
@@ -308,7 +308,7 @@ def test_modules_of_pytorch(tmp_path: Path) -> None:
             y = self.norm(y) + 0.5 * y
             return torch.log_softmax(self.head(y), -1), self.head(y[:, -1]), y.mean(1), y.max(1).values, h, c
 
-    class Convolved(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Convolved(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv, self.norm = torch.nn.Conv1d(4, 6, 3, stride=2, padding=1), torch.nn.BatchNorm1d(6)

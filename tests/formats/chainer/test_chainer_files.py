@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -93,9 +94,9 @@ def test_diagonal_peepholes_are_read_and_others_refused(tmp_path: Path) -> None:
         ("L.NStepRNNTanh(1, 3, 4, 0.0)", "", N_STEP.format(1), {"kind": "rnn", "parts": BOTH}),
     ],
 )
-def test_chainer_reads_what_is_written(link: str, layout: str, run: str, form: dict[str, object], suffix: str, tmp_path: Path) -> None:
-    layer = stack(**form)  # type: ignore[arg-type]
-    asked = {"layout": layout} if layout else {}
+def test_chainer_reads_what_is_written(link: str, layout: str, run: str, form: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    layer = stack(**form)
+    asked: dict[str, Any] = {"layout": layout} if layout else {}
     (note,) = rc.save(checkpoint(layer), tmp_path / f"a{suffix}", "chainer", **asked).notes
     assert note.endswith(f"has the arrays of {link.replace('L.', 'chainer.links.')}")
     x = uniform(5, 2, 5, 3)

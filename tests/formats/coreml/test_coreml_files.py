@@ -19,7 +19,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, SIGMOID, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Directly, Input, Layer, Recurrent, Unknown
+from rnnconvert.core.weights import Directly, Input, Recurrent, Unknown
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -28,7 +28,7 @@ from tests import ROOT
 from tests.helpers import sources
 from tests.helpers.coreml_tools import tools
 from tests.helpers.drawn import drawn, each
-from tests.helpers.stacks import BOTH, PLAIN, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack
 
 GOLDEN = ROOT / "tests" / "golden" / "coreml"
 NUMBERS = np.load(GOLDEN / "numbers.npz")
@@ -249,11 +249,6 @@ def saved(path: Path, stack: Recurrent, **options: Any) -> Path:
         shutil.rmtree(path)
     rc.save(Checkpoint("memory", "", {"rnn": stack}), path, force=True, **options)
     return path
-
-
-def backwards(stack: Recurrent, order: Any) -> Recurrent:
-    layers = (Layer(tuple(direction.replace(reverse=True) for direction in layer.directions)) for layer in stack.layers)
-    return stack.replace(layers=tuple(layers), output_order=order)
 
 
 STATES = frozenset({"initial_hidden", "initial_cell"})

@@ -185,7 +185,8 @@ def test_models_that_are_no_chain_of_its_layers_are_refused(tmp_path: Path) -> N
             rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip")
         assert "onnx" in str(refused.value)
     k.Sequential([k.Input((None, 3)), a.LSTM(3), a.Dense(2)]).save(tmp_path / "m.keras")
-    for options, text in (({"stateful": True}, "rnnTimeStep"), ({"verify": True}, "no executor runs dl4j files")):
+    wrong: list[tuple[dict[str, Any], str]] = [({"stateful": True}, "rnnTimeStep"), ({"verify": True}, "no executor runs dl4j files")]
+    for options, text in wrong:
         with pytest.raises(rc.UsageError, match=text):
             rc.export_model(tmp_path / "m.keras", tmp_path / "m.zip", **options)
     assert not (tmp_path / "m.zip").exists()

@@ -20,11 +20,10 @@ from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.errors import ExecutorError
-from rnnconvert.core.reference import Outputs
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.formats.jax import run as jax_libraries
+from rnnconvert.formats.jax.run_cells import LIBRARIES
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running import registry
 from rnnconvert.running.parent import Process
@@ -91,7 +90,7 @@ def workers() -> Iterator[Workers]:
 
 def written(problem: Problem, name: str, folder: Path, suffix: str = "") -> str:
     """A file of ours with a problem's stack."""
-    path = folder / f"model{suffix or jax_libraries.LIBRARIES[name].suffix}"
+    path = folder / f"model{suffix or LIBRARIES[name].suffix}"
     rc.save(Checkpoint("", "canonical", {problem.stack.name: problem.stack}), path, name, force=True)
     return str(path)
 
@@ -118,7 +117,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(name: str, config: dict[s
 @over_libraries
 def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, state: str, workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(next(config for config in CELLS[name] if config["cell"] == LSTM))
-    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
+    zeros: dict[str, Any] = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
     answer = asked(workers(name), written(problem, name, tmp_path), problem, [], **dict.fromkeys(zeros))
     assert excess(dataclasses.replace(problem, **zeros), outputs(answer)) <= 1
 
@@ -136,12 +135,9 @@ def test_lengths_and_gradients_are_the_references(name: str, config: dict[str, A
     part = fit_to_layout(full.stack, adapter(name).layouts(Options()))
     eps = 1e-2 if config["dtype"].endswith("float16") else float(np.finfo(config["dtype"]).eps)
     for problem in (full, ragged) if name in LENGTHS else (full,):
-        solved, rng = problem.solved(), np.random.default_rng(8)
-        scales = [[rng.uniform(-1, 1, state.shape) for state in states] for states in (solved.hidden, solved.cell)]
-        request = {"y": rng.uniform(-1, 1, solved.y.shape), "hidden": scales[0], "cell": scales[1]}
+        cotangents, request = problem.cotangents(8)
         answer = asked(worker, file, problem, [], how=how_of(name, config), cotangents=request)
         assert excess(problem, outputs(answer)) <= 1
-        cotangents = Outputs(request["y"], tuple(scales[0]), tuple(scales[1]))
         cells = problem.cell or () if config["cell"].kind == "lstm" else ()
         truth = reference.Reference(part.stack).gradients(problem.x, problem.hidden or (), cells, problem.lengths, cotangents)
         slopes = answer["gradients"]
@@ -262,8 +258,10 @@ def haiku_file(path: Path) -> dict[str, Any]:
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 3)).astype(np.float32)
     transformed = hk.without_apply_rng(hk.transform(model))
     parameters = transformed.init(jax.random.PRNGKey(0), x)
-    flat = {f"{module}/{name}": array for module, arrays in parameters.items() for name, array in arrays.items()}
-    np.savez(path, **{name: np.asarray(array) for name, array in flat.items()})
+    flat: dict[str, Any] = {
+        f"{module}/{name}": np.asarray(array) for module, arrays in parameters.items() for name, array in arrays.items()
+    }
+    np.savez(path, **flat)
     return {"x": x, **{name: np.asarray(y) for name, y in transformed.apply(parameters, x).items()}}
 
 
@@ -285,8 +283,8 @@ def equinox_file(path: Path) -> dict[str, Any]:
             outputs.append(np.asarray(state[0] if name == "lstm" else state))
         answers[name] = np.stack(outputs)
     fields = ("weight_ih", "weight_hh", "bias", "bias_n")
-    held = {(name, field): getattr(cell, field, None) for name, cell in cells.items() for field in fields}
-    np.savez(path, **{f"{name}/{field}": np.asarray(array) for (name, field), array in held.items() if array is not None})
+    held: dict[str, Any] = {f"{name}/{field}": getattr(cell, field, None) for name, cell in cells.items() for field in fields}
+    np.savez(path, **{place: array for place, array in held.items() if array is not None})
     return answers
 
 
@@ -322,7 +320,7 @@ def called(*words: object) -> tuple[int, str]:
 @over_libraries
 def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> None:
     workers(name)
-    source, target = EXAMPLES / "encoder.keras", tmp_path / f"out{jax_libraries.LIBRARIES[name].suffix}"
+    source, target = EXAMPLES / "encoder.keras", tmp_path / f"out{LIBRARIES[name].suffix}"
     code, text = called("convert", source, target, "--to", name, "--layer", "summary", "--verify")
     assert code == 0
     assert f"{name}-cpu" in text

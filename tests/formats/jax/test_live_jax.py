@@ -10,6 +10,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
+from rnnconvert.core.cells import Kind
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language.layout import Sizes
 from tests.formats.jax.test_jax_trees import packages
@@ -19,9 +20,9 @@ INPUT = PLAIN | {"input_bias"}
 STEPS, BATCH = 4, 2
 
 
-def stack(kind: str = "lstm", dtype: str = "float32", parts: Any = INPUT, **cell: Any) -> Recurrent:
+def stack(kind: Kind = "lstm", dtype: str = "float32", parts: Any = INPUT, **cell: Any) -> Recurrent:
     """A layer of 3 inputs and 4 units."""
-    described = rc.Cell(kind, **({"reset_after": True} if kind == "gru" else {}) | cell)  # type: ignore[arg-type]
+    described = rc.Cell(kind, **{"reset_after": True if kind == "gru" else None, **cell})
     return random_stack(Sizes(kind, 3, 4, parts=parts), 7, dtype, described)
 
 
@@ -215,7 +216,11 @@ def test_the_caller_can_say_it() -> None:
     tree = {"a": {**gru, "c": np.ones(2)}, "b": gru}
     assert list(rc.from_jax(tree, cells={"a": None})) == ["b"]
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
-    for cells, text in [({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"), ({"a": "haiku.cnn"}, "Unknown cell")]:
+    wrong: list[tuple[dict[str, str | None], str]] = [
+        ({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"),
+        ({"a": "haiku.cnn"}, "Unknown cell"),
+    ]
+    for cells, text in wrong:
         with pytest.raises(rc.UsageError, match=text):
             rc.from_jax(tree, cells=cells)
     with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):

@@ -22,7 +22,7 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from tests.helpers.drawn import drawn
 from tests.helpers.frameworks import EQUINOX, HAIKU, LINEN, NNX
 from tests.helpers.judging import WRONG, Problem, excess
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, mistaken, random_stack
 
 JUDGES = {"flax": LINEN, "nnx": NNX, "haiku": HAIKU, "equinox": EQUINOX}
 READ = {layout.name: layout for name in JUDGES for layout in registry.frameworks()[name]}
@@ -68,9 +68,7 @@ def options_of(layout: Layout, stack: Recurrent) -> dict[str, Any]:
 
 def problem_of(form: Sizes, cell: Cell, dtype: str = "float64", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
-    stack = random_stack(form, seed, dtype, cell)
-    x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
-    return Problem(stack, x, *random_states(form, BATCH, seed + 2, dtype))
+    return Problem.random(form, cell, dtype, seed)
 
 
 def solved(layout: Layout, problem: Problem, held: Layout | None = None) -> float:
@@ -105,13 +103,9 @@ def test_what_the_framework_holds_is_read(layout: Layout) -> None:
     assert excess(problem, solution) <= 1
 
 
-def mistaken(layout: Layout) -> Iterator[Layout]:
-    """The same arrays with two gates taken for each other, or a gate for its negative."""
+def negated(layout: Layout) -> Iterator[Layout]:
+    """The same arrays with a gate taken for its negative, for every gate."""
     gates, letters = layout.gates.split(), layout.letters or layout.gates.replace("-", "")
-    for first, other in itertools.combinations(range(len(gates)), 2):
-        wrong = list(gates)
-        wrong[first], wrong[other] = gates[other], gates[first]
-        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=letters)
     for gate in range(len(gates)):
         wrong = list(gates)
         wrong[gate] = gates[gate][1:] if gates[gate][0] == "-" else "-" + gates[gate]
@@ -123,7 +117,7 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
 def test_a_wrong_gate_or_sign_is_caught(layout: Layout) -> None:
     problem = problem_of(Sizes(layout.kind, 3, 5, parts=parts_of(layout)[0]), cells_of(layout)[0])
     assert solved(layout, problem) <= 1
-    for wrong in mistaken(layout):
+    for wrong in (*mistaken(layout), *negated(layout)):
         assert solved(wrong, problem, layout) > WRONG, wrong.gates
 
 

@@ -284,7 +284,7 @@ def test_an_nnx_optimizer_takes_what_its_state_takes() -> None:
     for _ in range(3):
         step()
 
-    class Ours(nnx.Module):  # type: ignore[misc]  # Flax states no types here
+    class Ours(nnx.Module):
         def __init__(self) -> None:
             self.a = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
 

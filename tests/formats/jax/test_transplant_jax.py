@@ -11,8 +11,8 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.running.child import missing
+from tests.helpers.judging import close
 from tests.helpers.requirements import need
-from tests.models.test_transplant import close
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -30,7 +30,7 @@ def torch_model(recurrent: str = "gru", norm: bool = True, epsilon: float = 1e-6
     import torch
     from torch import nn
 
-    class Model(nn.Module):  # type: ignore[misc]
+    class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(30, 8)

@@ -15,7 +15,7 @@ import rnnconvert as rc
 from rnnconvert.containers import msgpack_file, npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import RELU, SIGMOID, TANH, Cell
+from rnnconvert.core.cells import RELU, SIGMOID, TANH
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapters
 from rnnconvert.language.layout import Sizes
@@ -36,8 +36,7 @@ TREE: dict[str, Any] = {
 
 def layer(name: str = "a", kind: str = "lstm", dtype: str = "float32") -> Recurrent:
     """A layer of 3 inputs and 4 units with one bias."""
-    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    return random_stack(Sizes(kind, 3, 4, parts=INPUT), 3, dtype, cell).replace(name=name)
+    return random_stack(Sizes(kind, 3, 4, parts=INPUT), 3, dtype).replace(name=name)
 
 
 def flat(tree: Any, above: str = "") -> dict[str, Array]:
@@ -168,8 +167,9 @@ def test_an_npz_file_is_what_numpy_reads(tmp_path: Path) -> None:
         assert_same({name: read[name] for name in arrays}, arrays)
     assert_same(npz_file.read(path).arrays, flat(TREE))
     columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    pair: dict[str, Any] = {"a/b": columns, "half": np.ones(3, ml_dtypes.bfloat16)}
     for save in (np.savez, np.savez_compressed):
-        save(path, **{"a/b": columns, "half": np.ones(3, ml_dtypes.bfloat16)})
+        save(path, **pair)
         read = npz_file.read(path).arrays
         np.testing.assert_array_equal(read["a/b"], columns)
         assert read["half"].dtype == ml_dtypes.bfloat16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def weights(gates: int, bias: str, *more: tuple[str, tuple[int, ...]], rows: int
     return arrays(("Wi", (wide, INPUTS)), ("Wh", (rows or wide, UNITS)), (bias, (wide,)), *more)
 
 
-def only(path: Path, **options: object) -> Recurrent:
+def only(path: Path, **options: Any) -> Recurrent:
     (stack,) = rc.load(path, **options).layers.values()
     return stack
 
@@ -126,7 +127,8 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
         dense = Struct("Flux.Dense", np.ones((2, UNITS)), np.zeros(2), Function("Base.identity"))
         julia_files.bson(path, model=Struct("Flux.Chain", (flux_struct(name, p), dense)))
     elif kind == "named.npz":
-        np.savez(path, **{f"enc.{key.replace('/', '.')}": np.asfortranarray(array) for key, array in p.items()})
+        named: dict[str, Any] = {f"enc.{key.replace('/', '.')}": np.asfortranarray(array) for key, array in p.items()}
+        np.savez(path, **named)
     else:
         julia_files.jld2(path, inline=kind == "inline.jld2", model_state=tree)
     checkpoint = rc.load(path)
@@ -276,7 +278,7 @@ LUX: list[tuple[int, bool, tuple[str, ...]]] = [
     (4, True, ("hidden_state", "memory")), (3, True, ()), (3, True, ("hidden_state",)), (1, True, ()),
     (1, True, ("hidden_state",)),
 ]  # fmt: skip
-LUX_EQUATIONS = {4: equations.lux_lstm, 3: equations.lux_gru, 1: equations.lux_rnn}
+LUX_EQUATIONS: dict[int, Callable[..., Array]] = {4: equations.lux_lstm, 3: equations.lux_gru, 1: equations.lux_rnn}
 
 
 @pytest.mark.parametrize(("gates", "old", "states"), LUX)
@@ -286,7 +288,8 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
     path = tmp_path / kind
     tree = {"layer_1": p, "layer_2": {"weight": np.ones((2, UNITS)), "bias": np.ones(2)}}
     if kind == "a.npz":
-        np.savez(path, **{f"layer_1/{name}": array for name, array in p.items()})
+        named: dict[str, Any] = {f"layer_1/{name}": array for name, array in p.items()}
+        np.savez(path, **named)
     else:
         {"a.bson": julia_files.bson, "a.jld2": julia_files.jld2}[kind](path, ps=tree)
     checkpoint = rc.load(path)
@@ -363,7 +366,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     sizes = dict(inputSize=inputs, hiddenSize=UNITS, numLayers=layers, dropout=0, seed=0, inputMode=int(skip),
                  direction=int(both), mode=mode, algo=0)  # fmt: skip
     path = tmp_path / form
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     if form == "model.bson":
         value = Struct("AutoGrad.Param", w.reshape(1, 1, -1), None)
         rnn = Struct("Knet.Ops20.RNN", value, None, None, *sizes.values(), Struct("Core.Float64"), *[None] * 5)
@@ -375,7 +378,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
         cell = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
         options = {"cell": cell, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "source_format": "knet"}
         options["input_mode"] = "skip" if skip else "linear"
-    checkpoint = rc.load(path, **options)  # type: ignore[arg-type]
+    checkpoint = rc.load(path, **options)
     (stack,) = checkpoint.layers.values()
     assert checkpoint.format == "knet" and not checkpoint.questions and not checkpoint.warnings
     x = np.random.default_rng(1).standard_normal((6, inputs, 2))
@@ -383,7 +386,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     assert np.abs(y - equations.knet(w, x, equations.Knet(UNITS, kind, layers, both, skip))).max() < 1e-12
     out = tmp_path / "out.bson"
     said_again = {key: value for key, value in options.items() if key != "source_format"}
-    rc.convert(path, out, target_format="knet", source_format="knet", **said_again)  # type: ignore[arg-type]
+    rc.convert(path, out, target_format="knet", source_format="knet", **said_again)
     tree = next(iter(julia_files.loaded(out).values()))
     assert {name: tree[name] for name in ("hiddenSize", "numLayers", "mode", "direction", "inputMode")} == {
         "hiddenSize": UNITS, "numLayers": layers, "mode": mode, "direction": int(both), "inputMode": int(skip),
@@ -417,7 +420,7 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_read(kind: str, tmp_path: Path) ->
     stack = only(path, source_format="flux", cell=cell, hidden_size=UNITS)
     assert_computes(stack, equations.cuda(w, sequence(), UNITS, kind))
     with pytest.raises(rc.UsageError, match="has no layer above the first"):
-        rc.load(path, "flux", cell=cell, hidden_size=UNITS, num_layers=2)
+        only(path, source_format="flux", cell=cell, hidden_size=UNITS, num_layers=2)
 
 
 # Writing --------------------------------------------------------------------------------------------
@@ -429,8 +432,8 @@ def stack(kind: str, parts: frozenset[str] = INPUT_BIAS, **more: Any) -> Recurre
     return layer.replace(**more) if more else layer
 
 
-def convert(source: Recurrent, path: Path, **options: object) -> rc.Summary:
-    return rc.save(checkpoint(source), path, **options)  # type: ignore[arg-type]
+def convert(source: Recurrent, path: Path, **options: Any) -> rc.Summary:
+    return rc.save(checkpoint(source), path, **options)
 
 
 def leaf(tree: Any, path: str) -> Any:
@@ -535,7 +538,7 @@ def test_a_whole_model_is_written_as_a_tree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(layers[2]["cell"]["Wi"], p["Wi"])
 
 
-LUX_WRITTEN = {"lstm": equations.lux_lstm, "gru": equations.lux_gru, "rnn": equations.lux_rnn}
+LUX_WRITTEN: dict[str, Callable[..., Array]] = {"lstm": equations.lux_lstm, "gru": equations.lux_gru, "rnn": equations.lux_rnn}
 
 
 @pytest.mark.parametrize("kind", LUX_WRITTEN)

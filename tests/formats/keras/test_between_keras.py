@@ -64,11 +64,11 @@ def others(k: Any) -> dict[str, Apply]:
     """Layers and operations that change something: elements moved, computed, rounded, random."""
     ops = k.ops
 
-    class Identity(k.layers.Layer):  # type: ignore[misc, name-defined]
+    class Identity(k.layers.Layer):
         def call(self, y: Any) -> Any:
             return ops.flip(y, 1)
 
-    class Dropout(k.layers.Dropout):  # type: ignore[misc, name-defined]
+    class Dropout(k.layers.Dropout):
         def call(self, y: Any, training: Any = False) -> Any:
             return y * 0.5
 
@@ -283,7 +283,7 @@ def test_models_drawn_at_random(tmp_path: Path) -> None:
 # The specimens ---------------------------------------------------------------------------------------
 
 
-SPECIMENS = {
+SPECIMENS: dict[str, dict[str, Any]] = {
     "a(b(a(x)))": {"calls": "aba"}, "b(b(a(x)))": {"calls": "abb"}, "b(a(a(x)))": {"calls": "aab"},
     "a Dropout that is on": {"between": ["Dropout that is on"]}, "noise that is on": {"between": ["GaussianNoise that is on"]},
     "the layer's own dropout is on": {"training": True}, "states of another layer": {"states": "handed"},
@@ -351,12 +351,12 @@ def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
     ):
         shape = {"batch_input_shape": [None, T, N]}
         layers: list[dict[str, Any]] = [{"class_name": "InputLayer", "name": "x", "inbound_nodes": [], "config": {"name": "x", **shape}}]
-        for name, kind, config in (
+        for name, kind, more in (
             ("a", "LSTM", {}), ("z", "TFOpLambda", {"function": "zeros"}), ("o", "TFOpLambda", {"function": "ones"}), ("b", "LSTM", {}),
         ):  # fmt: skip
             nodes = [wires] if name == "b" else [[["x", 0, 0, {}]]]
-            layers.append({"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}})
-        config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
+            layers.append({"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **more}})
+        config: dict[str, Any] = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
         entry = entries.entry({"class_name": "Functional", "config": config})
         (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
         assert call.has_states == has_states, wires
@@ -539,7 +539,7 @@ def test_a_model_of_tensorflow_js_states_what_stands_between(between: str, direc
     rc.save(rc.Checkpoint("(made)", "canonical", {"deep": stack}), path, "tfjs")
     document = json.loads(path.read_text())
     layers = document["modelTopology"]["model_config"]["config"]["layers"]
-    more = {"Dropout": {"rate": 0.5}, "Activation": {"activation": "linear"}, "RepeatVector": {"n": 2}}
+    more: dict[str, dict[str, Any]] = {"Dropout": {"rate": 0.5}, "Activation": {"activation": "linear"}, "RepeatVector": {"n": 2}}
     layers.insert(1, {"class_name": between, "config": {"name": "middle", **more.get(between, {})}})
     path.write_text(json.dumps(document))
     first, second = rc.load(path).layers.values()

@@ -103,8 +103,8 @@ def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) 
     path = bare(tmp_path / "weights.h5", None)
     checkpoint = rc.load(path, recurrent_activation="hard_sigmoid")
     assert {question.option: question.choices for question in checkpoint.questions}["hard_sigmoid"] == ("keras2", "keras3")
-    for version, options in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
-        checkpoint = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **options)  # type: ignore[arg-type]
+    for version, settings in (("2.2.4-tf", []), (None, ["hard_sigmoid=keras2"])):
+        checkpoint = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", settings=settings)
         assert "hard_sigmoid" not in {question.option for question in checkpoint.questions}
         assert checkpoint.layers["lstm"].cell.gate_activation.alpha == 0.2
 
@@ -138,7 +138,7 @@ def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:
 # The graph of a SavedModel ----------------------------------------------------------------------------------
 
 FUNCTIONS = ("tanh", "sigmoid", "relu", "softsign", "hard_sigmoid", "silu", "gelu", "linear", "exponential", "elu", "leaky_relu", "mish")
-EXPORTED = [
+EXPORTED: list[tuple[str, dict[str, Any]]] = [
     *(("LSTM", {"activation": name}) for name in FUNCTIONS), *(("GRU", {"recurrent_activation": name}) for name in FUNCTIONS),
     *(("LSTM", {"activation": name, "recurrent_activation": name}) for name in ("tanh", "sigmoid", "hard_sigmoid", "silu")),
     *(("SimpleRNN", {"activation": name}) for name in FUNCTIONS), ("LSTM", {"go_backwards": True}), ("GRU", {"go_backwards": True}),
@@ -270,7 +270,10 @@ def test_a_cell_that_no_layer_holds_is_a_layer(tmp_path: Path) -> None:
 def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
     """A layer of its user's computes anything; Keras's own cell beside it is known by its class, or by the name that Keras gave it."""
 
-    class Mixed(keras().layers.Layer):
+    base: Any = keras().layers.Layer
+    whole_model: Any = keras().Model
+
+    class Mixed(base):
         def build(self, shape: tuple[int, ...]) -> None:
             self.first = self.add_weight(shape=(shape[-1], 20))
             self.second = self.add_weight(shape=(5, 20))
@@ -279,7 +282,7 @@ def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
         def call(self, x: Any) -> Any:
             return keras().ops.relu(x @ self.first + self.third) @ keras().ops.transpose(self.second)
 
-    class Stepping(keras().Model):
+    class Stepping(whole_model):
         def __init__(self) -> None:
             super().__init__()
             self.mixed, self.cell = Mixed(name="mixed"), keras().layers.LSTMCell(4, name="lstm_cell_3")
@@ -352,7 +355,7 @@ def test_what_a_layer_carries_on_and_returns_is_part_of_the_verdict(
         target = written(tmp_path / "b.keras", **b)
     else:
         target = tmp_path / ("b.pt" if b == "weights" else "b.onnx")
-        rc.convert(source, target, **({"states": "input"} if b == "input" else {}))
+        rc.convert(source, target, settings=["states=input"] if b == "input" else [])
     verdict = rc.diff(source, target).verdict
     assert verdict.word == ("equal but for" if word else "equal")
     assert not word or word in verdict.short

@@ -27,7 +27,7 @@ from rnnconvert.formats.keras import object_checkpoint
 from rnnconvert.language.layout import Sizes
 from tests.helpers.frameworks import KERAS_WARNS
 from tests.helpers.judging import FACTOR, ULPS
-from tests.helpers.stacks import BOTH, random_stack
+from tests.helpers.stacks import BOTH, backwards, random_stack
 
 layers = keras.layers
 
@@ -338,7 +338,7 @@ def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
             same(numbers(computed), right)
 
 
-class Subclassed(keras.Model):  # type: ignore[misc]
+class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = layers.GRU(4, return_sequences=True)
@@ -406,11 +406,6 @@ def reset_before() -> Recurrent:
     return random_stack(form, 4, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_2))
 
 
-def reversed_(stack: Recurrent, order: Any = "time") -> Recurrent:
-    (direction,) = stack.layers[0].directions
-    return stack.replace(layers=(Layer((direction.replace(reverse=True),)),), output_order=order)
-
-
 CANONICAL: dict[str, Callable[[], Recurrent]] = {
     "two_biases": lambda: lstm(2, 2),
     "projection": lambda: lstm(1, 2, 2),
@@ -425,8 +420,8 @@ CANONICAL: dict[str, Callable[[], Recurrent]] = {
     "hard_sigmoid_3": lambda: lstm(1, 1, gate_activation=HARD_SIGMOID_KERAS_3),
     "reset_before": reset_before,
     "apart_below": lambda: lstm(2, 2).replace(layers=(Layer(lstm(2, 2).layers[0].directions, "none"), lstm(2, 2).layers[1])),
-    "reverse": lambda: reversed_(lstm()),
-    "processing": lambda: reversed_(lstm(), "processing"),
+    "reverse": lambda: backwards(lstm()),
+    "processing": lambda: backwards(lstm(), "processing"),
     "forward_turned": lambda: lstm().replace(output_order="processing"),
 }
 
@@ -488,7 +483,7 @@ def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: 
     above = random_stack(Sizes("lstm", 10, 4, parts=BOTH), 1, np.float32)
     cases: list[tuple[Recurrent, str, dict[str, Any], str]] = [
         (lstm(), "out.h5", {"dtype": "bfloat16"}, "bfloat16"),
-        (reversed_(lstm()), "out.h5", {}, "reads from the end"),
+        (backwards(lstm()), "out.h5", {}, "reads from the end"),
         (unlike, "out.keras", {"return_state": True}, "final states"),
         (unlike.replace(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer after"),
         (lstm(2).replace(layers=(Layer((forward, backward.replace(reverse=False))),)), "out.keras", {}, "read the same way"),
@@ -607,8 +602,8 @@ def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
     path = legacy_file(tmp_path / "keras1.h5", "1.2.2", {"lstm_1": arrays}, config, on_group=False)
     layer = rnnconvert.load(path).layers["lstm_1"]
     assert layer.cell == stack.cell
-    for key, source in stack.first.arrays.items():
-        np.testing.assert_array_equal(layer.first.get(*key), np.asarray(source))
+    for key, stored in stack.first.arrays.items():
+        np.testing.assert_array_equal(layer.first.get(*key), np.asarray(stored))
     for ending in (".keras", ".h5"):
         summary = rnnconvert.convert(path, tmp_path / f"out{ending}")
         close(stack, x, numbers(keras.models.load_model(summary.target, compile=False)(x)))
@@ -617,7 +612,7 @@ def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
 # What TensorFlow writes.
 
 
-class Holder(tf.Module):  # type: ignore[misc]
+class Holder(tf.Module):
     """Objects as TensorFlow's Keras 2 arranged them in its checkpoints."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
@@ -61,7 +62,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
 
     folder, layers = tmp_path_factory.mktemp("keys"), keras.layers
     makers: dict[str, Callable[[], Any]] = {
-        **{kind: lambda kind=kind: getattr(layers, kind)(4, name="it") for kind in ("LSTM", "GRU", "SimpleRNN")},
+        **{kind: functools.partial(getattr(layers, kind), 4, name="it") for kind in ("LSTM", "GRU", "SimpleRNN")},
         "Bidirectional": lambda: layers.Bidirectional(layers.LSTM(4), name="it"),
         "RNN": lambda: layers.RNN(layers.LSTMCell(4), name="it"),
         "StackedRNNCells": lambda: layers.RNN([layers.LSTMCell(4), layers.GRUCell(4)], name="it"),
@@ -153,7 +154,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
     assert not silent
 
 
-ODD = (None, False, True, 0, 2, -1, 0.5, 4.0, float("nan"), "", "4", "false", [], [True], [None, 5, 4], {"a": 1})
+ODD: tuple[Any, ...] = (None, False, True, 0, 2, -1, 0.5, 4.0, float("nan"), "", "4", "false", [], [True], [None, 5, 4], {"a": 1})
 """Values of which each key takes some."""
 TRIED = ("flag", "boolean", "rate", "seed", "implementation", "size", "steps", "shape")
 FUNCTIONS = ("activation", "recurrent_activation")

@@ -117,7 +117,7 @@ def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -
     assert list(after.layers) == list(before.layers) and len(after.layers) == 2 and not after.unread
     for name, stack in after.layers.items():
         for (*_, renamed), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
-            assert all(np.array_equal(renamed.get(*key), direction.get(*key)) for key in direction.arrays)
+            assert all(np.array_equal(np.asarray(renamed.arrays[key]), np.asarray(direction.arrays[key])) for key in direction.arrays)
     if suffix == ".keras":  # what proves a conversion runs it, too: Keras does so on Windows alone
         sequences = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
         np.testing.assert_array_equal(run_model.load(str(windows))(sequences), model(sequences))
@@ -139,7 +139,11 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
     assert sorted(alone.layers) == ["bidirectional", "bidirectional_1", "lstm", "lstm_1", "lstm_2"]
     for name, letter in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
         pairs = zip(alone.layers[name].directions(), checkpoint.layers[letter].directions(), strict=True)
-        assert all(np.array_equal(first.get(*key), second.get(*key)) for (*_, first), (*_, second) in pairs for key in second.arrays)
+        assert all(
+            np.array_equal(np.asarray(first.arrays[key]), np.asarray(second.arrays[key]))
+            for (*_, first), (*_, second) in pairs
+            for key in second.arrays
+        )
 
 
 def listed(weighted: tuple[bool, ...], minor: int) -> list[str]:

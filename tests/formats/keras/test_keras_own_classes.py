@@ -92,8 +92,8 @@ def _put(place: str, class_name: str, registered: bool) -> Callable[[dict[str, A
 
 
 def test_a_class_that_is_not_built_in_has_no_plain_name() -> None:
-    plain = {"config": {"name": "it"}}
-    forms = [
+    plain: dict[str, Any] = {"config": {"name": "it"}}
+    forms: list[dict[str, Any]] = [
         {"class_name": "my>LSTM"},
         {"module": "__main__", "class_name": "LSTM", "registered_name": "my>LSTM"},
         {"module": "keras.mine", "class_name": "LSTM", "registered_name": "my>LSTM"},
@@ -104,7 +104,7 @@ def test_a_class_that_is_not_built_in_has_no_plain_name() -> None:
     for form in forms:
         layer = entry(form | plain)
         assert layer.class_name not in CLASSES and not layer.built_in and layer.short_class_name == "LSTM", form
-    ours = [
+    ours: list[dict[str, Any]] = [
         {"class_name": "LSTM"},
         {"module": "keras.layers", "class_name": "LSTM", "registered_name": None},
         {"module": "keras_core.layers", "class_name": "LSTM", "registered_name": None},
@@ -203,7 +203,7 @@ def test_own_classes_in_a_file_of_keras_2_are_neither_read_nor_upgraded(tmp_path
 
 
 @keras.saving.register_keras_serializable("own_classes")
-class Gate(keras.layers.Layer):  # type: ignore[misc]
+class Gate(keras.layers.Layer):
     """Mask steps whose first value is zero."""
 
     def compute_mask(self, x: Any, mask: Any = None) -> Any:
@@ -221,7 +221,7 @@ def test_a_layer_behind_an_own_class_is_proved_but_for_the_mask(tmp_path: Path) 
 
 
 @keras.saving.register_keras_serializable("own_classes")
-class Doubled(keras.layers.Wrapper):  # type: ignore[misc]
+class Doubled(keras.layers.Wrapper):
     """Give twice what its layer gives."""
 
     def build(self, shape: Any) -> None:
@@ -260,7 +260,7 @@ def test_a_layer_that_an_own_class_is_around_is_read_with_a_note(tmp_path: Path)
 
 
 @keras.saving.register_keras_serializable("own_classes")
-class Unstated(keras.layers.Layer):  # type: ignore[misc]
+class Unstated(keras.layers.Layer):
     """A layer whose configuration does not state the one inside."""
 
     def __init__(self, units: int = 4, **options: Any) -> None:
@@ -295,7 +295,8 @@ def test_a_layer_inside_an_own_class_that_does_not_state_it_is_read_from_the_liv
 def test_the_table_of_masks_is_that_of_keras() -> None:
     """What every built-in layer gives of a mask on what it reads is what the table says, and so is which layers are called with it."""
     differ, compared = [], set()
-    for kind in dict.fromkeys(filter(inspect.isclass, vars(keras.layers).values())):
+    kinds: dict[Any, None] = dict.fromkeys(filter(inspect.isclass, vars(keras.layers).values()))
+    for kind in kinds:
         if not issubclass(kind, keras.layers.Layer) or kind in (keras.layers.Layer, keras.layers.Lambda):
             continue
         if "image_preprocessing" in kind.__module__ or kind is keras.layers.Pipeline:  # steps before a model

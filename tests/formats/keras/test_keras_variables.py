@@ -37,9 +37,9 @@ def weights(model: Any, named: str) -> dict[str, Array]:
     return paths
 
 
-def save(path: Path, arrays: dict[str, Array]) -> None:
+def save(path: Path, arrays: dict[str, Any]) -> None:
     if path.suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     elif path.suffix == ".pkl":
         path.write_bytes(pickle.dumps(arrays))
     elif path.suffix == ".json":

@@ -81,7 +81,8 @@ def gives(stack: Recurrent, expected: np.ndarray) -> bool:
 def same_arrays(first: Recurrent, second: Recurrent) -> bool:
     pairs = [(mine, theirs) for (*_, mine), (*_, theirs) in zip(first.directions(), second.directions(), strict=False)]
     return (first.cell.kind, first.num_directions) == (second.cell.kind, second.num_directions) and all(
-        mine.arrays.keys() == theirs.arrays.keys() and all(np.array_equal(mine.get(*key), theirs.get(*key)) for key in mine.arrays)
+        mine.arrays.keys() == theirs.arrays.keys()
+        and all(np.array_equal(np.asarray(mine.arrays[key]), np.asarray(theirs.arrays[key])) for key in mine.arrays)
         for mine, theirs in pairs
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import zipfile
@@ -74,7 +75,7 @@ def test_keras_loads_what_was_written(path: Path, dtype: str) -> None:
     if dtype == "bfloat16":
         assert {array.dtype for array in stored.arrays.values()} == {BFLOAT16}
     copy = path.with_name("copy.keras")
-    arrays = {name: Deferred(array.shape, array.dtype, lambda array=array: array) for name, array in stored.arrays.items()}
+    arrays = {name: Deferred(array.shape, array.dtype, functools.partial(np.asarray, array)) for name, array in stored.arrays.items()}
     metadata = stored.metadata
     keras_zip.write(copy, metadata["config"], metadata["metadata"], arrays, metadata["attributes"])
     x = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)

@@ -14,6 +14,7 @@ import rnnconvert as rc
 from rnnconvert.containers import saved_model
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import KERAS_WARNS, by_keras_2
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
 pytestmark = KERAS_WARNS
@@ -106,12 +107,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["attention", "function"])
 def test_code_of_an_authors_own_is_written_as_the_graph_has_it(name: str, saved: Path, tmp_path: Path) -> None:
-    runtime = needed("onnxruntime", "onnxruntime")
+    needed("onnxruntime", "onnxruntime")
     done = rc.export_model(saved / name, tmp_path / "new.onnx", verify=True)
     assert done.proof and all(done.proof)
-    session = runtime.InferenceSession(tmp_path / "new.onnx")
     with np.load(saved / f"{name}.npz") as arrays:
-        (y,) = session.run(None, {session.get_inputs()[0].name: arrays["x"]})
+        (y,) = in_onnxruntime(tmp_path / "new.onnx", arrays["x"])
         np.testing.assert_allclose(y, arrays["y"], rtol=1e-5, atol=1e-6)
 
 
@@ -206,8 +206,7 @@ def test_code_is_written_of_the_graph_that_its_refusal_names(tmp_path: Path) -> 
 @pytest.mark.parametrize("length", [1, 7, 2**62])
 def test_shapes_that_a_saved_model_states_decide_no_number(length: int, tmp_path: Path) -> None:
     """TensorFlow notes shapes in functions, and does not check them when it loads a file: forged, they change nothing that is written."""
-    keras, runtime = needed("keras", "keras"), needed("onnxruntime", "onnxruntime")
-    needed("tensorflow", "tensorflow")
+    keras, _, _ = needed("keras", "keras"), needed("onnxruntime", "onnxruntime"), needed("tensorflow", "tensorflow")
     from tensorflow.core.protobuf import saved_model_pb2
 
     start = keras.Input((None, 4))
@@ -236,8 +235,7 @@ def test_shapes_that_a_saved_model_states_decide_no_number(length: int, tmp_path
             rc.export_model(tmp_path / "model", new)
         except rc.RefusedError:
             return
-        session = runtime.InferenceSession(new)
-        (y,) = session.run(None, {session.get_inputs()[0].name: x})
+        (y,) = in_onnxruntime(new, x)
         np.testing.assert_allclose(y, model(x), rtol=1e-5, atol=1e-6)
 
     each([1, 2, 3], check, str)

@@ -166,8 +166,8 @@ def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: 
         checkpoint = rc.load(path)
         assert not checkpoint.unread and len(checkpoint.layers) == 2, path.name
         arrays = [*np.load(tmp_path / f"{path.name[0]}.npz").values()]
-        gate = next(entry for entry in checkpoint.layers.values() if entry.num_directions == 2)[0, 1].gates["i"]
-        assert np.array_equal(gate.input, arrays[3][:, :3].T), path.name
+        gate = next(entry for entry in checkpoint.layers.values() if entry.num_directions == 2)[0, 1]
+        assert np.array_equal(np.asarray(gate.arrays["input", "i"]), arrays[3][:, :3].T), path.name
         assert rc.convert(path, tmp_path / "out.pt", force=True, assume_defaults=True).written
         assert not [warning for warning in checkpoint.warnings if "optimizer" in warning], checkpoint.warnings
 
@@ -284,7 +284,7 @@ def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path)
         z, r, n = np.split(kernel[()], 3, axis=1)
         kernel[...] = np.concatenate([r, z, n], axis=1)
     x = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)[:, :, :3]
-    asked = {"layers": ["after"], "how": {}, "x": x, "hidden": None, "cell": None, "lengths": None, "cotangents": None}
+    asked: dict[str, Any] = {"layers": ["after"], "how": {}, "x": x, "hidden": None, "cell": None, "lengths": None, "cotangents": None}
     with running(keras_2) as process:
         right, other = (process.ask(file=str(path), **asked) for path in (folder / "model.h5", wrong))
     assert np.abs(right["y"] - other["y"]).max() > 1e-3
@@ -296,7 +296,7 @@ def test_each_layer_of_a_chain_begins_with_its_own_states(folder: Path, keras_2:
     widths = {"both": [5, 5], "before": [3], "after": [4], "plain": [3]}
     hidden = {name: [rng.normal(size=(2, width)).astype(np.float32) for width in units] for name, units in widths.items()}
     cell = [rng.normal(size=(2, 5)).astype(np.float32) for _ in range(2)]
-    asked = {"file": str(folder / "model.h5"), "how": {}, "lengths": None, "cotangents": None}
+    asked: dict[str, Any] = {"file": str(folder / "model.h5"), "how": {}, "lengths": None, "cotangents": None}
     y = x = rng.normal(size=(6, 2, 4)).astype(np.float32)
     with running(keras_2) as process:
         states = {"hidden": [state for some in hidden.values() for state in some], "cell": cell}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -157,7 +159,7 @@ def old_file(path: Path, config: Any, weights: Mapping[str, Mapping[str, Array]]
         "": {"model_config": json.dumps(config), **root, **({"keras_version": version} if version else {})},
         "model_weights": {"layer_names": list(weights)},
     }
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, matrices in weights.items():
         attributes[f"model_weights/{name}"] = {"weight_names": list(matrices)}
         arrays |= {f"model_weights/{name}/{key}": array for key, array in matrices.items()}
@@ -223,14 +225,14 @@ def test_convolutions_of_keras_1_by_both_orders_and_backends(backend: str, tmp_p
     colon = ":0" if backend == "tensorflow" else ""
     kernel, bias = numbers(2, 3, 2, 4), numbers(4, seed=1)
     stored = kernel[::-1, ::-1] if backend == "theano" else kernel
-    config = {"class_name": "Sequential", "config": [
+    config: dict[str, Any] = {"class_name": "Sequential", "config": [
         layer("Convolution2D", "c", nb_filter=4, nb_row=2, nb_col=3, border_mode="valid", subsample=[1, 1], dim_ordering="tf",
               batch_input_shape=[None, 5, 6, 2], init="glorot_uniform", activation="linear", bias=True)]}  # fmt: skip
     path = old_file(tmp_path / "old.h5", config, {"c": {f"c_W{colon}": stored, f"c_b{colon}": bias}})
     upgrade(path, tmp_path / "new.keras")
     x = numbers(2, 5, 6, 2, seed=2)
     close(outputs(tmp_path / "new.keras", [x]), [(convolution(x, kernel) + bias).astype("float32")])
-    config["config"][0]["config"] |= {"dim_ordering": "th", "batch_input_shape": [None, 2, 5, 6]}  # type: ignore[index]
+    config["config"][0]["config"] |= {"dim_ordering": "th", "batch_input_shape": [None, 2, 5, 6]}
     turned = np.ascontiguousarray(stored.transpose(3, 2, 0, 1))
     path = old_file(tmp_path / "th.h5", config, {"c": {f"c_W{colon}": turned, f"c_b{colon}": bias}})
     upgrade(path, tmp_path / "th.keras")
@@ -255,7 +257,7 @@ def test_convolution_1d_of_keras_1(tmp_path: Path) -> None:
 # What is not known is refused by its name, and nothing is written.
 
 
-def changed(name: str, path: Path, change: Callable[[Any], None]) -> Path:
+def changed(name: str, path: Path, change: Callable[[Any], object]) -> Path:
     """A golden file with another configuration."""
     shutil.copy(GOLDEN / f"{name}.h5", path)
     with h5py.File(path, "r+") as file:
@@ -269,7 +271,7 @@ def in_layer(number: int, **config: Any) -> Callable[[Any], None]:
     return lambda model: model["layers"][number]["config"].update(config)
 
 
-REFUSED: dict[str, tuple[str, Callable[[Any], None], str]] = {
+REFUSED: dict[str, tuple[str, Callable[[Any], object], str]] = {
     "an unknown key": ("plain_lstm", in_layer(1, novelty=3), "'novelty'.*it is 3"),
     "an unknown class": ("plain_lstm", lambda model: model["layers"][3].update(class_name="Sparkle"), "Sparkle"),
     "a class of a user's own": ("plain_lstm", lambda model: model["layers"][3].update(class_name="mine>Dense"), "not one of Keras's own"),
@@ -487,7 +489,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade_proof, "executors", dict)
-    monkeypatch.setattr(upgrade_proof.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = call("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 5 and "tf_keras" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -497,7 +499,7 @@ def test_a_layer_of_a_gpu_alone_is_no_fault_of_the_proof(tmp_path: Path, monkeyp
     answer = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
     ran = subprocess.CompletedProcess([], 0, answer, "")
     monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
-    monkeypatch.setattr(upgrade_proof.subprocess, "run", lambda *words, **more: ran)
+    monkeypatch.setattr(upgrade_proof, "subprocess", SimpleNamespace(run=lambda *words, **more: ran))
     with pytest.raises(AbsentExecutorError, match="run on an NVIDIA GPU alone"):
         upgrade_proof._run("tf_keras", tmp_path / "old.h5", tmp_path)
 

@@ -17,6 +17,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.scaffolding.export import export_model
 from tests import ROOT
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -25,9 +26,7 @@ RANDOM = np.random.default_rng(3)
 
 
 def run(path: Path, inputs: list[Any]) -> list[Any]:
-    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
-    return list(session.run(None, dict(zip(names, inputs, strict=True))))
+    return in_onnxruntime(path, *inputs)
 
 
 def tagger(k: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rnnconvert.verification.verify import verify
 from tests import ROOT
 from tests.files.test_options import bits
 from tests.helpers import corpus, ready
+from tests.helpers.damage import unreadable
 from tests.helpers.drawn import LONG, drawn
 from tests.helpers.frameworks import found_by, mxnet
 from tests.helpers.requirements import need
@@ -155,18 +155,8 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def unreadable_or_read(path: Path, content: bytes) -> bool:
-    """Return whether a damaged file is unreadable; whatever it is, no memory is taken for it."""
     path.write_bytes(content)
-    tracemalloc.start()
-    try:
-        mxnet_params.read(path)
-        return False
-    except rc.UnreadableError:
-        return True
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 200_000
+    return unreadable(mxnet_params.read, path, 200_000)
 
 
 SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}
@@ -249,7 +239,7 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
         assert not alone.layers
         with pytest.raises(rc.RefusedError, match=r"no description was found\. Give --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
-        options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+        options: dict[str, Any] = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
         assert bits(only(tmp_path / "a.params", **options)) == bits(loaded.layers["gru"])
         with pytest.raises(rc.UsageError, match="for each input after the first"):
             rc.load(tmp_path / "a.params", **{**options, "hidden_size": 5})
@@ -316,7 +306,7 @@ y = graph.eval(x=x, **begun, **vector)[0]""",
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("module", LOADED)
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
-def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path) -> None:
+def test_the_note_says_what_loads_a_file(kind: str, module: Any, tmp_path: Path) -> None:
     size = (1, 1) if module == "cell" else (2, 2)
     layer = stack(kind, num_layers=size[0], num_directions=size[1], name="encoder")
     (note,) = rc.save(checkpoint(layer), tmp_path / "a.params", module=module).notes
@@ -435,8 +425,8 @@ def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
     (vector,) = mxnet_params.read(FILES["fused"]).arrays.values()
     npz_file.write(tmp_path / "a.npz", {"encoder.rnn_param": vector, "dense.weight": uniform(1, 2, 8)})
     (tmp_path / "a.npz").rename(tmp_path / "a.params")
-    options = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    loaded = rc.load(tmp_path / "a.params", **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    loaded = rc.load(tmp_path / "a.params", **options)
     assert bits(loaded.layers["encoder"]) == bits(only(FILES["fused"]))
     npz_file.write(tmp_path / "b.params", {"dense.weight": uniform(1, 2, 8)})
     with pytest.raises(rc.UnreadableError, match="named as those of gluon's"):

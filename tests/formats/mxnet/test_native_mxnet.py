@@ -22,7 +22,7 @@ from rnnconvert.running.parent import Process
 from tests.helpers.frameworks import mxnet, outputs
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.native_files import described
-from tests.helpers.stacks import BOTH, random_stack, random_states
+from tests.helpers.stacks import BOTH, mistaken, random_stack, with_functions
 from tests.helpers.workers import running
 
 LAYOUTS = {layout.name: layout for layout in registry.frameworks()["mxnet"]}
@@ -43,15 +43,9 @@ def operator() -> Iterator[Process]:
         yield worker
 
 
-def cells_of(layout: Layout) -> list[Cell]:
-    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
-
-
 def problem_of(form: Sizes, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
-    stack = random_stack(form, seed, dtype, cell)
-    x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
-    return Problem(stack, x, *random_states(form, BATCH, seed + 2, dtype))
+    return Problem.random(form, cell, dtype, seed)
 
 
 def solved(worker: Process, layout: Layout, problem: Problem, folder: Path) -> Outputs:
@@ -84,22 +78,13 @@ def forms(layout: Layout) -> Iterator[Sizes]:
 def test_mxnet_meets_the_reference(name: str, dtype: str, gluon: Process, operator: Process, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
     worker = operator if name in FLAT else gluon
-    for cell, form in itertools.product(cells_of(layout), forms(layout)):
+    for cell, form in itertools.product(with_functions(layout), forms(layout)):
         if (cell.activation, dtype) == (RELU, "float64"):
             continue
         if name in FLAT and form.projection_size == form.hidden_size:
             continue  # cuDNN's description has this as none
         problem = problem_of(form, cell, dtype)
         assert excess(problem, solved(worker, layout, problem, tmp_path)) <= 1, form
-
-
-def mistaken(layout: Layout) -> Iterator[Layout]:
-    """The same arrays with two gates taken for each other, for every two."""
-    gates, letters = layout.gates.split(), layout.letters or layout.gates
-    for gate, other in itertools.combinations(range(len(gates)), 2):
-        wrong = list(gates)
-        wrong[gate], wrong[other] = gates[other], gates[gate]
-        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=letters)
 
 
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.kind != "rnn"])
@@ -117,7 +102,7 @@ def test_the_other_reset_and_the_other_function_are_caught(gluon: Process, tmp_p
     problem = problem_of(form, LAYOUTS["mxnet.gru"].cell)
     before = dataclasses.replace(problem, stack=random_stack(form, 3, "float32", Cell("gru", False)))
     assert excess(before, solved(gluon, LAYOUTS["mxnet.gru"], problem, tmp_path)) > WRONG
-    relu, tanh = (problem_of(Sizes("rnn", 3, 5), cell) for cell in reversed(cells_of(LAYOUTS["mxnet.rnn"])))
+    relu, tanh = (problem_of(Sizes("rnn", 3, 5), cell) for cell in reversed(with_functions(LAYOUTS["mxnet.rnn"])))
     assert excess(tanh, solved(gluon, LAYOUTS["mxnet.rnn"], relu, tmp_path)) > WRONG
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from pathlib import Path
@@ -23,7 +22,7 @@ from rnnconvert.language.layout import Sizes
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -60,14 +59,10 @@ def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: 
     judge("ncnn")
     hidden, cell = random_states(Sizes.of(stack), X.shape[1], 2, np.float32)
     request = {"file": str(path), "layers": [words[1]] if named else [], "how": {}, "x": X}
-    for state_inputs in ({}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}):
+    states_of: list[dict[str, Any]] = [{}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}]
+    for state_inputs in states_of:
         problem = Problem(stack, X, **state_inputs)
         assert excess(problem, outputs(ncnn_run.answer({**request, **state_inputs}))) <= 1
-
-
-def backwards(stack: Recurrent) -> Recurrent:
-    (layer,) = stack.layers
-    return stack.replace(layers=(dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),))
 
 
 PROJECTED = frozenset({"projection"})

@@ -16,7 +16,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Directly, Through
 from tests.helpers import drawn
-from tests.helpers.requirements import needed
+from tests.helpers.onnx_graphs import in_onnxruntime
 
 HIDDEN, STEPS, BATCH = 4, 5, 2
 
@@ -199,10 +199,8 @@ ODD = (str, "{}/it's".format, '{}\\n"q"'.format, "{}::.,;".format, "{} é 中\n"
 
 def outputs(path: Path, target: Path, **inputs: Array) -> tuple[Array, Array]:
     """Run the whole source, and the joined layer."""
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (joined,) = rc.load(target).layers.values()
-    return session.run(None, inputs)[0], reference.run(joined, inputs["x"]).y
+    return in_onnxruntime(path, **inputs)[0], reference.run(joined, inputs["x"]).y
 
 
 def judged(seed: int, folder: Path) -> str:
@@ -268,7 +266,7 @@ def test_what_changes_nothing_is_joined(kind: str, tmp_path: Path) -> None:
         ({"lengths": "n"}, {"lengths": "n"}, ""),
     ],
 )
-def test_what_layers_receive_besides_their_sequences(below: dict[str, str], above: dict[str, str], what: str, tmp_path: Path) -> None:
+def test_what_layers_receive_besides_their_sequences(below: dict[str, Any], above: dict[str, Any], what: str, tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))
     model.lstm("a", 3, **below)
     squeezed(model)

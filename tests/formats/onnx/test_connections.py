@@ -58,7 +58,7 @@ def test_a_layer_in_a_loop_of_the_model_is_not_joined(tmp_path: Path) -> None:
     import tensorflow as tf
     from keras import layers
 
-    class Model(tf.Module):  # type: ignore[misc]  # TensorFlow states no types
+    class Model(tf.Module):
         def __init__(self) -> None:
             super().__init__()
             self.a, self.b = (layers.LSTM(4, return_sequences=True, name=name) for name in "ab")
@@ -66,7 +66,7 @@ def test_a_layer_in_a_loop_of_the_model_is_not_joined(tmp_path: Path) -> None:
             self.b.build((None, None, 4))
             self.variables_ = [variable.value for layer in (self.a, self.b) for variable in layer.variables]
 
-        @tf.function(input_signature=[tf.TensorSpec((None, 5, 3), tf.float32)])  # type: ignore[untyped-decorator]  # likewise
+        @tf.function(input_signature=[tf.TensorSpec((None, 5, 3), tf.float32)])
         def __call__(self, x: Any) -> Any:
             shapes = [tf.TensorShape([]), tf.TensorShape([None, 5, 4])]
             return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, self.b(y)), [0, self.a(x)], shapes)[1]

@@ -21,6 +21,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.load import load
+from tests.helpers.onnx_graphs import in_onnxruntime
 
 GENERATOR = np.random.default_rng(4)
 
@@ -80,8 +81,7 @@ def test_weights_behind_operators_are_evaluated(tmp_path: Path, operator: str) -
     path = saved(tmp_path / "m.onnx", [*nodes, lstm("W", "R", "B")], stored)
     (stack,) = load(path).layers.values()
     x = normal(5, 2, 3)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    assert np.abs(reference.run(stack, x).y - session.run(None, {"x": x})[0][:, 0]).max() < 1e-5
+    assert np.abs(reference.run(stack, x).y - in_onnxruntime(path, x)[0][:, 0]).max() < 1e-5
 
 
 def test_zeros_that_are_cast_are_a_zero_state(tmp_path: Path) -> None:
@@ -185,10 +185,7 @@ def test_cells_that_are_written_out(tmp_path: Path, kind: Any, steps: int) -> No
         return
     (stack,) = load(path).layers.values()
     x, h = normal(3, 2, 3), normal(2, 4)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
-    truth = session.run(None, dict(zip(names, (x, h), strict=True)))[0]
-    assert np.abs(reference.run(stack, x[:steps], (h,)).hidden[0] - truth).max() < 1e-6
+    assert np.abs(reference.run(stack, x[:steps], (h,)).hidden[0] - in_onnxruntime(path, x, h)[0]).max() < 1e-6
 
 
 @pytest.mark.parametrize("operator", ["Loop", "Scan"])

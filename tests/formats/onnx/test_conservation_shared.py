@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import helper, numpy_helper
@@ -14,6 +13,7 @@ from torch import nn
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
+from tests.helpers.onnx_graphs import in_onnxruntime
 
 OPERATORS = ["Unsqueeze", "Slice", "Concat"]
 PARTLY = ["one matrix", "an overlap"]
@@ -77,8 +77,7 @@ class Twice(nn.Module):
 
 
 def ran(proto: onnx.ModelProto, x: Array) -> Array:
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {"x": x})[0][:, 0])
+    return np.asarray(in_onnxruntime(proto, x)[0][:, 0])
 
 
 @pytest.mark.parametrize("mapping", [None, {"first": "rnn"}, {"first": "rnn", "second": "rnn"}, {"second": "rnn"}])

@@ -22,6 +22,7 @@ from rnnconvert.formats.onnx.fuse import proof as fuse_proof
 from rnnconvert.running.child import missing
 from tests import ROOT
 from tests.helpers import corpus, ready
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 
 GOLDEN = ROOT / "tests" / "golden" / "fuse"
@@ -40,10 +41,7 @@ PLACES = {"i": 0, "f": 1, "g": 2, "o": 3, "z": 0, "r": 1, "n": 2}
 
 
 def run(path: Path, feed: dict[str, Any]) -> list[Any]:
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
-    return list(session.run(None, {name: feed[name] for name in names}))
+    return in_onnxruntime(path, **feed)
 
 
 def operators(path: Path) -> list[str]:
@@ -264,12 +262,12 @@ def model(path: Path, cell: str, form: str, change: str = "", **extra: Any) -> t
     make, gates, states = CELLS[cell]
     w = weights(gates)
     peepholes = [(RANDOM.normal(size=HIDDEN) * 0.5).astype(np.float32) for _ in range(3)]
-    forms = {"scan": scan, "loop": loop, "unrolled": unrolled}
+    forms: dict[str, Callable[..., Any]] = {"scan": scan, "loop": loop, "unrolled": unrolled}
 
     def step(body: Body, x: str, names: Sequence[str]) -> list[str]:
         return make(body, x, names, [*w, *peepholes], change)
 
-    parts = forms[form](step, states, **extra)  # type: ignore[operator]
+    parts = forms[form](step, states, **extra)
     return save(path, parts, states, steps=5 if form == "unrolled" else "T"), (*w, *peepholes)
 
 

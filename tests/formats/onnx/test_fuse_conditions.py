@@ -78,7 +78,7 @@ class Planted:
         torch = needed("torch", "torch")
         plant = self
 
-        class Steps(torch.nn.Module):  # type: ignore[misc,name-defined]
+        class Steps(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.cell = getattr(torch.nn, plant.kind)(SIZE, UNITS)

@@ -80,9 +80,9 @@ def masked(path: Path, cell: str, kind: str = "mask", way: str = "where", fill: 
     firsts = [*(f"first{n}" for n in range(states)), *([begin] if fill == "output" else [])]
     lasts = [f"last{n}" for n in range(len(firsts))]
     node = helper.make_node("Loop", [count, "", *firsts], [*lasts, "y"], "looped", body=inner)
-    shape = {"mask": ["T", "B", 1], "flat": ["T", "B"], "lengths": ["B"]}[kind]
+    shapes: dict[str, list[Any]] = {"mask": ["T", "B", 1], "flat": ["T", "B"], "lengths": ["B"]}
     inputs = [value("x", ["T", "B", IN]), *(value(f"first{n}", ["B", HIDDEN]) for n in range(states)),
-              value("m", shape, TensorProto.INT32 if kind == "lengths" else TensorProto.BOOL)]  # fmt: skip
+              value("m", shapes[kind], TensorProto.INT32 if kind == "lengths" else TensorProto.BOOL)]  # fmt: skip
     graph = helper.make_graph(
         [*outer.nodes, node], "model", inputs, [value(state, None) for state in ("y", *lasts)],
         [numpy_helper.from_array(array, name) for name, array in outer.arrays.items()],

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, RnnConvertError
-from rnnconvert.core.weights import Directly, Recurrent
+from rnnconvert.core.weights import Directly, Recurrent, Through
 from rnnconvert.formats.onnx.node import ReadModel
 from rnnconvert.models.readers import model_of
 from tests.formats.onnx.test_fuse import (
@@ -194,7 +194,7 @@ def test_single_steps_of_a_real_model(tmp_path: Path) -> None:
     checkpoint = rc.load(corpus.FOLDER / "dtln-base" / "model_2.onnx")
     assert [layer.describe()[:4] for layer in checkpoint.layers.values()] == ["LSTM", "LSTM"] and not checkpoint.unread
     reads = [layer.reads for layer in checkpoint.layers.values()]
-    assert reads[1] is not None and reads[1].layers == (next(iter(checkpoint.layers)),)
+    assert isinstance(reads[1], Directly | Through) and reads[1].layers == (next(iter(checkpoint.layers)),)
 
 
 def test_a_loop_without_end_takes_no_time(tmp_path: Path) -> None:

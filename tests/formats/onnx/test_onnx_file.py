@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +29,7 @@ from rnnconvert.graphs.program.walk import walk
 from tests.helpers.drawn import LONG
 
 
-def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return (np.arange(int(np.prod(shape))).reshape(shape) % 100).astype(dtype)
 
 
@@ -56,7 +57,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
-DTYPES = [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16]
+DTYPES: list[Any] = [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16]
 DTYPES += [np.int32, np.int64, np.uint32, np.uint64, np.bool_, ml_dtypes.bfloat16]
 
 

@@ -14,7 +14,7 @@ from rnnconvert.formats.onnx.proto import file
 from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.walk import walk
-from tests.helpers.requirements import needed
+from tests.helpers.onnx_graphs import in_onnxruntime
 
 RANDOM = np.random.default_rng(3)
 ROWS, IN, OUT = 2, 3, 4
@@ -55,8 +55,7 @@ def read_product(path: Path, operator: str, shape: tuple[int, ...], matrix: Any,
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     scope = next(iter(walk(program(file.read(path)))))
     x = RANDOM.normal(size=shape).astype(np.float32)
-    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return product_of(scope, scope.nodes[0]), x, session.run(None, {"x": x})[0]
+    return product_of(scope, scope.nodes[0]), x, in_onnxruntime(path, x)[0]
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -18,6 +18,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 from tests.helpers.stacks import BOTH, random_stack
 
@@ -48,9 +49,7 @@ def quantised(folder: Path, ways: int, per_channel: bool, signed: bool) -> Path:
 
 def ran(path: Path) -> Array:
     """What onnxruntime gives, (time, batch, out)."""
-    ort = needed("onnxruntime", "onnxruntime")
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    y = session.run(None, {session.get_inputs()[0].name: X})[0]
+    y = in_onnxruntime(path, X)[0]
     return np.moveaxis(y, 1, 2).reshape(*y.shape[:1], y.shape[2], -1) if y.ndim == 4 else y
 
 

@@ -21,6 +21,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests import ROOT
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 from tests.helpers.stacks import BOTH, random_stack, random_states
 
@@ -38,7 +39,7 @@ def stack_of(kind: str, *, learned: bool = False, name: str = "encoder") -> Recu
     return random_stack(form_of(kind, learned=learned), 3, np.float32, CELLS[kind]).replace(name=name)
 
 
-def write(path: Path, *stacks: Recurrent, **options: object) -> rc.Summary:
+def write(path: Path, *stacks: Recurrent, **options: Any) -> rc.Summary:
     return rc.save(Checkpoint("", "canonical", {stack.name: stack for stack in stacks}), path, **options)
 
 
@@ -47,9 +48,7 @@ def inputs(path: Path) -> list[str]:
 
 
 def run(path: Path, feeds: dict[str, Array]) -> Array:
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(["y"], feeds)[0])
+    return np.asarray(in_onnxruntime(path, **feeds)[0])
 
 
 def state_inputs(kind: str) -> tuple[dict[str, Array], Any, Any]:
@@ -274,7 +273,7 @@ def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None
     need("onnxruntime", "")
     torch = needed("torch", "torch")
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = torch.nn.Conv1d(4, 4, 5)

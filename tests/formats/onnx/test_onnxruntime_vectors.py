@@ -71,9 +71,9 @@ def check(case: dict[str, Any], path: Path) -> None:
     (stack,) = rc.load(path).layers.values()
     assert not stack.unconvertible
     layout = attributes(case).get("layout", 0)
-    states = [None if name not in inputs else list(as_time_first(inputs[name], layout)) for name in STATES]
+    hidden, cell = (None if name not in inputs else list(as_time_first(inputs[name], layout)) for name in STATES)
     x = inputs[of(case, "in")[0]["name"]]
-    result = reference.run(stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), *states, inputs.get("sequence_lens"))
+    result = reference.run(stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), hidden, cell, inputs.get("sequence_lens"))
     for fact in of(case, "out"):
         if not fact["name"]:
             continue

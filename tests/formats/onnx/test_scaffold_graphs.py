@@ -44,7 +44,8 @@ REFUSED: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_graphs_are_equal_or_refused_by_name(tmp_path: Path, target: str) -> None:
-    require(target), needed("onnxruntime", "onnxruntime")
+    require(target)
+    needed("onnxruntime", "onnxruntime")
 
     def check(name: str) -> None:
         path, written = saved(tmp_path / f"{name}.onnx", *ALL[name]), tmp_path / f"{name}.py"
@@ -91,7 +92,8 @@ def test_an_attribute_that_is_not_read_is_refused_by_name(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_lengths_of_sequences(tmp_path: Path, target: str) -> None:
-    require(target), needed("onnxruntime", "onnxruntime")
+    require(target)
+    needed("onnxruntime", "onnxruntime")
     ways = "forward" if target == "keras" else "bidirectional"  # Keras's Bidirectional keeps nothing at masked steps
     nodes, inputs, outputs, arrays, opset = recurrent("GRU", ["lengths"], {}, linear_before_reset=1, direction=ways)
     inputs |= {"lengths": ["b"]}

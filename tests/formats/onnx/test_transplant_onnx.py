@@ -19,6 +19,7 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx import layouts as formats
 from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.language.registry import surroundings
 from rnnconvert.language.surroundings import SurroundingTensor
 from rnnconvert.models import flattening
 from rnnconvert.models import model as transplants
@@ -26,6 +27,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.running.child import missing
 from tests.helpers.judging import close
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 from tests.helpers.whole_models import in_keras, need_both, randomise, sequential
 
@@ -40,12 +42,7 @@ def need_torch() -> None:
 
 def run(model: onnx.ModelProto | Path, *inputs: Array) -> Array:
     """What onnxruntime makes of inputs, given in the order of the model's."""
-    import onnxruntime
-
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_inputs()]
-    return np.asarray(session.run(None, dict(zip(names, inputs, strict=True)))[0])
+    return np.asarray(in_onnxruntime(model, *inputs)[0])
 
 
 def in_torch(module: Any, x: Array) -> Array:
@@ -72,7 +69,7 @@ def _all_layers() -> Any:
     """A torch class with one of each layer, in an order in which data goes through all."""
     from torch import nn
 
-    class Everything(nn.Module):  # type: ignore[misc]
+    class Everything(nn.Module):
         def __init__(self, batch_norm: bool, rms_norm: bool) -> None:
             super().__init__()
             self.table = nn.Embedding(11, 6)
@@ -259,8 +256,9 @@ def test_a_model_of_onnx_ir_is_filled_in_place(script: Exporter) -> None:
 def test_a_wrong_orientation_would_be_seen(script: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The square matrix of a MatMul, taken for one with a row for each output, is another function."""
     wrong = dataclasses.replace(formats.MATMUL, tensors=(SurroundingTensor("B", "weight"), *formats.MATMUL.tensors[1:]))
-    right = transplants.surroundings
-    monkeypatch.setattr(transplants, "surroundings", lambda name: [wrong if kind is formats.MATMUL else kind for kind in right(name)])
+    monkeypatch.setattr(
+        transplants, "surroundings", lambda name: [wrong if kind is formats.MATMUL else kind for kind in surroundings(name)]
+    )
     model = onnx.ModelProto.FromString(exported(script, 1))
     module = script.module(2)
     rc.load_into(model, module, {"inner.0": "inner.0", "inner.2": "inner.2"}, strict=False)
@@ -272,7 +270,7 @@ def test_modules_of_the_same_sizes_are_known_by_their_names() -> None:
     need_torch()
     from torch import nn
 
-    class Two(nn.Module):  # type: ignore[misc]
+    class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder = nn.GRU(4, 4, num_layers=2)
@@ -353,7 +351,7 @@ def test_the_order_of_a_flattened_convolution_is_seen(dynamo: bool, order: str |
         need("torch", missing(["onnxscript"]))
     from torch import nn
 
-    class Flat(nn.Module):  # type: ignore[misc]
+    class Flat(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv, self.pool, self.head = nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.Linear(16, 3)
@@ -574,7 +572,7 @@ def test_other_sizes_and_what_is_ambiguous_change_nothing() -> None:
     with pytest.raises(rc.TransplantError, match="nothing in the source fits 'fc'"):
         rc.load_into(model, renew(nn.Sequential(nn.Linear(3, 4)), 1))
 
-    class Two(nn.Module):  # type: ignore[misc]
+    class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.left, self.right = nn.Linear(3, 3), nn.Linear(3, 3)
@@ -645,7 +643,7 @@ def test_tied_weights_take_what_is_tied(same: bool) -> None:
     need_torch()
     from torch import nn
 
-    class Tied(nn.Module):  # type: ignore[misc]
+    class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.emb, self.out = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
@@ -732,7 +730,7 @@ def test_layers_in_a_branch_are_filled() -> None:
     units = model_of(model)
     assert sorted(unit.name for unit in units.units) == ["first", "second"] and not units.flow
 
-    class Two(nn.Module):  # type: ignore[misc]
+    class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)

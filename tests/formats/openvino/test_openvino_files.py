@@ -28,7 +28,7 @@ from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import needed
-from tests.helpers.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # as the executor does: it forks, and calls home
 INPUT = PLAIN | {"input_bias"}
@@ -53,11 +53,6 @@ def ran(path: Path, x: Array = X, layers: tuple[str, ...] = (), **states: Any) -
 
 def ways_joined(stack: Recurrent, merge: Any) -> Recurrent:
     return stack.replace(layers=tuple(dataclasses.replace(layer, merge=merge) for layer in stack.layers))
-
-
-def backwards(stack: Recurrent) -> Recurrent:
-    (layer,) = stack.layers
-    return stack.replace(layers=(dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),))
 
 
 _CELLS = (RNN, GRU, GRU_BEFORE, LSTM)

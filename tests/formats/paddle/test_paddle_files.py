@@ -146,7 +146,9 @@ def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) ->
 
 
 def test_element_types_come_and_go(tmp_path: Path) -> None:
-    arrays = {str(np.dtype(t)): np.arange(6).reshape(2, 3).astype(t) for t in ("f2", "f4", "f8", "i4", "i8", "u1", "?", BFLOAT16)}
+    arrays: dict[str, Array] = {
+        str(np.dtype(t)): np.arange(6).reshape(2, 3).astype(t) for t in ("f2", "f4", "f8", "i4", "i8", "u1", "?", BFLOAT16)
+    }
     arrays["scalar"], arrays["none"], arrays["ü"] = np.array(2, "f4"), np.zeros((0, 2), "f4"), np.ones(300, "f4")
     paddle_params.write(tmp_path / "a.pdparams", arrays)
     again = paddle_params.read(tmp_path / "a.pdparams").arrays

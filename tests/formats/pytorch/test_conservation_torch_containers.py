@@ -51,7 +51,7 @@ def only(path: Path) -> Recurrent:
 def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
     model = Model()
     arrays = {name: tensor.numpy().astype(f"{order}f4") for name, tensor in model.state_dict().items()}
-    np.savez(tmp_path / "m.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(tmp_path / "m.npz", **arrays)
     assert agrees(only(tmp_path / "m.npz"), model.rnn)
     rc.convert(tmp_path / "m.npz", tmp_path / "m.pt")
     model.load_state_dict(torch.load(tmp_path / "m.pt"))

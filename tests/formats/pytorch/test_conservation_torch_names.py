@@ -82,7 +82,7 @@ def test_a_plain_array_with_other_numbers_than_its_pieces_is_refused(kind: str, 
     refused({**other, **plain} if first else {**plain, **other}, tmp_path, *other)
     assert not converted({**same, **plain} if first else {**plain, **same}, tmp_path).left_out
     (stack,) = rc.load(tmp_path / "a.pt").layers.values()
-    assert np.array_equal(stack.gates["i"].input, plain[IH][:4].numpy())
+    assert np.array_equal(np.asarray(stack.first.arrays["input", "i"]), plain[IH][:4].numpy())
 
 
 def test_two_sets_of_pieces_are_refused(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_what_a_layer_gives_is_changed_in_place_and_its_weights_are_not(tmp_path
     torch = needed("torch", "torch")
     nn = torch.nn
 
-    class Pooled(nn.Module):  # type: ignore[misc]  # a network that reads text, in small
+    class Pooled(nn.Module):  # a network that reads text, in small
         def __init__(self) -> None:
             super().__init__()
             self.seen = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(True), nn.MaxPool2d(2), nn.ELU(1.0, True), nn.GroupNorm(2, 4), nn.Tanh())
@@ -180,7 +180,7 @@ def test_a_network_that_short_inputs_do_not_fit_is_proved_on_longer_ones(tmp_pat
     needed("onnxruntime", "onnxruntime")
     nn = torch.nn
 
-    class Read(nn.Module):  # type: ignore[misc]
+    class Read(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.seen = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(4), nn.Conv2d(2, 3, 3), nn.MaxPool2d(4))
@@ -395,7 +395,7 @@ def test_a_length_that_is_not_followed_is_checked_and_a_note_says_why(tmp_path: 
 def test_a_module_takes_as_many_inputs_as_its_example_has(tmp_path: Path, count: int) -> None:
     torch = needed("torch", "torch")
 
-    class Several(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+    class Several(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(3, 4)
@@ -415,7 +415,7 @@ def test_the_dimensions_of_a_program_that_are_derived_are_checked(tmp_path: Path
     torch = needed("torch", "torch")
     dim = torch.export.Dim("t", max=500)
 
-    class Halving(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+    class Halving(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(3, 4)
@@ -563,7 +563,7 @@ def test_an_input_and_a_layer_of_one_name_have_two_in_keras(name: str, tmp_path:
     needed("keras", "keras")
     torch = needed("torch", "torch")
 
-    class Inner(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Inner(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             setattr(self, name, torch.nn.Conv1d(4, 4, 3, padding=1, padding_mode="reflect"))
@@ -571,7 +571,7 @@ def test_an_input_and_a_layer_of_one_name_have_two_in_keras(name: str, tmp_path:
         def forward(self, x: Any) -> Any:
             return getattr(self, name)(x)
 
-    class Outer(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Outer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = torch.nn.ModuleList([Inner(), Inner()])
@@ -587,11 +587,13 @@ def test_an_input_and_a_layer_of_one_name_have_two_in_keras(name: str, tmp_path:
 def test_a_state_in_an_attribute_is_refused_and_what_is_only_kept_is_not(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
 
-    class Streaming(torch.nn.Module):  # type: ignore[name-defined,misc]  # torch is imported where it is needed
+    class Streaming(torch.nn.Module):
         def __init__(self, reads: bool) -> None:
             super().__init__()
             self.rnn = torch.nn.LSTM(3, 4, batch_first=True)
-            self.reads, self.state, self.attention = reads, None, {}
+            self.reads = reads
+            self.state: Any = None
+            self.attention: dict[str, Any] = {}
 
         def forward(self, x: Any) -> Any:
             y, state = self.rnn(x, self.state)

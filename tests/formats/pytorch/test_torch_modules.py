@@ -39,7 +39,7 @@ from tests.helpers.foreign import (
     swapped,
 )
 from tests.helpers.judging import WRONG, Problem, excess
-from tests.helpers.stacks import BOTH, PLAIN, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack
 
 SEEDS = range(60)
 GRU_BEFORE = Cell("gru", False)
@@ -190,12 +190,7 @@ def test_gradients_are_the_references(seed: int) -> None:
     stack = Maker(seed, dtype="float64").stack()
     case = problem(stack, seed, states)
     module = module_of(stack)
-    rng = np.random.default_rng(seed)
-    exact = case.solved()
-    weigh = Outputs(*(
-        rng.uniform(-1, 1, exact.y.shape), tuple(rng.uniform(-1, 1, h.shape) for h in exact.hidden),
-        tuple(rng.uniform(-1, 1, c.shape) for c in exact.cell),
-    ))  # fmt: skip
+    weigh, _ = case.cotangents(seed)
     hidden, cell = (case.hidden or (), case.cell or ())
     truth = reference.Reference(stack).gradients(case.x, hidden, cell, None, weigh)
     x = torch.tensor(case.x, requires_grad=True)
@@ -239,10 +234,9 @@ def test_what_the_caller_takes_over_is_left_out_of_ours_too() -> None:
     bare = stack.replace(layers=(Layer(tuple(
         d.with_arrays({("initial_hidden", ""): None}) for d in stack.layers[0].directions), "concat"),))  # fmt: skip
     assert near(plain(module(torch.tensor(x))[0]), reference.run(bare, x).y)
-    backwards = random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1, np.float64)
-    backwards = backwards.replace(layers=(Layer((backwards.first.replace(reverse=True),)),), output_order="processing")
-    flipped = rc.to_torch(backwards, output_order="time")
-    assert near(plain(flipped(torch.tensor(x[::-1].copy()))[0]), reference.run(backwards, x).y)
+    turned = backwards(random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1, np.float64), "processing")
+    flipped = rc.to_torch(turned, output_order="time")
+    assert near(plain(flipped(torch.tensor(x[::-1].copy()))[0]), reference.run(turned, x).y)
 
 
 def test_what_nobody_knows_is_refused() -> None:

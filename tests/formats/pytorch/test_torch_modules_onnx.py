@@ -146,7 +146,7 @@ def test_random_layers_run_in_onnxruntime(dynamo: bool, count: int, states: bool
 
 @pytest.mark.parametrize("dynamo", EXPORTERS)
 def test_a_module_inside_a_model_is_exported_with_it(dynamo: bool, tmp_path: Path) -> None:
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder = rc.to_torch(stacks()["gru"])
@@ -185,7 +185,7 @@ def test_what_no_operator_computes_is_refused(stack: Recurrent, message: str, dy
 
 @pytest.mark.parametrize("dynamo", EXPORTERS)
 def test_packed_sequences_are_refused(dynamo: bool, tmp_path: Path) -> None:
-    class Packs(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Packs(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.encoder = rc.to_torch(random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, Cell("gru", False)))

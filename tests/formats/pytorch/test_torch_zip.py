@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import pickle
 import struct
@@ -284,7 +285,7 @@ def test_records_are_aligned_and_equal_content_gives_equal_bytes(tmp_path: Path)
 def test_deferred_arrays_and_the_module_that_loads_them(tmp_path: Path, model: Tagger) -> None:
     path = tmp_path / "written.pt"
     deferred = {
-        name: Deferred(tuple(tensor.shape), np.dtype(np.float32), lambda tensor=tensor: to_numpy(tensor) * 2)
+        name: Deferred(tuple(tensor.shape), np.dtype(np.float32), functools.partial(np.multiply, to_numpy(tensor), 2))
         for name, tensor in model.state_dict().items()
     }
     zip_writer.write(path, deferred)

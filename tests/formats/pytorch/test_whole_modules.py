@@ -14,6 +14,7 @@ from tests.helpers import random_torch
 from tests.helpers.drawn import drawn, each
 from tests.helpers.drawn_models import TARGETS, of_torch, outcome
 from tests.helpers.exported import FRAMEWORKS_WARN
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
 pytestmark = FRAMEWORKS_WARN
@@ -137,7 +138,7 @@ class Single(Words):
     ("module", "nested"), [("OfPair(nn.LSTM)", 1), ("Nested(nn.LSTM)", 2), ("Apart(nn.LSTM)", 0), ("Single(nn.GRU)", 0)]
 )
 def test_states_that_a_model_takes_are_inputs_of_its_batch(tmp_path: Path, how: str, module: str, nested: int) -> None:
-    torch, onnxruntime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    torch = needed("torch", "torch")
     (tmp_path / "words.py").write_text(_LANGUAGE)  # TorchScript reads a module's source
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
@@ -151,8 +152,7 @@ def test_states_that_a_model_takes_are_inputs_of_its_batch(tmp_path: Path, how: 
         truth = model(*called)
     done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True, axes=[2] + [3] * (len(arguments) - 1))
     assert all("(2, batch, 4)" in text for text in done.inputs[1:]) and len(done.inputs) == len(arguments), done.inputs
-    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
-    outputs = session.run(None, {place.name: array.numpy() for place, array in zip(session.get_inputs(), arguments, strict=True)})
+    outputs = in_onnxruntime(tmp_path / "m.onnx", *(array.numpy() for array in arguments))
     expected = [truth[0], *(truth[1] if isinstance(truth[1], tuple) else truth[1:])]
     for output, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output, wanted.detach().numpy(), rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def real(path: str) -> Path:
 
 # What the models give ---------------------------------------------------------------------------------------
 
-FUNCTIONS = {"": lambda x: x, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {"": lambda x: x, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
 
 
 def row_outputs(path: Path, x: Array) -> Array:
@@ -383,7 +384,7 @@ def test_a_real_model_goes_to_onnx_and_c_and_back(name: str, tmp_path: Path) -> 
 
 def test_a_number_is_written_as_the_shortest_text_that_comes_back() -> None:
     values = np.random.default_rng(0).integers(0, 1 << 32, 200_000, np.uint32).view(np.float32)
-    values = np.concatenate([values[np.isfinite(values)], np.float32([0, -0.0, 1, 0.1, 1e-45, 3.4028235e38])])
+    values = np.concatenate([values[np.isfinite(values)], np.array([0, -0.0, 1, 0.1, 1e-45, 3.4028235e38], np.float32)])
     texts = json_file.shortest(values)
     again = np.array([json.loads(text) for text in texts], np.float64).astype(np.float32)
     assert np.array_equal(again.view(np.uint32), values.view(np.uint32))
@@ -543,8 +544,8 @@ def test_modules_in_modules_and_shapes_next_to_values_are_arrays(tmp_path: Path)
     stack = of("lstm").replace(name="rnn")
     rc.save(memory(stack), tmp_path / "a.json", "guitarml")
     state = {name.rpartition(".")[2]: value for name, value in json.loads((tmp_path / "a.json").read_text()).items()}
-    dense = {"weight": [[0.5] * 4], "bias": [0.25]}
-    for form in (_shaped, list):
+    dense: dict[str, Any] = {"weight": [[0.5] * 4], "bias": [0.25]}
+    for form in (_shaped, list[Any]):
         modules = {
             "rnn": {name: form(value) for name, value in state.items()},
             "head": {"0": {k: form(v) for k, v in dense.items()}, "n": 3},
@@ -708,7 +709,7 @@ def test_reading_json_is_bounded_in_size(tmp_path: Path, monkeypatch: pytest.Mon
 def test_load_into_fills_the_layers_around_too(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
 
-    class Model(torch.nn.Module):  # type: ignore[misc]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rec, self.lin = torch.nn.LSTM(1, 4), torch.nn.Linear(4, 1)
@@ -733,7 +734,7 @@ def test_load_into_fills_a_whole_row_of_rtneural(tmp_path: Path) -> None:
                                                         for spec in shapes]}  # fmt: skip
     path = edited(tmp_path / "row.json", document, "row.json")
 
-    class Model(torch.nn.Module):  # type: ignore[misc]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.conv = torch.nn.Linear(1, 4), torch.nn.Conv1d(4, 3, 2)

@@ -25,6 +25,7 @@ from tests.helpers import corpus
 from tests.helpers.commands import call
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import KERAS_WARNS
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
 pytestmark = [*KERAS_WARNS, pytest.mark.filterwarnings("ignore:The tensor attributes")]
@@ -313,14 +314,12 @@ def test_an_order_of_a_file_that_states_its_own_is_refused(tmp_path: Path) -> No
 def test_a_chain_that_gives_its_last_step_is_a_whole_onnx_model(tmp_path: Path) -> None:
     """An embedding that no bias shows, a function, and the last step."""
     torch = needed("torch", "torch")
-    onnxruntime = needed("onnxruntime", "onnxruntime")
     modules = {"emb": torch.nn.Embedding(20, 6), "gru": torch.nn.GRU(6, 8, batch_first=True), "out": torch.nn.Linear(8, 3)}
     rc.export_model(_weights(tmp_path, **modules), tmp_path / "a.onnx", chain="emb gru last relu out")
     x = np.random.default_rng(0).integers(0, 20, (2, 9))
     with torch.no_grad():
         expected = modules["out"](torch.relu(modules["gru"](modules["emb"](torch.tensor(x)))[0][:, -1])).numpy()
-    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
-    assert np.abs(session.run(None, {"x": x})[0] - expected).max() < ROUNDING
+    assert np.abs(in_onnxruntime(tmp_path / "a.onnx", x)[0] - expected).max() < ROUNDING
 
 
 @pytest.mark.parametrize(("name", "format"), [("a.json", "rtneural"), ("b.json", "guitarml"), ("a.onnx", "onnx")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -68,7 +69,7 @@ for make in (lstm_constants, lstm, projected, gru, plain, unrolled, block, gru_b
 """Graphs whose cells begin with learned states, with others and with zeros: frozen, and beside a checkpoint."""
 LEARNED = ("lstm_constants", "lstm", "projected", "gru", "plain", "unrolled", "block", "gru_block", "fused", "coupled", "stacked", "two")
 ZEROS = ("fused_zeros", "fused_peepholes", "zeros", "given")
-ANSWERS = {"coupled": {"forget_bias": 1.0}}
+ANSWERS: dict[str, dict[str, Any]] = {"coupled": {"forget_bias": 1.0}}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ar
 @pytest.mark.parametrize("name", [*LEARNED, *ZEROS])
 def test_cells_begin_with_what_the_graph_says(graphs: tuple[Path, dict[str, Array]], name: str, suffix: str) -> None:
     folder, answers = graphs
-    checkpoint = rc.load(folder / f"{name}{suffix}", **ANSWERS.get(name, {}))  # type: ignore[arg-type]
+    checkpoint = rc.load(folder / f"{name}{suffix}", **ANSWERS.get(name, {}))
     assert not checkpoint.warnings, checkpoint.warnings
     (stack,) = checkpoint.layers.values()
     np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers[name], rtol=0, atol=5e-7)
@@ -111,7 +112,7 @@ def test_a_state_that_cannot_be_read_is_refused(graphs: tuple[Path, dict[str, Ar
     folder, _ = graphs
     checkpoint = rc.load(folder / f"{name}.pb")
     assert not checkpoint.layers and message in checkpoint.warnings[0] and "--set initial_state=call" in checkpoint.warnings[0]
-    assert list(rc.load(folder / f"{name}.pb", initial_state="call").layers) == ["rnn"]
+    assert list(rc.load(folder / f"{name}.pb", settings=["initial_state=call"]).layers) == ["rnn"]
 
 
 def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Path, dict[str, Array]]) -> None:
@@ -274,14 +275,14 @@ def test_layers_that_todays_keras_has_in_a_frozen_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["", ":0"])
 @pytest.mark.parametrize("suffix", [".h5", ".npz"])
 def test_variables_are_read_from_archives_of_arrays(suffix: str, ending: str, tmp_path: Path) -> None:
-    arrays = {f"{name}{ending}": array for name, array in rc.load(GOLDEN / "cells.index").arrays.items()}
+    arrays: dict[str, Any] = {f"{name}{ending}": array for name, array in rc.load(GOLDEN / "cells.index").arrays.items()}
     path = tmp_path / f"variables{suffix}"
     if suffix == ".npz":
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
     else:
         with h5py.File(path, "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
+            for name, stored in arrays.items():
+                file[name] = stored
     checkpoint = rc.load(path)
     assert checkpoint.format == "tensorflow1" and not checkpoint.tensors
     expected = rc.load(GOLDEN / "cells.index")

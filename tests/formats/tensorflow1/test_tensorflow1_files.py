@@ -6,9 +6,9 @@ import contextlib
 import gzip
 import os
 import shutil
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import ROOT
 from tests.helpers import corpus
+from tests.helpers.damage import unreadable
 from tests.helpers.drawn import drawn
 from tests.helpers.frameworks import found_by, tensorflow1
 from tests.helpers.requirements import need, needed
@@ -216,7 +217,7 @@ def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.document["layers"][0]["runs"][0]["own_file"]
 
 
-FORMS = {
+FORMS: dict[str, dict[str, Any]] = {
     "rnn": {"kind": "rnn"}, "gru": {"kind": "gru"}, "lstm": {}, "stack": {"num_layers": 3},
     "two": {"num_directions": 2}, "deep": {"num_layers": 2, "num_directions": 2},
     "projected": {"projection_size": 2, "parts": PEEPHOLES | {"projection"}, "num_layers": 2},
@@ -227,14 +228,16 @@ FORMS = {
 def test_what_is_written_is_what_tensorflow_restores(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1()
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": executor})
-    path = write(tmp_path / "a.index", stack(**{"name": "a", **FORMS[form]}))  # type: ignore[arg-type]
+    path = write(tmp_path / "a.index", stack(**{"name": "a", **FORMS[form]}))
     report = verify(path, on=["tensorflow1-cpu"])
     assert report.equal, str(report)
     assert report.document["layers"][0]["runs"][0]["own_file"]
 
 
 def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
-    arrays = {str(np.dtype(kind)): np.arange(6).reshape(2, 3).astype(kind) for kind in ("f2", "f4", "f8", "u1", "i4", "i8", "?")}
+    arrays: dict[str, Array] = {
+        str(np.dtype(kind)): np.arange(6).reshape(2, 3).astype(kind) for kind in ("f2", "f4", "f8", "u1", "i4", "i8", "?")
+    }
     arrays |= {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4"), "ü": np.ones(3, "f4")}
     arrays |= {f"many/{number}": np.full(number, number, "f4") for number in range(200)}
     tensor_bundle.write(tmp_path / "a.index", arrays)
@@ -282,7 +285,7 @@ def test_a_checkpoint_is_written_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".npz"])
 @pytest.mark.parametrize("form", FORMS)
 def test_files_come_and_go(form: str, suffix: str, tmp_path: Path) -> None:
-    layer = stack(**{"name": "a", **FORMS[form]})  # type: ignore[arg-type]
+    layer = stack(**{"name": "a", **FORMS[form]})
     path = tmp_path / f"a{suffix}"
     rc.save(checkpoint(layer), path, "tensorflow1")
     (read,) = rc.load(path).layers.values()
@@ -446,7 +449,12 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
 
     # A cell whose scope is the user's word: which class it is of is asked, among those that its shapes allow.
-    for name, kinds in {"named_lstm": ("lstm",), "named_gru": ("gru",), "named_stack": ("rnn_tanh", "rnn_relu")}.items():
+    named: dict[str, tuple[Literal["lstm", "gru", "rnn_tanh", "rnn_relu"], ...]] = {
+        "named_lstm": ("lstm",),
+        "named_gru": ("gru",),
+        "named_stack": ("rnn_tanh", "rnn_relu"),
+    }
+    for name, kinds in named.items():
         path = tmp_path / f"{name}.index"
         assert [question.choices for question in rc.load(path).questions if question.common] == [kinds]
         with pytest.raises(rc.RefusedError, match="does not state what its layers compute"):
@@ -511,19 +519,9 @@ def test_checksums_are_the_standards() -> None:
 
 
 def damaged(folder: Path, index: bytes, data: bytes) -> bool:
-    """Return whether a checkpoint is unreadable; whatever it is, no memory is taken for it."""
     (folder / "a.index").write_bytes(index)
     (folder / "a.data-00000-of-00001").write_bytes(data)
-    tracemalloc.start()
-    try:
-        tensor_bundle.read(folder / "a.index")
-        return False
-    except rc.UnreadableError:
-        return True
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 4_000_000
+    return unreadable(tensor_bundle.read, folder / "a.index", 4_000_000)
 
 
 SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}

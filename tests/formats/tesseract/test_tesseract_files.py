@@ -132,7 +132,7 @@ def characters(data: bytes) -> dict[int, str]:
     places = struct.unpack("<24q", data[4:196])
     lines = data[places[21] : places[22]].decode().split("\n")
     names = [line.split(" ")[0] for line in lines[1 : int(lines[0]) + 1]]
-    codes, at, alphabet = data[places[22] : places[23]], 4, {}
+    codes, at, alphabet = data[places[22] : places[23]], 4, dict[int, str]()
     for name in names:
         length = struct.unpack("<i", codes[at + 1 : at + 5])[0]
         (first, *_) = struct.unpack(f"<{length}i", codes[at + 5 : at + 5 + 4 * length])

@@ -102,7 +102,8 @@ def test_a_field_of_another_kind_is_unreadable(tmp_path: Path) -> None:
         with pytest.raises(UnreadableError, match=r"its graph has .* where .* belongs?"):
             rc.load(model, "tensorflow1")
 
-    wrongs = [(field, value) for field in _FIELDS["attribute"] for value in ([[]], {"x": []}, "\u00e9") if not _fits(field, value)]
+    values: tuple[Any, ...] = ([[]], {"x": []}, "\u00e9")
+    wrongs = [(field, value) for field in _FIELDS["attribute"] for value in values if not _fits(field, value)]
     each(wrongs, check)
 
 

@@ -28,7 +28,7 @@ from tests.helpers import corpus, frameworks
 from tests.helpers.damage import endings
 from tests.helpers.drawn import drawn, each
 from tests.helpers.requirements import need
-from tests.helpers.stacks import BOTH, PLAIN, random_stack
+from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -57,17 +57,11 @@ def ran(path: Path, x: Array = X) -> list[Array]:
     return [np.array(array) if np.ndim(array) < 3 else np.array(array).swapaxes(0, 1) for array in json.loads(done.stdout)]
 
 
-def backwards(stack: Recurrent) -> Recurrent:
-    (layer,) = stack.layers
-    layers = (dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),)
-    return stack.replace(layers=layers, output_order="processing")
-
-
 _HARD = {"gate_activation": HARD_SIGMOID_KERAS_2}
 _SOFT = Activation("softsign")
 CASES = [
     *(of(cell, layers, ways) for cell, layers, ways in itertools.product((RNN, GRU, LSTM), (1, 2), (1, 2))),
-    *(backwards(of(cell)) for cell in (RNN, GRU, LSTM)), *(of(LSTM, 1, 2, merge=merge) for merge in ("sum", "mul", "ave")),
+    *(backwards(of(cell), "processing") for cell in (RNN, GRU, LSTM)), *(of(LSTM, 1, 2, merge=merge) for merge in ("sum", "mul", "ave")),
     of(LSTM.replace(**_HARD)), of(GRU.replace(**_HARD, activation=RELU), 1, 2), of(RNN.replace(activation=_SOFT), parts=PLAIN),
     of(LSTM.replace(activation=Activation("elu"), output_activation=Activation("elu"))),
 ]  # fmt: skip
@@ -192,18 +186,13 @@ def test_what_tensorflow_js_does_not_compute_is_refused(cell: Cell, why: str, tm
 
 
 def test_a_layer_that_reads_from_the_end_gives_its_last_step_first(tmp_path: Path) -> None:
-    def reverse(stack: Recurrent) -> Recurrent:
-        return stack.replace(layers=tuple(
-            dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in stack.layers
-        ))  # fmt: skip
-
-    recurrent = reverse(of(RNN))
+    recurrent = backwards(of(RNN))
     summary = rc.save(Checkpoint("memory", "", {"rnn": recurrent}), tmp_path / "model.json", "tfjs")
     assert "after rnn comes tf.reverse(y, 1)" in str(summary)
     (y,) = ran(tmp_path / "model.json")
     assert np.abs(y[::-1] - reference.run(recurrent, X).y).max() < 1e-5
     with pytest.raises(RefusedError, match="processing order, and the next layer would read that"):
-        rc.save(Checkpoint("memory", "", {"rnn": reverse(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True)
+        rc.save(Checkpoint("memory", "", {"rnn": backwards(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True)
 
 
 def test_layers_that_may_not_read_one_another_are_not_chained(tmp_path: Path) -> None:
@@ -336,7 +325,10 @@ def test_keras_3_leaves_out_the_name_of_a_bidirectional_layer(tmp_path: Path) ->
         weight["name"] = weight["name"].replace("rnn/", "", 1)
     (layer,) = [entry for entry in document["modelTopology"]["model_config"]["config"]["layers"] if entry["class_name"] == "Bidirectional"]
     layer["config"]["layer"]["config"] |= {"name": "forward_rnn", "zero_output_for_mask": True, "seed": None}
-    backward = {"class_name": "LSTM", "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True}}
+    backward: dict[str, Any] = {
+        "class_name": "LSTM",
+        "config": {**layer["config"]["layer"]["config"], "name": "backward_rnn", "go_backwards": True},
+    }
     layer["config"]["backward_layer"] = backward
     path.write_text(json.dumps(document))
     assert identical(rc.load(path).layers["rnn"], rc.load(file_of(tmp_path / "again.json", source)).layers["rnn"])

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import Applied, Casts
+from rnnconvert.graphs.operators import Computes, Measures, Moves
 from rnnconvert.graphs.program.dialect import DIALECT, OPSET
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.walk import walk
@@ -29,8 +30,9 @@ def moved(program: Program, inputs: Mapping[str, Array], wanted: Sequence[str]) 
         if isinstance(operator, Casts):
             results = [reads[0].astype(operator.dtype(applied))]
         else:
+            assert isinstance(operator, Moves | Measures | Computes) and operator.function is not None
             arrays = operator.function(applied)
-            results = [arrays] if isinstance(arrays, np.ndarray | np.generic) else list(arrays)
+            results = [np.asarray(arrays)] if isinstance(arrays, np.ndarray | np.generic) else list(arrays)
         values |= dict(zip(node.outputs, results, strict=False))
     return [np.asarray(values[name]) for name in wanted]
 
@@ -88,16 +90,16 @@ class TfliteCase:
         """Add an operator with drawn settings."""
         draw, axis, shape, x = self.draw, self.axis, self.shape, self.x
         length, stored = shape[axis], draw.random() < 0.5
-        results, options, inputs, settings = 1, "", [x], {}
+        results, options, inputs, settings = 1, "", [x], dict[str, Any]()
         if word == "STRIDED_SLICE":
             begin, end, steps, masks = bounds_of(draw, shape)
             names = ("beginMask", "endMask", "ellipsisMask", "newAxisMask", "shrinkAxisMask")
             options, settings = "StridedSliceOptions", dict(zip(names, masks, strict=True))
             inputs = [x, self.integers(begin, stored), self.integers(end, stored), self.integers(steps)]
         elif word == "SLICE":
-            low = [draw.randrange(size) for size in shape]
-            count = [draw.choice((-1, draw.randint(1, size - at))) for size, at in zip(shape, low, strict=True)]
-            inputs, options = [x, self.integers(low, stored), self.integers(count, stored)], "SliceOptions"
+            starts = [draw.randrange(size) for size in shape]
+            count = [draw.choice((-1, draw.randint(1, size - at))) for size, at in zip(shape, starts, strict=True)]
+            inputs, options = [x, self.integers(starts, stored), self.integers(count, stored)], "SliceOptions"
         elif word == "PAD":
             inputs, options = [x, self.integers([[draw.randint(0, 2), draw.randint(0, 2)] for _ in shape], stored)], "PadOptions"
         elif word == "TILE":
@@ -119,8 +121,8 @@ class TfliteCase:
             results = draw.choice([parts for parts in range(1, length + 1) if length % parts == 0])
             inputs, options, settings = [self.integers(axis), x], "SplitOptions", {"numSplits": results}
         elif word == "SPLIT_V":
-            sizes = [low := draw.randint(0, length), length - low]
-            sizes = draw.choice((sizes, [-1, sizes[1]], [sizes[0], -1]))
+            low = draw.randint(0, length)
+            sizes = draw.choice(([low, length - low], [-1, length - low], [low, -1]))
             results, options = 2, "SplitVOptions"
             inputs, settings = [x, self.integers(sizes), self.integers(axis)], {"numSplits": 2}
         elif word == "PACK":
@@ -213,9 +215,9 @@ def tensorflow_operator(draw: random.Random, tf: Any, word: str, feed: Any) -> A
         names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
         return tf.strided_slice(x, integers(begin), integers(end), tf.constant(steps, tf.int32), **dict(zip(names, masks, strict=True)))
     if word == "Slice":
-        low = [draw.randrange(size) for size in shape]
-        count = [draw.choice((-1, draw.randint(1, size - at))) for size, at in zip(shape, low, strict=True)]
-        return tf.slice(x, integers(low), integers(count))
+        starts = [draw.randrange(size) for size in shape]
+        count = [draw.choice((-1, draw.randint(1, size - at))) for size, at in zip(shape, starts, strict=True)]
+        return tf.slice(x, integers(starts), integers(count))
     if word == "Split":
         return tf.split(x, draw.choice([parts for parts in range(1, length + 1) if length % parts == 0]), axis)
     if word == "SplitV":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import RELU, Cell, Clip
+from rnnconvert.core.cells import RELU, Cell, Clip, Kind
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
@@ -32,7 +31,7 @@ from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import judge, outputs
 from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import need, needed
-from tests.helpers.stacks import PLAIN, random_stack, random_states
+from tests.helpers.stacks import PLAIN, backwards, random_stack, random_states
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -43,8 +42,8 @@ def file_of(path: Path, stack: Recurrent, **options: Any) -> Path:
     return path
 
 
-def of(kind: str, parts: frozenset[str] = INPUT, layers: int = 1, directions: int = 1, **more: Any) -> Recurrent:
-    cell = Cell(kind, **more) if more else None  # type: ignore[arg-type]
+def of(kind: Kind, parts: frozenset[str] = INPUT, layers: int = 1, directions: int = 1, **more: Any) -> Recurrent:
+    cell = Cell(kind, **more) if more else None
     return random_stack(Sizes(kind, 3, 5, layers, directions, 2 * ("projection" in parts), parts), 5, np.float32, cell)
 
 
@@ -177,12 +176,8 @@ CASES: list[tuple[Recurrent, str]] = [
 ]  # fmt: skip
 
 
-def turned(stack: Recurrent, order: str) -> Recurrent:
-    if not order:
-        return stack
-    (layer,) = stack.layers
-    layers = (dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),)
-    return stack.replace(layers=layers, output_order=order)
+def turned(stack: Recurrent, order: Any) -> Recurrent:
+    return backwards(stack, order) if order else stack
 
 
 def test_litert_runs_what_is_written(tmp_path: Path) -> None:
@@ -327,7 +322,7 @@ OPTIONS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("kind", ["lstm", "rnn"])
-def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -> None:
+def test_no_option_is_dropped_in_silence(kind: Kind, ways: int, tmp_path: Path) -> None:
     """Each option of an operator at another value: another cell, another order of the axes, or a layer that is not read."""
     parts = INPUT | ({"projection"} if kind == "lstm" else set())
     before = rc.load(file_of(tmp_path / "a.tflite", of(kind, parts, 1, ways)))

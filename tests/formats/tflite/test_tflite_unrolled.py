@@ -10,8 +10,8 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
-from rnnconvert.recognition import steps
-from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.recognition import first, steps
 from tests import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "tflite_unrolled"
@@ -59,7 +59,7 @@ def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest
             raise UnmatchedError("planted")
         return original(scope, shapes, cell, step, origins, ends)  # type: ignore[arg-type]
 
-    original = steps.first_step
+    original = first.first_step
     monkeypatch.setattr(steps, "first_step", first_step)
     checkpoint = rc.load(GOLDEN.parent / "tflite_cells" / "unpack.tflite")
     assert len(checkpoint.layers) == 1

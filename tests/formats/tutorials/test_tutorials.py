@@ -149,7 +149,7 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
     "course_rnn_b": (course_rnn("b"), {"Wax": (H, X), "Waa": (H, H), "b": (H, 1), "Wya": (2, H), "by": (2, 1)}, ""),
     "britz_rnn": (britz_rnn, {"U": (H, X), "W": (H, H), "V": (X, H)}, "britz_rnn"),
     "state_first": (one_matrix(lambda x, h: np.concatenate([h, x])), {**GATES, "Wy": (2, H), "by": (2, 1)}, "state_first"),
-    "input_first": (one_matrix(lambda x, h: np.concatenate([x, h])), GATES, "input_first"),
+    "input_first": (one_matrix(lambda x, h: np.concatenate([x, h])), {**GATES}, "input_first"),
     "state_first_rows": (one_matrix_of_rows("ifco", lambda x, h: np.concatenate([h, x])), rows("fico"), "state_first_rows"),
     "input_first_rows": (one_matrix_of_rows("ifco", lambda x, h: np.concatenate([x, h])), rows("fico"), "input_first_rows"),
     "state_first_rows_g": (one_matrix_of_rows("ifgo", lambda x, h: np.concatenate([h, x])), rows("figo"), "state_first_rows_g"),
@@ -176,10 +176,10 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
 def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_path: Path) -> None:
     step, shapes, confirmed = CELLS[name]
     draw = np.random.default_rng(3)
-    weights = {array: draw.uniform(-1, 1, shape).astype(np.float32) for array, shape in shapes.items()}
+    weights: dict[str, Any] = {array: draw.uniform(-1, 1, shape).astype(np.float32) for array, shape in shapes.items()}
     path = tmp_path / f"cell.{ending}"
     if ending == "npz":
-        np.savez(path, **weights)  # type: ignore[arg-type]
+        np.savez(path, **weights)
     elif ending == "json":
         path.write_text(json.dumps({array: values.tolist() for array, values in weights.items()} | {"vocabulary": ["a", "b"]}))
     else:
