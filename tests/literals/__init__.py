@@ -152,8 +152,14 @@ LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     }),
     # the forward direction's projection (linLayerID 8) before the backward direction's matrices
     ("cudnn.lstm", Sizes("lstm", 3, 2, 1, 2, 1, BOTH | {"projection"}), {
-        "params": flat(LSTM.rows(1, "ifgo", 3), LSTM.rows(2, "ifgo", 1), [6011, 6012], LSTM.rows(11, "ifgo", 3), LSTM.rows(12, "ifgo", 1),
-            [16011, 16012], LSTM.vector(3, "ifgo"), LSTM.vector(4, "ifgo"), LSTM.vector(13, "ifgo"), LSTM.vector(14, "ifgo")),
+        "params": [
+            1111, 1112, 1113, 1121, 1122, 1123, 1211, 1212, 1213, 1221, 1222, 1223, 1311, 1312, 1313, 1321, 1322, 1323, 1411, 1412,
+            1413, 1421, 1422, 1423, 2111, 2121, 2211, 2221, 2311, 2321, 2411, 2421, 6011, 6012, 11111, 11112, 11113, 11121, 11122,
+            11123, 11211, 11212, 11213, 11221, 11222, 11223, 11311, 11312, 11313, 11321, 11322, 11323, 11411, 11412, 11413, 11421,
+            11422, 11423, 12111, 12121, 12211, 12221, 12311, 12321, 12411, 12421, 16011, 16012, 3110, 3120, 3210, 3220, 3310, 3320,
+            3410, 3420, 4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420, 13110, 13120, 13210, 13220, 13310, 13320, 13410, 13420,
+            14110, 14120, 14210, 14220, 14310, 14320, 14410, 14420,
+        ],
     }),
     # W of r z n, R of r z n; then their biases
     ("cudnn.gru", Sizes("gru", 3, 2), {
@@ -161,9 +167,12 @@ LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     }),
     # pseudo-layers: layer 0 forward, layer 0 backward, layer 1 forward, layer 1 backward
     ("cudnn.rnn", Sizes("rnn", 3, 2, 2, 2), {
-        "params": flat(RNN.rows(1, "n", 3), RNN.rows(2, "n", 2), RNN.rows(11, "n", 3), RNN.rows(12, "n", 2), RNN.rows(21, "n", 4),
-            RNN.rows(22, "n", 2), RNN.rows(31, "n", 4), RNN.rows(32, "n", 2), [3110, 3120, 4110, 4120, 13110, 13120, 14110, 14120, 23110,
-            23120, 24110, 24120, 33110, 33120, 34110, 34120]),
+        "params": [
+            1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 11111, 11112, 11113, 11121, 11122, 11123, 12111, 12112,
+            12121, 12122, 21111, 21112, 21113, 21114, 21121, 21122, 21123, 21124, 22111, 22112, 22121, 22122, 31111, 31112, 31113,
+            31114, 31121, 31122, 31123, 31124, 32111, 32112, 32121, 32122, 3110, 3120, 4110, 4120, 13110, 13120, 14110, 14120,
+            23110, 23120, 24110, 24120, 33110, 33120, 34110, 34120,
+        ],
     }),
     # CUDNN_RNN_SINGLE_INP_BIAS: only the biases of linLayerID 0 to 2
     ("cudnn.gru", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
@@ -286,7 +295,9 @@ LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     }),
     # i2h, h2h, h2r, then the biases (gluon/rnn/rnn_layer.py, _forward_kernel)
     ("mxnet.lstm_flat", Sizes("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
-        "parameters": flat(LSTM.rows(1, "ifgo", 3), LSTM.rows(2, "ifgo", 1), [6011, 6012], LSTM.vector(3, "ifgo"), LSTM.vector(4, "ifgo")),
+        "parameters": [1111, 1112, 1113, 1121, 1122, 1123, 1211, 1212, 1213, 1221, 1222, 1223, 1311, 1312, 1313, 1321, 1322, 1323, 1411,
+            1412, 1413, 1421, 1422, 1423, 2111, 2121, 2211, 2221, 2311, 2321, 2411, 2421, 6011, 6012, 3110, 3120, 3210, 3220, 3310, 3320,
+            3410, 3420, 4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # l, then r; all weights before all biases (mx.rnn.FusedRNNCell._slice_weights)
     ("mxnet.gru_flat", Sizes("gru", 3, 2, 1, 2), {
@@ -295,8 +306,8 @@ LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     }),
     # layer by layer (mx.rnn.FusedRNNCell._slice_weights)
     ("mxnet.rnn_flat", Sizes("rnn", 3, 2, 2), {
-        "parameters": flat(RNN.rows(1, "n", 3), RNN.rows(2, "n", 2), RNN.rows(21, "n", 2), RNN.rows(22, "n", 2), [3110, 3120, 4110, 4120,
-            23110, 23120, 24110, 24120]),
+        "parameters": [1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 21111, 21112, 21121, 21122, 22111, 22112, 22121, 22122,
+            3110, 3120, 4110, 4120, 23110, 23120, 24110, 24120],
     }),
     # _gate_names: _i, _f, _c, _o (mx.rnn.FusedRNNCell)
     ("mxnet.lstm_gates", Sizes("lstm", 3, 2, 1, 2), {
