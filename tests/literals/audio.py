@@ -2,7 +2,6 @@
 
 from rnnconvert.language.layout import Sizes
 from tests.helpers.stacks import BOTH, PLAIN
-from tests.literals._numbers import GRU, LSTM, RNN
 
 _NAM = PLAIN | {"input_bias", "initial_hidden", "initial_cell"}
 
@@ -10,26 +9,34 @@ _NAM = PLAIN | {"input_bias", "initial_hidden", "initial_cell"}
 LITERALS = [
     # columns i, f, c, o
     ("rtneural.lstm", Sizes("lstm", 3, 2, parts=PLAIN | {"input_bias"}), {
-        "weights/0": LSTM.columns(1, "ifgo", 3), "weights/1": LSTM.columns(2, "ifgo", 2), "weights/2": LSTM.vector(3, "ifgo"),
-    }),
+        "weights/0": [
+            [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421], [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
+            [1113, 1123, 1213, 1223, 1313, 1323, 1413, 1423],
+        ],
+        "weights/1": [[2111, 2121, 2211, 2221, 2311, 2321, 2411, 2421], [2112, 2122, 2212, 2222, 2312, 2322, 2412, 2422]],
+        "weights/2": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420]}),
     # columns z, r, c; the bias of the input above that of the recurrence
     ("rtneural.gru", Sizes("gru", 1, 2, parts=BOTH), {
-        "weights/0": GRU.columns(1, "zrn", 1), "weights/1": GRU.columns(2, "zrn", 2),
-        "weights/2": [GRU.vector(3, "zrn"), GRU.vector(4, "zrn")],
-    }),
+        "weights/0": [[1211, 1221, 1111, 1121, 1311, 1321]],
+        "weights/1": [[2211, 2221, 2111, 2121, 2311, 2321], [2212, 2222, 2112, 2122, 2312, 2322]],
+        "weights/2": [[3210, 3220, 3110, 3120, 3310, 3320], [4210, 4220, 4110, 4120, 4310, 4320]]}),
     # torch's own names and gates
     ("guitarml.lstm", Sizes("lstm", 1, 2), {
-        "weight_ih_l0": LSTM.rows(1, "ifgo", 1), "weight_hh_l0": LSTM.rows(2, "ifgo", 2), "bias_ih_l0": LSTM.vector(3, "ifgo"),
-        "bias_hh_l0": LSTM.vector(4, "ifgo"),
-    }),
+        "weight_ih_l0": [[1111], [1121], [1211], [1221], [1311], [1321], [1411], [1421]],
+        "weight_hh_l0": [
+            [2111, 2112], [2121, 2122], [2211, 2212], [2221, 2222], [2311, 2312], [2321, 2322], [2411, 2412], [2421, 2422]],
+        "bias_ih_l0": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
+        "bias_hh_l0": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420]}),
     ("guitarml.gru", Sizes("gru", 2, 1, 2), {
-        "weight_ih_l0": GRU.rows(1, "rzn", 2, 1), "weight_hh_l0": [[2111], [2211], [2311]], "bias_ih_l0": [3110, 3210, 3310],
-        "bias_hh_l0": [4110, 4210, 4310], "weight_ih_l1": GRU.rows(21, "rzn", 1, 1), "weight_hh_l1": GRU.rows(22, "rzn", 1, 1),
-        "bias_ih_l1": [23110, 23210, 23310], "bias_hh_l1": [24110, 24210, 24310],
-    }),
+        "weight_ih_l0": [[1111, 1112], [1211, 1212], [1311, 1312]],
+        "weight_hh_l0": [[2111], [2211], [2311]],
+        "bias_ih_l0": [3110, 3210, 3310], "bias_hh_l0": [4110, 4210, 4310],
+        "weight_ih_l1": [[21111], [21211], [21311]],
+        "weight_hh_l1": [[22111], [22211], [22311]],
+        "bias_ih_l1": [23110, 23210, 23310], "bias_hh_l1": [24110, 24210, 24310]}),
     ("guitarml.rnn", Sizes("rnn", 2, 2), {
-        "weight_ih_l0": RNN.rows(1, "n", 2), "weight_hh_l0": RNN.rows(2, "n", 2), "bias_ih_l0": [3110, 3120], "bias_hh_l0": [4110, 4120],
-    }),
+        "weight_ih_l0": [[1111, 1112], [1121, 1122]], "weight_hh_l0": [[2111, 2112], [2121, 2122]],
+        "bias_ih_l0": [3110, 3120], "bias_hh_l0": [4110, 4120]}),
     # rows of W and R side by side, i f g o; the bias; the hidden, then the cell state; then the next layer
     ("nam.lstm", Sizes("lstm", 3, 2, 2, parts=_NAM), {
         "weights": [

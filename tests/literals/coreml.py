@@ -2,7 +2,6 @@
 
 from rnnconvert.language.layout import Sizes
 from tests.helpers.stacks import PLAIN
-from tests.literals._numbers import GRU, LSTM, RNN
 
 _INPUT = PLAIN | {"input_bias"}
 
@@ -10,14 +9,16 @@ _INPUT = PLAIN | {"input_bias"}
 LITERALS = [
     # rows i, f, o, g; peepholes i, f, o
     ("coreml.lstm", Sizes("lstm", 2, 1, 1, 2, parts=_INPUT | {"peephole"}), {
-        "weight_ih": LSTM.rows(1, "ifog", 2, 1), "weight_hh": LSTM.rows(2, "ifog", 1, 1), "bias": [3110, 3210, 3410, 3310],
-        "peephole": [5110, 5210, 5410], "weight_ih_back": LSTM.rows(11, "ifog", 2, 1), "weight_hh_back": LSTM.rows(12, "ifog", 1, 1),
-        "bias_back": LSTM.vector(13, "ifog", 1), "peephole_back": [15110, 15210, 15410],
-    }),
+        "weight_ih": [[1111, 1112], [1211, 1212], [1411, 1412], [1311, 1312]], "weight_hh": [[2111], [2211], [2411], [2311]],
+        "bias": [3110, 3210, 3410, 3310], "peephole": [5110, 5210, 5410],
+        "weight_ih_back": [[11111, 11112], [11211, 11212], [11411, 11412], [11311, 11312]],
+        "weight_hh_back": [[12111], [12211], [12411], [12311]], "bias_back": [13110, 13210, 13410, 13310],
+        "peephole_back": [15110, 15210, 15410]}),
     # rows r, o (the candidate), z
     ("coreml.gru", Sizes("gru", 1, 2, parts=_INPUT), {
-        "weight_ih": GRU.rows(1, "rnz", 1), "weight_hh": GRU.rows(2, "rnz", 2), "bias": GRU.vector(3, "rnz"),
-    }),
+        "weight_ih": [[1111], [1121], [1311], [1321], [1211], [1221]],
+        "weight_hh": [[2111, 2112], [2121, 2122], [2311, 2312], [2321, 2322], [2211, 2212], [2221, 2222]],
+        "bias": [3110, 3120, 3310, 3320, 3210, 3220]}),
     ("coreml.rnn", Sizes("rnn", 3, 2, parts=_INPUT), {
         "weight_ih": [[1111, 1112, 1113], [1121, 1122, 1123]], "weight_hh": [[2111, 2112], [2121, 2122]], "bias": [3110, 3120]}),
     ("coreml_nn.lstm", Sizes("lstm", 2, 1, parts=_INPUT | {"peephole"}), {
@@ -32,6 +33,6 @@ LITERALS = [
         "outputGateRecursionMatrix": [[2311, 2312], [2321, 2322]], "updateGateBiasVector": [3210, 3220],
         "resetGateBiasVector": [3110, 3120], "outputGateBiasVector": [3310, 3320]}),
     ("coreml_nn.rnn", Sizes("rnn", 3, 2, parts=_INPUT), {
-        "weightMatrix": RNN.rows(1, "n", 3), "recursionMatrix": RNN.rows(2, "n", 2), "biasVector": [3110, 3120],
-    }),
+        "weightMatrix": [[1111, 1112, 1113], [1121, 1122, 1123]], "recursionMatrix": [[2111, 2112], [2121, 2122]],
+        "biasVector": [3110, 3120]}),
 ]
