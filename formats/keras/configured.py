@@ -42,10 +42,13 @@ class Outside(NamedTuple):
 class Configured:
     """A model, its layers, and the models among them."""
 
-    def __init__(self, model: Entry, path: Path) -> None:
-        """Raise UnreadableError if the calls of the model's layers cannot be followed."""
+    def __init__(self, model: Entry, path: Path, era: int) -> None:
+        """Follow a model of Keras 1, 2 or 3; 0 where its file does not state which.
+
+        Raises UnreadableError if the calls of its layers cannot be followed.
+        """
         self.model = model
-        self._layered = Layered(model, path)
+        self._layered = Layered(model, path, era)
         self._names_in: dict[int, _InnerLayers] = {}
         self._models_in: dict[int, dict[str, Entry]] = {}
 

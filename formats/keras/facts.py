@@ -14,7 +14,7 @@ from rnnconvert.formats.keras.model.entries import Entry, every
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep
 from rnnconvert.formats.keras.model.masks import MAY_MASK
 from rnnconvert.formats.keras.model.operators import drops
-from rnnconvert.formats.keras.policy import policy_of
+from rnnconvert.formats.keras.model.settings import policy_of
 from rnnconvert.formats.keras.run_exact import MIXED
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
-from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, Entry, every, is_shape
+from rnnconvert.formats.keras.model.entries import Entry, every, innermost, stated_shape
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep, StepOutput
+from rnnconvert.formats.keras.model.masks import gives_sequences
 from rnnconvert.formats.keras.model.operators import APART, CAST, DIALECT, TRAINING, drops
+from rnnconvert.formats.keras.model.settings import policy_of
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import CallSizes, Dims, Graph
 
@@ -21,8 +23,6 @@ _LARGEST = 16
 _ELEMENTS = 1 << 22
 """The most elements that sequences as long as a model's inputs state have in all its layers; longer ones are open."""
 
-WRAPPERS = ("TimeDistributed", "Wrapper")
-"""Classes that call a layer on each step."""
 _NOT_CALLED = (Call(Unknown("the configuration of the model does not show how it is called")),)
 
 _Layers = Mapping[int, tuple[str, Recurrent]]
@@ -36,9 +36,7 @@ def received(model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[s
     """
     names: dict[int, list[str]] = {}
     for name, layer in entries.items():
-        while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
-            layer = inner
-        names.setdefault(id(layer.config), []).append(name)
+        names.setdefault(id(innermost(layer).config), []).append(name)
     alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
     calls_by_layer = calls(_Build(model, alone).graph)
     if not model.stated:
@@ -53,12 +51,9 @@ def _unless_direct(call: Call, why: str) -> Call:
     return replace(call, sequence=Unknown(why))
 
 
-def policy_of(config: Mapping[str, Any]) -> str:
+def _computes_in(config: Mapping[str, Any]) -> str:
     """Return the element type that a layer computes in, "" where its configuration does not state it."""
-    dtype = config.get("dtype")
-    named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
-    name = named.get("name") if isinstance(named, Mapping) else None
-    plain = name.removeprefix("mixed_") if isinstance(name, str) else ""
+    plain = policy_of(config, "").removeprefix("mixed_")
     return plain if plain in _FLOATS else ""
 
 
@@ -76,10 +71,10 @@ class _Build:
 
     def _add(self, step: LayerStep) -> None:
         if step.layer.class_name == "InputLayer":
-            self._dtypes[id(step)] = policy_of(step.layer.config)
+            self._dtypes[id(step)] = _computes_in(step.layer.config)
             self.graph.describe((id(step), 0), _dims(step.layer, self._longest))
             return
-        dtype = policy_of(step.layer.config)
+        dtype = _computes_in(step.layer.config)
         reads = [self._cast(tensor, dtype, step) for tensor in step.reads]
         self._dtypes[id(step)] = dtype or next((self._dtypes[id(tensor.step)] for tensor in step.reads), "")
         if id(step.layer.config) in self._layers:
@@ -127,7 +122,7 @@ class _Build:
         side_by_side = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
-        sequences = bool(config.get("return_sequences", step.layer.class_name == OWN_RECURRENT))
+        sequences = gives_sequences(step.layer)
         for index in sorted(step.outputs):
             key = (id(step), index)
             if index < 2 and sequences and apart:
@@ -212,10 +207,8 @@ def _state_words(maker: LayerStep, layers: _Layers) -> str:
 
 def _dims(layer: Entry, most: int) -> Dims | None:
     """Return the lengths of an input's axes."""
-    shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
-    if not isinstance(shape, (list, tuple)) or not is_shape(shape) or not shape:
-        return None
-    return dims_of(shape, layer.name, most)
+    shape = stated_shape(layer.config)
+    return None if shape is None else dims_of(shape, layer.name, most)
 
 
 def longest(widths: Sequence[int]) -> int:
