@@ -16,10 +16,9 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
 from rnnconvert.formats.keras.config import KINDS, labels, snake_case
-from rnnconvert.formats.keras.graph import CLASSES
+from rnnconvert.formats.keras.graph import CLASSES, pack_direction
 from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model
 from rnnconvert.formats.keras.model.entries import MODELS, RECURRENT, Entry, children, entry
-from rnnconvert.formats.keras.nodes import pack_direction
 from rnnconvert.formats.keras.upgrade.tables import LAYERS
 
 _PLAIN = {

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree
 from rnnconvert.formats.keras.model.entries import Entry, children, every
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep
-from rnnconvert.formats.keras.model.layered_calls import received
+from rnnconvert.formats.keras.model.layered_calls import around, received
 
 
 class _InnerLayers(NamedTuple):
@@ -54,7 +53,7 @@ class Configured:
 
     @cached_property
     def _around(self) -> Mapping[int, list[str]]:
-        return facts.around(self._layered)
+        return around(self._layered)
 
     def around(self, layer: Entry) -> list[str]:
         """Return the unusual features of a layer's call, and what it receives in addition to a sequence."""

@@ -19,7 +19,6 @@ from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find, is_cell_of_keras
@@ -40,6 +39,7 @@ from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file, version_shown
 from rnnconvert.formats.keras.model.entries import WRAPPERS, Entry, entry, every, innermost, of_file
+from rnnconvert.formats.keras.model.layered_calls import unusual_settings
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
@@ -369,7 +369,7 @@ class LayerReader:
             result.append(cells)
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
-        texts = [text for layer in (where, *sides) for text in keras_facts.unusual_settings(layer)]
+        texts = [text for layer in (where, *sides) for text in unusual_settings(layer)]
         texts += [] if self.called is None else self.called.around(where)
         self.warnings += [text.of(name) if isinstance(text, LayerNote) else LayerNote(name, text) for text in dict.fromkeys(texts)]
         return result

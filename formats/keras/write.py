@@ -16,8 +16,7 @@ from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import VariableTree, carry
 from rnnconvert.formats.keras.config import labels
-from rnnconvert.formats.keras.graph import ModelDraft
-from rnnconvert.formats.keras.nodes import DraftNode
+from rnnconvert.formats.keras.graph import DraftNode, ModelDraft
 
 _VERSION = "3.6.0"
 """The Keras version whose files these resemble: the first that notes the layers' names next to their variables."""

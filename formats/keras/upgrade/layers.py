@@ -12,10 +12,10 @@ from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import KINDS, functions, labels, snake_case
+from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.model.tree import SourceLayer
-from rnnconvert.formats.keras.nodes import VARIABLES
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.assign import words_of
 from rnnconvert.formats.keras.upgrade.config import Translator, rule_of, serialised
