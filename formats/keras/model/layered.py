@@ -23,6 +23,7 @@ from rnnconvert.formats.keras.model.calls import (
     Where,
     bases,
     calls_of,
+    flat,
     from_zero,
     order_of_running,
     ordered,
@@ -225,11 +226,8 @@ class Layered:
             named = {key: tensors(list(refs(value))) for key, value in call.named.items()}
             on = training or bool(call.named.get("training"))  # a tensor may be true
             if layer.is_model:
-                values = [MaskOrigin(_values(tensor.step)) for tensor in named.get("mask", ())]
-                reads = [
-                    StepOutput(read.step, read.index, read.mask if value is None else (value,))
-                    for read, value in itertools.zip_longest(reads, values[: len(reads)])
-                ]
+                masks = _masks_on(call, reads, named)[: len(reads)]
+                reads = [StepOutput(read.step, read.index, mask) for read, mask in itertools.zip_longest(reads, masks)]
                 if not reads and model.class_name == LINE:
                     reads = list(inputs)
                 scope[name, number] = self._model(layer, reads, f"{label}/", on, depth + 1)
@@ -266,10 +264,7 @@ class Layered:
             states, reads = [*reads[1:], *states], reads[:1]
         others = [tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")]
         has_states = any(not gives_zeros(tensor.step.layer) for tensor in states) or _has_numbers(call.named.get("initial_state"))
-        masks: list[Origins | None] = [tensor.mask for tensor in reads]
-        if passed:  # Keras 3 states the mask that it hands on itself among the arguments of a call
-            steps = " and ".join(dict.fromkeys(origin.steps for origin in next(iter(masks), None) or () if origin.steps))
-            masks = [tuple(MaskOrigin(_values(tensor.step), steps) for tensor in passed)]
+        masks = _masks_on(call, reads, named)
         return self._note(
             layer, label, reads=reads, states=states, constants=constants, others=others, has_states=has_states,
             origins=next(iter(masks), None), passed=[tensor.step for tensor in passed], training=training,
@@ -287,6 +282,16 @@ def _has_numbers(states: object) -> bool:
     return not (states is None or isinstance(states, LayerOutput) or (isinstance(states, (int, float)) and states == 0))
 
 
-def _values(step: LayerStep) -> str:
-    """Return in words the mask that the values of a step are."""
-    return f"the values of {step.label!r}"
+def _masks_on(call: KerasCall, reads: Sequence[StepOutput], named: Mapping[str, Sequence[StepOutput]]) -> list[Origins | None]:
+    """Return what masks the tensors that a layer is called on: the masks that its call passes, or else those that Keras hands on.
+
+    Keras 3 states the masks that it hands on itself among the arguments of a call.
+    """
+    if not named.get("mask"):
+        return [tensor.mask for tensor in reads]
+    passed, masks = iter(named["mask"]), list[Origins | None]()
+    for value, read in itertools.zip_longest(flat(call.named["mask"]), reads):
+        steps = dict.fromkeys(origin.steps for origin in (read.mask if read is not None else None) or () if origin.steps)
+        tensor = next(passed) if isinstance(value, LayerOutput) else None
+        masks.append(None if tensor is None else (MaskOrigin(f"the values of {tensor.step.label!r}", " and ".join(steps)),))
+    return masks

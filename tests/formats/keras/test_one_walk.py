@@ -222,7 +222,8 @@ def _drawn(seed: int, k: Any) -> tuple[Any, Heard, Any]:
     joins: list[Callable[[Any], Any]] = [
         masked, masked, lambda x: layers.Add()([masked(x), plain(x)]), lambda x: layers.Multiply()([masked(x), masked(x)]),
         lambda x: layers.Concatenate(axis=1)([masked(x), plain(x)]), lambda x: layers.Concatenate()([masked(x), plain(x)]),
-        lambda x: layers.Concatenate()([masked(x), masked(x)]), plain,
+        lambda x: layers.Concatenate()([masked(x), masked(x)]), lambda x: layers.Attention()([plain(x), masked(x)]),
+        lambda x: layers.Attention()([masked(x), plain(x)]), plain,
     ]  # fmt: skip
     join, before, behind = dice.choice(joins), dice.choice(between), dice.choice(between)
     how = dice.choice(("graph", "graph", "line", "inside", "apart"))
