@@ -14,8 +14,8 @@ from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.config import of_json
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.model.entries import entry, every, of_file
+from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file
+from rnnconvert.formats.keras.model.entries import entry, era_shown, of_file
 
 
 def read(path: Path) -> tuple[Mapping[str, Any], str]:
@@ -65,10 +65,10 @@ def _json(path: Path) -> Any:
 
 
 def _version_shown(document: Mapping[str, Any]) -> str:
-    """Return "3" for what Keras 3 alone writes: an input's batch_shape, which Keras 2 calls batch_input_shape."""
+    """Return "3" for what Keras 3 alone writes."""
     try:
         with of_file("the architecture"):
-            return "3" if any("batch_shape" in child.config for child in every(entry(document))) else ""
+            return "3" if era_shown(entry(document)) == 3 else ""
     except UnreadableError:
         return ""
 
@@ -80,11 +80,8 @@ def _inside(document: Any) -> Any:
 
 def _of_model(path: Path) -> tuple[Any, str]:
     """Return the configuration in a file of a whole model."""
-    metadata = stored_in(path).metadata_as(KerasMetadata)
-    attributes = metadata.get("attributes", {}).get("", {})
-    config = metadata.get("config") or attributes.get("model_config")
-    version = metadata.get("metadata", {}).get("keras_version") or attributes.get("keras_version", "")
-    return of_json(path, config) if isinstance(config, str | bytes) else config, str(version)
+    stored = stored_in(path)
+    return stated_model(path, stored.metadata_as(KerasMetadata)), stated_of_file(stored, "keras_version")
 
 
 def _yaml(path: Path) -> Any:

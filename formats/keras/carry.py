@@ -15,43 +15,27 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
-from rnnconvert.formats.keras.config import of_json, snake_case
-from rnnconvert.formats.keras.graph import CLASSES
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.model.entries import Entry, children, entry
-from rnnconvert.formats.keras.nodes import pack_direction
+from rnnconvert.formats.keras.config import KINDS, labels, snake_case
+from rnnconvert.formats.keras.graph import CLASSES, pack_direction
+from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model
+from rnnconvert.formats.keras.model.entries import MODELS, RECURRENT, Entry, children, entry
+from rnnconvert.formats.keras.upgrade.tables import LAYERS
 
-_RENAMED = {
-    "CuDNNLSTM": "LSTM",
-    "CuDNNGRU": "GRU",
-    "BatchNormalizationV1": "BatchNormalization",
-    "BatchNormalizationV2": "BatchNormalization",
-    "Model": "Functional",
+_PLAIN = {
+    name: [(words.partition("|")[0].lstrip("-"), bool(key)) for words, _, key in (word.partition("?") for word in rule.weights.split())]
+    for name, rule in LAYERS.items()
+    if name == rule.new and rule.weights and name not in (*RECURRENT, *KINDS)
 }
-_MODELS = ("Sequential", "Functional")
-
-# Classes whose variables have the same order in Keras 2 and Keras 3, by the names of their weights: those
-# in parentheses may be missing. Sources: tf_keras/src/layers/*, keras/src/layers/* (3.15).
-_PLAIN: dict[str, str] = {
-    "Dense": "kernel (bias)",
-    "Embedding": "embeddings",
-    "PReLU": "alpha",
-    "Conv1D": "kernel (bias)",
-    "Conv2D": "kernel (bias)",
-    "Conv3D": "kernel (bias)",
-    "Conv1DTranspose": "kernel (bias)",
-    "Conv2DTranspose": "kernel (bias)",
-    "Conv3DTranspose": "kernel (bias)",
-    "DepthwiseConv1D": "depthwise_kernel (bias)",
-    "DepthwiseConv2D": "depthwise_kernel (bias)",
-    "SeparableConv1D": "depthwise_kernel pointwise_kernel (bias)",
-    "SeparableConv2D": "depthwise_kernel pointwise_kernel (bias)",
-    "BatchNormalization": "(gamma) (beta) moving_mean moving_variance",
-    "LayerNormalization": "(gamma) (beta)",
-    "GroupNormalization": "(gamma) (beta)",
-}
+"""The weights of classes that have them in the same order in Keras 2 and Keras 3, and whether each may be missing."""
 _NO_OPTIMIZER = "the optimizer's state is left out: read the weights before model.compile"
 _UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
+
+
+def _class_now(layer: Entry) -> str:
+    """Return the class of a layer in Keras 3, whose name is in its path."""
+    if layer.class_name == "Model":
+        return "Functional"
+    return LAYERS[layer.class_name].new if layer.class_name in LAYERS else layer.short_class_name
 
 
 @dataclass
@@ -160,26 +144,24 @@ class _Legacy:
 
     def tree(self) -> VariableTree | None:
         """Return everything that has a known place; None if a recurrent layer has none."""
-        counts: dict[str, int] = {}
         described = list(self._layers())
+        placed: list[Entry] = []
         unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
         # A layer of unknown class may be any of these, and then the others of that class have other numbers.
         uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, variables) for variables in unknown)}
         for layer in described:
             weights = self._weights(layer.name)
-            class_name = _RENAMED.get(layer.class_name, layer.class_name)
+            class_name = _class_now(layer)
             if class_name == "InputLayer" or (not class_name and not weights):
                 continue
             if not class_name or class_name in uncertain:
                 self.left.append(layer.name)
                 continue
-            kind = snake_case(_RENAMED.get(layer.class_name, layer.short_class_name))
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            path = f"layers/{kind}_{number}" if number else f"layers/{kind}"
-            if weights:
-                self.listed.append(f"{layer.name} ({class_name})")
-                self._place(layer, path, weights)
+            placed.append(layer)
+        for layer, label in zip(placed, labels(map(_class_now, placed)), strict=True):
+            if weights := self._weights(layer.name):
+                self.listed.append(f"{layer.name} ({_class_now(layer)})")
+                self._place(layer, f"layers/{label}", weights)
         recurrent = {name for place in self.places.values() for cell in place.cells.values() for name in cell.names}
         if not recurrent <= self.placed:
             return None
@@ -197,11 +179,8 @@ class _Legacy:
         return self.written
 
     def _layers(self) -> list[Entry]:
-        config = self.job.source.metadata_as(KerasMetadata).get("config")
-        attributes = self.job.source.metadata_as(KerasMetadata).get("attributes", {})
-        config = config or attributes.get("", {}).get("model_config")
-        if isinstance(config, str):
-            config = of_json(self.job.source.path, config)
+        source = self.job.source
+        config = stated_model(source.path, source.metadata_as(KerasMetadata))
         if isinstance(config, Mapping):
             return children(entry(config))
         return [Entry(name, self._inferred(name), {}) for name in _order(self.job)]
@@ -233,8 +212,7 @@ class _Legacy:
     def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
         """Return whether a layer's arrays have the names of a class's variables, in their order."""
         leaves = [name.rpartition("/")[2].partition(":")[0] for name in weights]
-        words = _PLAIN[class_name].split()
-        present = [word.strip("()") for word in words if not word.startswith("(") or word.strip("()") in leaves]
+        present = [word for word, optional in _PLAIN[class_name] if not optional or word in leaves]
         return bool(leaves) and leaves == present
 
     def _rank(self, class_name: str, weights: Sequence[str]) -> bool:
@@ -242,14 +220,14 @@ class _Legacy:
 
     def _place(self, layer: Entry, path: str, weights: Sequence[str]) -> None:
         """Give a layer's arrays their paths, or note that it is left out."""
-        class_name = _RENAMED.get(layer.class_name, layer.class_name)
+        class_name = _class_now(layer)
         stack = next((n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None)
         if class_name == "TimeDistributed":
             inner = layer.inner("layer") or Entry(layer.name, self._inferred(layer.name, wrapped=True), {})
             self._place(inner, f"{path}/layer", weights)
-        elif stack is not None and class_name not in _MODELS:
+        elif stack is not None and class_name not in MODELS:
             self._recurrent(stack, layer, path)
-        elif class_name in _MODELS:
+        elif class_name in MODELS:
             self._nested(layer, path, weights)
         elif class_name in _PLAIN and self._fits(class_name, weights) and all(w in self.job.carried for w in weights):
             self.written.put(path, [self.job.carried[name] for name in weights], layer.name)
@@ -258,25 +236,21 @@ class _Legacy:
             self.left.append(layer.name)
 
     def _nested(self, model: Entry, path: str, weights: Sequence[str]) -> None:
-        counts: dict[str, int] = {}
-        for layer in children(model):
-            kind = snake_case(_RENAMED.get(layer.class_name, layer.short_class_name))
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
+        layers = children(model)
+        for layer, label in zip(layers, labels(_class_now(layer) for layer in layers), strict=True):
             inside = [name for name in weights if layer.name in name[len(self.root) :].split("/")[1:]]
             if inside:
-                self._place(layer, f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}", inside)
+                self._place(layer, f"{path}/layers/{label}", inside)
 
     def _recurrent(self, name: str, layer: Entry, path: str) -> None:
         stack = self.stacks[name]
         self.written.name(path, layer.name)
-        counts: dict[tuple[int, str], int] = {}
-        for index, number, direction in stack.directions():
-            below = f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
-            cell = snake_case(f"{CLASSES[direction.cell.kind]}Cell")
-            if stack.num_layers > 1:
-                count = counts.get((number, cell), 0)
-                counts[number, cell] = count + 1
-                below += f"/cells/{cell}_{count}" if count else f"/cells/{cell}"
-            self.written.put(below, pack_direction(direction, self.job).values(), cell)
-            self.placed.update(self.places[name].cells[index, number].names)
+        for number, word in enumerate(("forward_", "backward_") if stack.num_directions == 2 else ("",)):
+            cells = [(index, direction) for index, side, direction in stack.directions() if side == number]
+            groups = labels(f"{CLASSES[direction.cell.kind]}Cell" for _, direction in cells)
+            for (index, direction), group in zip(cells, groups, strict=True):
+                below = f"{path}/{word}layer/cell" if word else f"{path}/cell"
+                below += f"/cells/{group}" if stack.num_layers > 1 else ""
+                cell = snake_case(f"{CLASSES[direction.cell.kind]}Cell")
+                self.written.put(below, pack_direction(direction, self.job).values(), cell)
+                self.placed.update(self.places[name].cells[index, number].names)

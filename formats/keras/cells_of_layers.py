@@ -9,7 +9,7 @@ from typing import Any
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
-from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.config import labels
 from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children, listed
 
 WHOLE_MODEL = frozenset(
@@ -102,12 +102,7 @@ def ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
     """
     ranks: dict[str, int] = {}
     for side in sides_of(where) if where is not None else ():
-        counts: dict[str, int] = {}
-        for rank, cell in enumerate(cells_of(side)):
-            kind = snake_case(cell.short_class_name)
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            ranks[f"{kind}_{number}" if number else kind] = rank
+        ranks |= {label: rank for rank, label in enumerate(labels(cell.short_class_name for cell in cells_of(side)))}
 
     def place(cell: CellArrays) -> tuple[int, str, int]:
         above, _, label = place_of(cell).removesuffix("/vars").rpartition("/")

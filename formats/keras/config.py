@@ -8,7 +8,8 @@ Defaults and spellings by era, with their sources: Keras 1 `inner_activation` an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,16 +77,20 @@ def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, En
     if depth > 50:
         return
     yield path, layer
-    counts: dict[str, int] = {}
-    for child in children(layer):
-        kind = snake_case(child.short_class_name)
-        number = counts.get(kind, 0)
-        counts[kind] = number + 1
-        label = f"{kind}_{number}" if number else kind
+    inside = children(layer)
+    for child, label in zip(inside, labels(child.short_class_name for child in inside), strict=True):
         yield from tree(child, f"{path}/layers/{label}".lstrip("/"), depth + 1)
     inner = layer.inner("layer")
     if inner is not None and layer.class_name != "Bidirectional":
         yield from tree(inner, f"{path}/layer", depth + 1)
+
+
+def labels(class_names: Iterable[str]) -> Iterator[str]:
+    """Yield what the group of each layer of a model is called, by their classes: numbered from the second of a class on."""
+    counts = Counter[str]()
+    for kind in map(snake_case, class_names):
+        yield f"{kind}_{counts[kind]}" if counts[kind] else kind
+        counts[kind] += 1
 
 
 def snake_case(name: str) -> str:

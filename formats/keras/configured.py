@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree
 from rnnconvert.formats.keras.model.entries import Entry, children, every
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep
-from rnnconvert.formats.keras.model.layered_calls import received
+from rnnconvert.formats.keras.model.layered_calls import around, received
 
 
 class _InnerLayers(NamedTuple):
@@ -42,16 +41,19 @@ class Outside(NamedTuple):
 class Configured:
     """A model, its layers, and the models among them."""
 
-    def __init__(self, model: Entry, path: Path) -> None:
-        """Raise UnreadableError if the calls of the model's layers cannot be followed."""
+    def __init__(self, model: Entry, path: Path, era: int) -> None:
+        """Follow a model of Keras 1, 2 or 3; 0 where its file does not state which.
+
+        Raises UnreadableError if the calls of its layers cannot be followed.
+        """
         self.model = model
-        self._layered = Layered(model, path)
+        self._layered = Layered(model, path, era)
         self._names_in: dict[int, _InnerLayers] = {}
         self._models_in: dict[int, dict[str, Entry]] = {}
 
     @cached_property
     def _around(self) -> Mapping[int, list[str]]:
-        return facts.around(self._layered)
+        return around(self._layered)
 
     def around(self, layer: Entry) -> list[str]:
         """Return the unusual features of a layer's call, and what it receives in addition to a sequence."""

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rnnconvert.formats.keras.model.calls import calls_of, references
-from rnnconvert.formats.keras.model.entries import Entry, children
-from rnnconvert.formats.keras.model.masks import ADDING, hands_masks_on
-from rnnconvert.models.model import Flat, Unit
+from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.layered import Layered
+from rnnconvert.formats.keras.model.masks import ADDING
+from rnnconvert.models.model import Flat
 
 _ELEMENTWISE = (
     "Dropout", "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "GaussianNoise", "GaussianDropout", "AlphaDropout",
@@ -43,34 +43,26 @@ class _LayerValues:
 
 
 class KerasFlow:
-    """Which layers of a model read which, including layers of the models inside it."""
+    """Which layers of a model read which, including layers of the models inside it; a layer that is called several times reads it all."""
 
-    def __init__(self, model: Entry) -> None:
+    def __init__(self, model: Entry, era: int = 0) -> None:
+        """Follow a model of Keras 1, 2 or 3; 0 where its file does not state which."""
         self.layers: dict[str, Entry] = {}
         self.reads: dict[str, list[str]] = {}
         self._values_of: dict[str, _LayerValues | None] = {}
         self._twice: set[str] = set()
-        self._masks: dict[str, str] = {}
-        self._add(model, [])
-
-    def _add(self, scope: Entry, inputs: list[str]) -> list[str]:
-        """Note the layers of a model that reads some; return those whose outputs it gives."""
-        reads = _reads_of(scope)
-        ends: dict[str, list[str]] = {}
-        for number, layer in enumerate(children(scope)):
-            first = number == 0 if scope.class_name == "Sequential" else layer.class_name == "InputLayer"
-            below = [end for name in reads.get(layer.name, []) for end in ends.get(name, [name])]
-            below = below or (inputs if first else [])
-            if children(layer):
-                ends[layer.name] = self._add(layer, below)
-            elif layer.name in self.layers:
-                self._twice.add(layer.name)
-            else:
-                self.layers[layer.name], self.reads[layer.name] = _inside(layer), below
-        names = [layer.name for layer in children(scope)]
-        if scope.class_name != "Sequential":
-            names = [name for name in _names_in(scope.config.get("output_layers")) if name in names]
-        return [end for name in names[-1:] if len(names) == 1 or scope.class_name == "Sequential" for end in ends.get(name, [name])]
+        self._masks: dict[str, list[str]] = {}
+        configs: dict[str, int] = {}
+        for step in Layered(model, "the configuration", era).steps:
+            name = step.layer.name
+            if configs.setdefault(name, id(step.layer.config)) != id(step.layer.config):
+                self._twice.add(name)
+                continue
+            self.layers[name] = _inside(step.layer)
+            others = [tensor for tensor in step.others if tensor.step not in step.passed]
+            below = [tensor.step.layer.name for tensor in (*step.reads, *others)]
+            self.reads[name] = list(dict.fromkeys([*self.reads.get(name, []), *below]))
+            self._masks.setdefault(name, []).extend(origin.steps for origin in step.origins or () if origin.steps)
 
     def flattened(self, name: str, channels: Mapping[str, int]) -> Flat | None:
         """Return how the input of a layer was flattened; None if the model does not show what the layer reads."""
@@ -118,27 +110,25 @@ class KerasFlow:
 
     def masks(self, name: str) -> str:
         """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
-        if name not in self._masks:
-            self._masks[name] = self._masks_before(name)
-        return self._masks[name]
+        return " and ".join(dict.fromkeys(self._masks.get(name, ()))) or "none"
 
-    def _masks_before(self, name: str) -> str:
-        above, seen = list(self.reads.get(name, [])), set()
-        while above:
-            reader = above.pop()
-            if reader in seen or reader not in self.layers:
-                continue
-            seen.add(reader)
-            layer = self.layers[reader]
-            if layer.class_name == "Masking":
-                return f"all {layer.config.get('mask_value', 0.0):g}"
-            if not hands_masks_on(layer):
-                continue
-            if reader not in self._masks:
-                above += self.reads[reader]
-            elif self._masks[reader] != "none":
-                return self._masks[reader]
-        return "none"
+    def is_line(self, paths: Iterable[str]) -> bool:
+        """Return whether data goes through the layers at some paths one after the other, so that their order is meaningful."""
+        ranks = {name: number for number, name in enumerate(self.layers)}
+        inside = [next((part for part in reversed(path.split("/")) if part in ranks), "") for path in paths]
+        names = list(dict.fromkeys(inside))
+        return not {"", *self._twice} & {*names} and all(self._leads(place, below, ranks) for place, below in itertools.pairwise(names))
+
+    def _leads(self, place: str, below: str, ranks: Mapping[str, int]) -> bool:
+        """Return whether what a layer gives reaches another one."""
+        left, seen = [below], {below}
+        while left:
+            above = [name for name in self.reads[left.pop()] if name not in seen and ranks.get(name, -1) >= ranks[place]]
+            if place in above:
+                return True
+            seen.update(above)
+            left += above
+        return False
 
     def unflattened(self) -> dict[str, Flat]:
         """Return how the outputs of layers are cut into channels for a convolution that reads them reshaped."""
@@ -254,31 +244,3 @@ def _inside(layer: Entry) -> Entry:
     """Return the layer inside a TimeDistributed, marked as such."""
     inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
     return layer if inner is None else replace(inner, config={**inner.config, "inside": True})
-
-
-def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
-    """Return whether data goes through the layers one after the other, so that their order is meaningful."""
-    if model is None or model.class_name not in ("Sequential", "Functional", "Model"):
-        return False
-    if any(children(layer) for layer in children(model)):
-        return model.class_name == "Sequential" and all(is_line(layer, units) for layer in children(model) if children(layer))
-    reads = _reads_of(model)
-    above: dict[str, set[str]] = {}
-    for name, sources in reads.items():  # a configuration has a layer after those that it reads
-        above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
-    names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
-    return all(place in above.get(below, ()) for place, below in itertools.pairwise(names))
-
-
-def _reads_of(model: Entry) -> dict[str, list[str]]:
-    """Return which layers each layer of a model reads."""
-    layers = children(model)
-    if model.class_name == "Sequential":
-        return {reader.name: [layer.name] for layer, reader in itertools.pairwise(layers)}
-    calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
-    return {name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources())) for name, several in calls.items()}
-
-
-def _names_in(value: object) -> Iterable[str]:
-    """Return the layers that a list of outputs names: [name, 0, 0], or several of these."""
-    return dict.fromkeys(ref.layer for ref in references(value) or [])

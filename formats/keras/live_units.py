@@ -16,7 +16,7 @@ from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
-from rnnconvert.formats.keras.model.entries import Entry, entry, rank
+from rnnconvert.formats.keras.model.entries import Entry, built_shape, entry, innermost
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit
 from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
@@ -95,7 +95,7 @@ def live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
     title = f"{type(layer).__name__}({layer.name!r})"
-    settings = lookup(layer.get_config(), rank(layer.get_build_config()), Era(version()))
+    settings = lookup(layer.get_config(), len(built_shape(layer.get_build_config()) or ()), Era(version()))
     class_name = heads.class_of(type(layer).__name__, layer.get_config()) if entry(described(layer)).built_in else FOREIGN
     return plain_units("keras", Owner(path, class_name, names, settings, title), arrays)
 
@@ -162,10 +162,9 @@ def _group(cell: CellArrays, way: int, direction: Direction, full: Any) -> Group
 
 
 def _facts(where: Entry | None) -> dict[str, Any]:
-    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
-        where = where.inner("layer")
     if where is None:
         return {}
+    where = innermost(where, ("Bidirectional", "TimeDistributed"))
     return {
         "batch_first": not where.config.get("time_major"),
         **{fact: where.config[key] for key, fact in _RECURRENT_FACTS.items() if key in where.config},

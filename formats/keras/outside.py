@@ -27,10 +27,9 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, cells, config
 from rnnconvert.formats.keras.configured import Outside
 from rnnconvert.formats.keras.files import YAML
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children, entry, every, of_file
-from rnnconvert.formats.keras.model.layered_calls import WRAPPERS
-from rnnconvert.formats.keras.read import LayerReader, graph_file, inner_config
+from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model
+from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children, entry, every, innermost, of_file
+from rnnconvert.formats.keras.read import LayerReader, graph_file
 
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
 """Common names of such a file."""
@@ -68,7 +67,7 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
 
     Raises what `architecture.read` raises for a file that the caller names.
     """
-    if inner_config(stored) or "layer_configs" in stored.metadata:
+    if stated_model(path, stored.metadata_as(KerasMetadata)) or "layer_configs" in stored.metadata:
         return Outside()
     named = options.get("config")
     if named is not None:
@@ -142,7 +141,7 @@ def _names(path: Path) -> list[str]:
 def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     """Return whether the recurrent layers of a model are those that were read, one for one, and every array has its layer."""
     read = checkpoint.read_as(cells.StatedLayers)
-    held = [_inside(where) for where in read.entries.values() if where is not None]
+    held = [innermost(where) for where in read.entries.values() if where is not None]
     if len(held) < len(read.entries) or len({id(layer.config) for layer in held}) < len(held):
         return False
     inside = {id(inner.config) for layer in every(model) if layer.class_name == "Bidirectional" and (inner := layer.inner("layer"))}
@@ -151,13 +150,6 @@ def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     if len(stated) != len({id(layer.config) for layer in (*held, *ours)}) or len({layer.name for layer in stated}) < len(stated):
         return False
     return _are_its_arrays(model, checkpoint)
-
-
-def _inside(layer: Entry) -> Entry:
-    """Return the layer that wrappers call on each step."""
-    while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
-        layer = inner
-    return layer
 
 
 def _are_its_arrays(model: Entry, checkpoint: Checkpoint) -> bool:

@@ -19,7 +19,6 @@ from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find, is_cell_of_keras
@@ -35,12 +34,12 @@ from rnnconvert.formats.keras.cells_of_layers import (
     stacked_in,
     unsaved,
 )
-from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, of_json, unstated
+from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
 from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.model.entries import Entry, entry, every, of_file
-from rnnconvert.formats.keras.model.layered_calls import WRAPPERS
+from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file, version_shown
+from rnnconvert.formats.keras.model.entries import WRAPPERS, Entry, entry, every, innermost, of_file
+from rnnconvert.formats.keras.model.layered_calls import unusual_settings
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
@@ -61,12 +60,6 @@ ALONE = Outside()
 """The architecture of weights without a file of it: none."""
 
 
-def inner_config(stored: Stored) -> Any:
-    """Return the configuration of the model that the file of its weights itself has, if any."""
-    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
-    return stored.metadata_as(KerasMetadata).get("config") or attributes.get("", {}).get("model_config")
-
-
 def graph_file(path: Path) -> Path:
     """Return where the graph of a SavedModel is that a path is of; whether it exists is the caller's question."""
     above = path.parent
@@ -81,15 +74,12 @@ def graph_file(path: Path) -> Path:
 
 def _is_time_major(where: Entry | None) -> bool:
     """Return whether a layer is called with (time, batch, features)."""
-    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
-        where = where.inner("layer")
-    return where is not None and bool(where.config.get("time_major"))
+    return where is not None and bool(innermost(where, ("Bidirectional", "TimeDistributed")).config.get("time_major"))
 
 
 def _has_cells(layer: Entry, cells: Sequence[CellArrays]) -> bool:
     """Return whether a layer is a recurrent one of Keras's own, of one direction or two as its cells are."""
-    while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
-        layer = inner
+    layer = innermost(layer)
     sides = sides_of(layer)
     inside = [cell for side in sides for cell in cells_of(side)]
     recurrent = bool(inside) and all(entry_.built_in for entry_ in sides) and all(cell.class_name in KINDS for cell in inside)
@@ -106,9 +96,10 @@ class LayerReader:
         self.attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
         self.era = self._era()
         self.model = self._model()
-        self.configured = None if self.model is None else Configured(self.model, path)
+        major = self.era.major if self.era.text else 0
+        self.configured = None if self.model is None else Configured(self.model, path, major)
         root = stored.metadata_as(KerasMetadata).get("root_config")
-        self.called = Configured(entry(root), path) if root and self.configured is None else self.configured
+        self.called = Configured(entry(root), path, major) if root and self.configured is None else self.configured
         self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = [outside.warning] if outside.warning else []
@@ -222,14 +213,9 @@ class LayerReader:
 
     def _era(self) -> Era:
         meaning = self.options.peek("hard_sigmoid")
-        metadata = self.stored.metadata_as(KerasMetadata).get("metadata", {})
-        places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
-        version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-        version = version or self.outside.version or str(self.stored.metadata_as(KerasMetadata).get("keras_version", ""))
+        version = stated_of_file(self.stored, "keras_version", self.outside.version)
         stated = "." in version  # "2-tf" is read off a graph of objects
-        version = version or str(self.stored.metadata_as(KerasMetadata).get("groups_of", ""))
-        if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
-            version = "1"
+        version = version or version_shown(self.stored)
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
         return Era(version, meanings[meaning], stated)
 
@@ -243,9 +229,7 @@ class LayerReader:
         return saved_graph.read(file, [place_of(cell) for cell in self._cells()])
 
     def _model(self) -> Entry | None:
-        config = inner_config(self.stored) or self.outside.config
-        if isinstance(config, str):
-            config = of_json(self.path, config)
+        config = stated_model(self.path, self.stored.metadata_as(KerasMetadata)) or self.outside.config
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
         with of_file(self.path):
@@ -385,7 +369,7 @@ class LayerReader:
             result.append(cells)
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
-        texts = [text for layer in (where, *sides) for text in keras_facts.unusual_settings(layer)]
+        texts = [text for layer in (where, *sides) for text in unusual_settings(layer)]
         texts += [] if self.called is None else self.called.around(where)
         self.warnings += [text.of(name) if isinstance(text, LayerNote) else LayerNote(name, text) for text in dict.fromkeys(texts)]
         return result
@@ -470,7 +454,7 @@ class LayerReader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         hint = self.outside.hint if why != _SILENT else ""
-        if option == "activation" and not (why or hint or inner_config(self.stored)):
+        if option == "activation" and not (why or hint or stated_model(self.path, self.stored.metadata_as(KerasMetadata))):
             hint = f". Name the file of the model or its JSON, which states it, with {Flag('config')}"
         reason = (why or "the file has no configuration of this layer") + hint
         # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever

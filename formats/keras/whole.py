@@ -19,7 +19,7 @@ from rnnconvert.formats.keras import heads, keras_zip
 from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.cells_of_layers import place_of
 from rnnconvert.formats.keras.config import snake_case, tree
-from rnnconvert.formats.keras.flow import KerasFlow, is_line
+from rnnconvert.formats.keras.flow import KerasFlow
 from rnnconvert.formats.keras.live import described, numbers
 from rnnconvert.formats.keras.live_units import FOREIGN, fill, layers_with_weights, live_units, lookup, recurrent_units
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -64,8 +64,7 @@ def of_live(model: Any) -> Model:
         arrays |= own_arrays
         units += live_units(path, layer, own_arrays)
     config_entry = entry(described(model)) if hasattr(model, "layers") else None
-    units = _in_graph(units, config_entry, arrays)
-    line = is_line(config_entry, units)
+    units, line = _in_graph(units, config_entry, arrays)
     units += loose_units(arrays, [name for unit in units for name in unit.arrays])
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -119,8 +118,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         settings = lookup(config, where.rank if where is not None else 0, read.era)
         plain = plain_units("keras", Owner(name, known_class, locals_, settings, class_name), arrays)
         units += (unit.replace(stated=where is not None and where.built_in) for unit in plain)
-    units = _in_graph(units, model, arrays)
-    line = is_line(model, units)
+    units, line = _in_graph(units, model, arrays, read.era.major if read.era.text else 0)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes)
 
@@ -266,10 +264,13 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
     return dict(zip(words, numbered, strict=True)) if len(numbered) == len(words) else {name: name for name in names}
 
 
-def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array]) -> list[Unit]:
-    """Return the layers in the model's order, each noting how its input was flattened, where the model shows it."""
+def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array], era: int = 0) -> tuple[list[Unit], bool]:
+    """Return the layers in the model's order, each noting how its input was flattened, and whether data goes through one after the other.
+
+    era  the Keras that the model is of, 0 where that is not stated
+    """
     if model is None:
-        return units
+        return units, False
     order = [layer.name for layer in _every(model)]
     rank = {name: number for number, name in enumerate(order)}
 
@@ -277,17 +278,18 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
         parts = unit.name.partition("[")[0].split("/")
         return next((rank[part] for part in reversed(parts) if part in rank), len(rank))
 
-    graph = KerasFlow(model)
+    graph = KerasFlow(model, era)
     gives = graph.unflattened()
     channels = {}
     for unit in units:
         if (channels_before := channels_given(unit, arrays)) is not None:
             channels[_layer_of(unit)] = channels_before
+    units = sorted(units, key=place)
+    line = graph.is_line(unit.name.partition("[")[0] for unit in units)
     return [
         unit.replace(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
-        for unit in sorted(units, key=place)
-        for name in [_layer_of(unit)]
-    ]
+        for unit, name in zip(units, map(_layer_of, units), strict=True)
+    ], line
 
 
 def _masked(unit: Unit, masks: str) -> Mapping[str, Any]:

@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers import json_text
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError, show_as
 from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
 from rnnconvert.formats.keras.run_exact import exact as exact
-from rnnconvert.formats.keras.run_exact import in_float32
-from rnnconvert.formats.keras.shaken import shaken as shaken
+from rnnconvert.formats.keras.run_exact import in_float32, shut_gates
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, Tap
+from rnnconvert.models.runners import FileModel, Ran, Tap, moved
 
 NAME = "keras"
 
@@ -204,3 +204,26 @@ def _tensors(outputs: Any) -> list[Any]:
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def shaken(live: Any, seed: int) -> Any:
+    """Return a clone with every floating-point variable moved, and the gates that multiply values of any size.
+
+    Raises UsageError for a subclassed model, which Keras cannot clone.
+    """
+    import keras
+
+    try:
+        copy = keras.models.clone_model(live)
+    except Exception as error:  # a layer's own code runs, and may raise anything
+        raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
+    generator = np.random.default_rng(seed)
+    for target, source in zip(copy.weights, live.weights, strict=True):
+        plain = numbers(source)
+        if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
+            plain = moved(plain, epsilon(plain.dtype), generator).astype(plain.dtype)
+        target.assign(plain)
+    shut_gates(
+        [cell for cell in copy._flatten_layers() if isinstance(cell, (keras.layers.LSTMCell, keras.layers.GRUCell))], keras.ops, seed
+    )
+    return copy

@@ -15,9 +15,8 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import VariableTree, carry
-from rnnconvert.formats.keras.config import snake_case
-from rnnconvert.formats.keras.graph import ModelDraft
-from rnnconvert.formats.keras.nodes import DraftNode
+from rnnconvert.formats.keras.config import labels
+from rnnconvert.formats.keras.graph import DraftNode, ModelDraft
 
 _VERSION = "3.6.0"
 """The Keras version whose files these resemble: the first that notes the layers' names next to their variables."""
@@ -90,13 +89,9 @@ def _remarks(graph: ModelDraft) -> list[str]:
 
 def _paths(graph: ModelDraft) -> Iterator[tuple[str, DraftNode]]:
     """Yield every layer with its path: numbered by class."""
-    counts: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.is_layer:
-            kind = snake_case(node.class_name)
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            yield f"layers/{kind}_{number}" if number else f"layers/{kind}", node
+    layers = [node for node in graph.nodes if node.is_layer]
+    for label, node in zip(labels(node.class_name for node in layers), layers, strict=True):
+        yield f"layers/{label}", node
 
 
 def _tree(graph: ModelDraft) -> VariableTree:

@@ -21,8 +21,8 @@ from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, w
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras.model.entries import Entry, entry
-from rnnconvert.formats.keras.model.layered import MODELS, Layered
+from rnnconvert.formats.keras.model.entries import MODELS, Entry, entry
+from rnnconvert.formats.keras.model.layered import Layered
 from rnnconvert.formats.keras.model.layered_calls import received
 from rnnconvert.formats.tfjs.config import EVERY_STEP, described
 from rnnconvert.formats.tfjs.written import write_model
@@ -123,7 +123,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             warnings.append(LayerNote(name, f"its weights are stored as {kinds}, and are read as the float numbers that these stand for"))
     others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
     if layers:
-        calls = received(Layered(entry(model), path), layers, configs)
+        calls = received(Layered(entry(model), path, 2), layers, configs)
         layers = {name: stack.replace(calls=calls[name]) for name, stack in layers.items()}
     evidence = tuple(f"{name}: a layer of the model's configuration" for name in layers)
     return Checkpoint(

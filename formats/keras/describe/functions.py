@@ -70,21 +70,10 @@ def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
     output = w.value(facts.name, x.shape)
-    plain = not threshold and highest is None
-    name = "bounded_relu"
-    if plain:
-        name = "leaky_relu" if slope else "relu"
-    w.scope.add(
-        "activation",
-        "",
-        [x],
-        [output],
-        name=name,
-        alpha=float(slope),
-        highest=None if highest is None else float(highest),
-        threshold=float(threshold),
-        axis=-1,
-    )
+    bounded = threshold or highest is not None
+    name = "bounded_relu" if bounded else "leaky_relu" if slope else "relu"
+    bounds: dict[str, Any] = {"highest": None if highest is None else float(highest), "threshold": float(threshold)}
+    w.scope.add("activation", "", [x], [output], name=name, alpha=float(slope), **bounds, axis=-1)
     return [output]
 
 

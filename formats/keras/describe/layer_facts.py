@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.defaults import DEFAULTS
-from rnnconvert.formats.keras.policy import policy_of
+from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput, flat
+from rnnconvert.formats.keras.model.settings import DEFAULTS, policy_of
+from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.run_exact import MIXED
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.scaffolding.description import Value
 
 TARGET = "a model that is described"
@@ -33,14 +33,14 @@ class LayerFacts:
     """A layer's configuration and one of its calls; what nobody asked for is refused at the end.
 
     old     the layer
-    config  its configuration
+    call    its call
     used    what was asked for
-    named   the tensors that the call names: initial_state, key
+    named   the tensors that the call names: initial_state, key; None for a mask that is left open
     flags   what else the call states: use_causal_mask
     """
 
     old: SourceLayer
-    config: Mapping[str, Any]
+    call: KerasCall = field(default_factory=KerasCall)
     used: set[str] = field(default_factory=set)
     named: Mapping[str, Sequence[Value | None]] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -49,6 +49,11 @@ class LayerFacts:
     def name(self) -> str:
         """The layer's name."""
         return self.old.name
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The layer's configuration."""
+        return self.old.config
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value that the configuration states for a key; else a default, or Keras's own."""
@@ -83,6 +88,9 @@ class LayerFacts:
 
     def finish_call(self) -> None:
         """Check that all that the call states was asked for. Raises RefusedError."""
+        first = [] if self.old.entry.is_operation else flat(self.call.places[:1])
+        if strange := [value for value in first if not isinstance(value, LayerOutput)]:
+            raise refuse(self.name, f"a call with {str(strange[0])[:60]}", "it changes what the layer computes, or is not known")
         for key in (*self.named, *self.flags):
             if f"call {key}" not in self.used:
                 raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras.describe.attention import ATTENTION
-from rnnconvert.formats.keras.describe.convolving import CONVOLVING
 from rnnconvert.formats.keras.describe.functions import FUNCTIONS, applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.merging import MERGING
@@ -17,6 +16,8 @@ from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.describe.settings import count_of, reshaped
 from rnnconvert.formats.keras.describe.space import SPACE
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
+from rnnconvert.formats.keras.model.entries import DROPOUTS
+from rnnconvert.formats.keras.model.masks import mask_value
 from rnnconvert.scaffolding.description import Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -41,10 +42,9 @@ def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Va
 
 
 def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, number = one_input(facts, values), facts.get("mask_value", 0.0)
-    number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
-        raise refuse(facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
+    x, stated, number = one_input(facts, values), facts.get("mask_value"), mask_value(facts.old.entry)
+    if number is None or len(x.shape) < 2:
+        raise refuse(facts.name, f"mask_value = {str(stated)[:60]}", "only one number, for tensors with features, is known here")
     mask = w.value("mask", x.shape[:-1], "bool")
     w.scope.add("mask", "", [x], [mask], operation="any differs", value=float(number))
     output = w.value(facts.name, x.shape)
@@ -60,7 +60,7 @@ def _training_only(*keys: str) -> Describe:
         x, kind = one_input(facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
-        if kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D") and x.dtype == "float32":
+        if kind in DROPOUTS[:5] and x.dtype == "float32":
             output = w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))
             w.same[output.name] = w.same.get(x.name, x.name)
             return [output]
@@ -99,6 +99,6 @@ LAYERS: Mapping[str, Describe] = {
     **{name: _training_only("rate", "stddev", "l1", "l2") for name in (
         "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianNoise", "GaussianDropout", "AlphaDropout",
         "ActivityRegularization", "Identity")},
-    **FUNCTIONS, **SPACE, **NORMS, **MERGING, **ATTENTION, **CONVOLVING, **RECURRENT,
+    **FUNCTIONS, **SPACE, **NORMS, **MERGING, **ATTENTION, **RECURRENT,
 }  # fmt: skip
 """The layers that are known, by their classes."""

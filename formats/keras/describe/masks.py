@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
-from rnnconvert.formats.keras.model.masks import EFFECTS
+from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.masks import MaskRules
 from rnnconvert.scaffolding.description import Shape, Value
 
 if TYPE_CHECKING:
@@ -61,25 +62,37 @@ def attention_masks(w: Writer, facts: LayerFacts, tensors: Sequence[Value]) -> t
     return masks, pairs
 
 
+class TensorMasks(MaskRules[Value]):
+    """Masks as tensors of the description.
+
+    values  the tensors that the layer reads
+    """
+
+    def __init__(self, w: Writer, facts: LayerFacts, values: Sequence[Value]) -> None:
+        super().__init__(3)
+        self.w, self.facts, self.values = w, facts, values
+
+    def new_mask(self, layer: Entry) -> Value | None:
+        """Return nothing: a layer that makes a mask notes it itself."""
+
+    def joined(self, layer: Entry, masks: Sequence[Value | None]) -> Value | None:
+        """Return the masks as one: those of a Concatenate one behind the other, or joined along the last axis."""
+        rank = len(self.values[0].shape)
+        if layer.class_name != "Concatenate":
+            return either(self.w, self.facts, masks)
+        if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+            raise refuse(self.facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
+        axis, _ = joined(self.facts, self.values)
+        if axis == rank - 1:
+            return either(self.w, self.facts, masks)  # an input without a mask makes every step count
+        return _behind_one_another(self.w, self.values, masks, axis)
+
+
 def hand_on(w: Writer, facts: LayerFacts, values: Sequence[Value], outputs: Sequence[Value]) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
-    kind = facts.old.kind
-    if not values or not outputs or outputs[0].name in w.masks:
-        return
-    masks = masks_on(w, facts, values)
-    mask: Value | None = None
-    effect = EFFECTS.get(kind, "")
-    if effect == "pass":
-        mask = masks[0]
-    elif effect == "sequences":
-        layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old
-        mask = masks[0] if layer.entry.config.get("return_sequences", False) else None
-        if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and mask is not None:
-            w.masks[outputs[1].name] = mask
-    elif effect == "join":
-        mask = _concatenated(w, facts, values, masks) if kind == "Concatenate" else either(w, facts, masks)
-    if mask is not None:
-        w.masks[outputs[0].name] = mask
+    if values and outputs and outputs[0].name not in w.masks:
+        masks = TensorMasks(w, facts, values).after(facts.old.entry, masks_on(w, facts, values))
+        w.masks |= {output.name: mask for output, mask in zip(outputs, masks, strict=False) if mask is not None}
 
 
 def either(w: Writer, facts: LayerFacts, masks: Sequence[Value | None]) -> Value | None:
@@ -97,20 +110,7 @@ def either(w: Writer, facts: LayerFacts, masks: Sequence[Value | None]) -> Value
     return together
 
 
-def _concatenated(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
-    """Return the mask on a Concatenate: its inputs' masks, one behind the other, or joined along the last axis."""
-    if all(mask is None for mask in masks):
-        return None
-    rank = len(values[0].shape)
-    if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
-    axis, _ = joined(facts, values)
-    if axis == rank - 1:
-        return either(w, facts, masks)  # an input without a mask makes every step count
-    return _behind_one_another(w, facts, values, masks, axis)
-
-
-def _behind_one_another(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None], axis: int) -> Value:
+def _behind_one_another(w: Writer, values: Sequence[Value], masks: Sequence[Value | None], axis: int) -> Value:
     """Return the masks on tensors, one behind the other along an axis."""
     parts = []
     for value, mask in zip(values, masks, strict=True):

@@ -15,13 +15,12 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.describe import served
 from rnnconvert.formats.keras.describe.layer_facts import refuse
-from rnnconvert.formats.keras.describe.source import read
-from rnnconvert.formats.keras.describe.stand_ins import read_in_part
+from rnnconvert.formats.keras.describe.source import read, read_in_part
 from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.files import is_architecture, stored_in
 from rnnconvert.formats.keras.model.entries import of_file
-from rnnconvert.formats.keras.policy import in_half_precision
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
+from rnnconvert.formats.keras.model.settings import in_half_precision
+from rnnconvert.formats.keras.model.tree import SourceLayer, tree
 from rnnconvert.scaffolding.description import Description, prune
 
 
@@ -96,7 +95,7 @@ def _layered(path: Path, config: Path | None, partial: bool) -> Description:
     writer.notes += notes
     with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config, writer)
-        writer.notes += in_half_precision(layer.entry.config for layer in top.walk())
+        writer.notes += in_half_precision(layer.config for layer in top.walk())
         writer.notes += dict.fromkeys(_dropouts(top))
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
@@ -108,7 +107,7 @@ def _layered(path: Path, config: Path | None, partial: bool) -> Description:
 def _dropouts(top: SourceLayer) -> Iterator[str]:
     """Yield the notes on the dropout of recurrent layers, which no separate layer holds and no other framework's layer has."""
     for layer in top.walk():
-        config = layer.entry.config
+        config = layer.config
         rates = [key for key in ("dropout", "recurrent_dropout") if "recurrent_dropout" in config and config.get(key)]
         if rates:
             stated = " and ".join(f"{key}={config[key]!r}" for key in rates)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
 from rnnconvert.formats.keras.describe.settings import axes_of, groups_of, only_axis
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
+from rnnconvert.formats.keras.model.settings import UNIT_LENGTH
 from rnnconvert.scaffolding.description import Value
 
 

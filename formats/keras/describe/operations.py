@@ -15,6 +15,7 @@ from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.describe.writer import Writer
+from rnnconvert.formats.keras.model.calls import LayerOutput, flat
 from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]
@@ -310,6 +311,23 @@ def _plain(places: Sequence[Any]) -> bool:
     steps = [place.step or 1 for place in places if isinstance(place, slice)]
     kinds = all(type(place) is int or isinstance(place, slice) for place in places)
     return kinds and places[0] == slice(None) and all(step > 0 for step in steps)
+
+
+def arguments_of(facts: LayerFacts, values: Sequence[Value]) -> list[Any]:
+    """Return the arguments of an operation: tensors, numbers and slices. Raises RefusedError for others."""
+    left, arguments = iter(values), list[Any]()
+    for value in flat(facts.call.places):
+        config = value.get("config") if isinstance(value, Mapping) and value.get("class_name") == "__slice__" else None
+        ends = [config.get(key) for key in ("start", "stop", "step")] if isinstance(config, Mapping) else [""]
+        if isinstance(value, LayerOutput):
+            arguments.append(next(left))
+        elif isinstance(value, (int, float)):
+            arguments.append(value)
+        elif all(end is None or type(end) is int for end in ends):
+            arguments.append(slice(*ends))
+        else:
+            raise refuse(facts.name, f"a call with {str(value)[:60]}", "only tensors, numbers and slices by numbers are known here")
+    return arguments
 
 
 OPERATIONS: Mapping[str, Operation] = {

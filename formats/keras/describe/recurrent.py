@@ -1,17 +1,24 @@
-"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.description."""
+"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.description.
+
+Source of the LSTMs whose products are convolutions: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no
+strides and no dilation, and keeps its input's size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.describe.masks import mask_on
+from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
 from rnnconvert.formats.keras.describe.merging import where
+from rnnconvert.formats.keras.describe.settings import each_rank
+from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
 
 
@@ -64,10 +71,8 @@ def _run(
     x, states, mask = _inputs(w, facts, values)
     inner, layer = inner or facts, layer or facts.name
     cell, units = _cell(inner), int(inner.get("units"))
-    sequences, zero = (
-        bool(facts.get("return_sequences", False)) or not last,
-        bool(facts.get("zero_output_for_mask", False)) and bool(mask),
-    )
+    sequences = bool(facts.get("return_sequences", False)) or not last
+    zero = bool(facts.get("zero_output_for_mask", False)) and bool(mask)
     backwards, stateful = bool(facts.get("go_backwards", False)), bool(facts.get("stateful", False))
     if backwards and zero and sequences:
         _check_unrolled(facts)
@@ -77,21 +82,11 @@ def _run(
     out = w.value(facts.name, (*x.shape[:2], units) if sequences else (x.shape[0], units))
     with_states = bool(facts.get("return_state", False))
     finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
+    biases = bool(inner.config.get("use_bias", True))
     w.scope.add(
-        "recurrent",
-        w.noted(facts, layer),
-        [x],
-        [out, *finals],
-        {"mask": mask, "states": states},
-        cells=(cell,),
-        units=units,
-        biases=bool(inner.config.get("use_bias", True)),
-        sequences=sequences,
-        zero=zero and sequences,
-        backwards=backwards,
-        merge="concat",
-        stateful=stateful,
-    )
+        "recurrent", w.noted(facts, layer), [x], [out, *finals], {"mask": mask, "states": states}, cells=(cell,), units=units,
+        biases=biases, sequences=sequences, zero=zero and sequences, backwards=backwards, merge="concat", stateful=stateful,
+    )  # fmt: skip
     if zero and not sequences:  # nothing where the step that is read last does not count
         counts = w.value("mask", mask[0].shape[:1], "bool")
         w.scope.add("select", "", mask, [counts], axis=1, index=0 if backwards else -1)
@@ -113,7 +108,7 @@ def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
         raise refuse(facts.name, "several cells with states that are kept, given or read", "only plain stacks of cells are known here")
     outputs: list[Value] = []
     for number, cell in enumerate(cells):
-        inner = LayerFacts(cell, cell.entry.config)
+        inner = LayerFacts(cell)
         name = f"{facts.name}[{number}]" if len(cells) > 1 else facts.name
         outputs = _run(w, facts, [x, *states], inner, name, number == len(cells) - 1)
         inner.finish()
@@ -139,7 +134,7 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
-        inner = LayerFacts(layer, layer.entry.config)
+        inner = LayerFacts(layer)
         if bool(inner.get("go_backwards", False)) != bool(number):
             raise refuse(facts.name, "a forward layer that reads from the end", "the order of its outputs is unknown")
         cells.append(_cell(inner))
@@ -174,5 +169,38 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [*outs, *finals]
 
 
-RECURRENT: Mapping[str, Describe] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
+def _conv_lstm(rank: int) -> Describe:
+    def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        if not values or len(values[0].shape) != rank + 3 or None in values[0].shape[2:]:
+            raise refuse(facts.name, "an input of unknown or other axes", f"it takes (batch, time, {rank} axes of space, channels)")
+        stated: Any = facts.tensors("initial_state")
+        x, states = values[0], [*values[1:], *stated]
+        if any(mask is not None for mask in masks_on(w, facts, [x])):
+            raise refuse(facts.name, "a mask on what a ConvLSTM reads", "only sequences whose steps all count are known here")
+        step = Value(x.name, (x.shape[0], *x.shape[2:]))
+        channels, window, filters = channels_of(facts, step, rank), window_of(facts, rank), int(facts.get("filters"))
+        act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
+        for key in ("activation", "recurrent_activation"):
+            facts.get(key)
+        gate = HARD_SIGMOID_KERAS_2 if facts.get(OLD_HARD_SIGMOID) else gate
+        size = lengths_behind(step, window)
+        shape = (x.shape[0], *size, filters)
+        if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:
+            raise refuse(facts.name, f"{len(states)} initial states", f"its cell has two of shape {shape[1:]} for each sequence")
+        sequences = bool(facts.get("return_sequences", False))
+        finals = [w.value(f"{facts.name}_{word}", shape) for word in "hc"] if facts.get("return_state", False) else []
+        out = w.value(facts.name, (shape[0], x.shape[1], *shape[1:]) if sequences else shape)
+        w.scope.add(
+            "conv_lstm", w.noted(facts), [x], [out, *finals], {"states": states}, **window, channels=channels, filters=filters,
+            size=size, cell=Cell("lstm", None, act, gate, act), bias=bool(facts.get("use_bias", True)), sequences=sequences,
+            backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
+        )  # fmt: skip
+        return [out, *finals]
+
+    return describe
+
+
+RECURRENT: Mapping[str, Describe] = {
+    "LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells, **each_rank("ConvLSTM{}D", _conv_lstm),
+}  # fmt: skip
 """The recurrent layers, by their classes."""

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.scaffolding.description import Shape, Value
 
-Lengths = tuple[int | None, ...]
 Way = TypeVar("Way")
 
 
-class Shaped(Protocol):
-    """A tensor of a model."""
-
-    @property
-    def shape(self) -> Lengths:
-        """Its axes, the batch first; None for those that are open."""
-        ...
-
-
-T = TypeVar("T", bound=Shaped)
-
-
-def axes_of(facts: LayerFacts, x: Shaped) -> list[int]:
+def axes_of(facts: LayerFacts, x: Value) -> list[int]:
     """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
     stated, rank = facts.get("axis"), len(x.shape)
     axes = [int(axis) % rank for axis in (stated if isinstance(stated, (list, tuple)) else [stated])]
@@ -33,7 +21,7 @@ def axes_of(facts: LayerFacts, x: Shaped) -> list[int]:
     return axes
 
 
-def only_axis(facts: LayerFacts, x: Shaped) -> int:
+def only_axis(facts: LayerFacts, x: Value) -> int:
     """Return the one axis that a layer names. Raises RefusedError for several."""
     axes = axes_of(facts, x)
     if len(axes) != 1:
@@ -41,7 +29,7 @@ def only_axis(facts: LayerFacts, x: Shaped) -> int:
     return axes[0]
 
 
-def groups_of(facts: LayerFacts, x: Shaped) -> tuple[int, int]:
+def groups_of(facts: LayerFacts, x: Value) -> tuple[int, int]:
     """Return the groups and the channels of a GroupNormalization. Raises RefusedError for others than the last axis."""
     width, groups = x.shape[-1], int(facts.get("groups"))
     if axes_of(facts, x) != [len(x.shape) - 1] or width is None:
@@ -59,7 +47,7 @@ def sizes(facts: LayerFacts, key: str, rank: int, default: int = 1) -> tuple[int
     return tuple(int(n) for n in stated) if isinstance(stated, (list, tuple)) else (int(stated),) * rank
 
 
-def over_space(facts: LayerFacts, x: Shaped, rank: int) -> None:
+def over_space(facts: LayerFacts, x: Value, rank: int) -> None:
     """Check what a layer over some axes of space reads. Raises RefusedError for channels in front, and other axes."""
     facts.need("data_format", "channels_last", None)
     if len(x.shape) != rank + 2:
@@ -76,7 +64,7 @@ def padding_of(facts: LayerFacts, strides: Sequence[int], dilation: Sequence[int
     return str(padding)
 
 
-def lengths_after(x: Shaped, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Lengths:
+def lengths_after(x: Value, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Shape:
     """Return the lengths of space behind a window that slides over it."""
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     if padding in ("same", "causal"):
@@ -102,26 +90,26 @@ def pairs(facts: LayerFacts, key: str, rank: int) -> tuple[tuple[int, int], ...]
     return tuple((int(low), int(high)) for low, high in ends)
 
 
-def grown(x: Shaped, ends: Sequence[tuple[int, int]], sign: int) -> Lengths:
+def grown(x: Value, ends: Sequence[tuple[int, int]], sign: int) -> Shape:
     """Return a shape with more or fewer places at the ends of its axes of space."""
     lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], ends, strict=True))
     return (x.shape[0], *lengths, x.shape[-1])
 
 
-def count_of(x: Shaped) -> int | None:
+def count_of(x: Value) -> int | None:
     """Return how many numbers of a tensor each sequence has, None where an axis is open."""
     lengths = [n for n in x.shape[1:] if n is not None]
     return math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
 
 
-def reshaped(facts: LayerFacts, x: Shaped) -> tuple[tuple[int, ...], Lengths]:
+def reshaped(facts: LayerFacts, x: Value) -> tuple[tuple[int, ...], Shape]:
     """Return the sizes behind the batch that a Reshape states, -1 for the one that is left, and those that come out."""
     target, total = tuple(int(n) if n is not None else -1 for n in facts.get("target_shape")), count_of(x)
     rest = math.prod(n for n in target if n != -1)
     return target, tuple((None if total is None else total // rest) if n == -1 else n for n in target)
 
 
-def dot_axes(facts: LayerFacts, values: Sequence[Shaped]) -> tuple[tuple[int, ...], Lengths]:
+def dot_axes(facts: LayerFacts, values: Sequence[Value]) -> tuple[tuple[int, ...], Shape]:
     """Return the axis of each tensor that a Dot sums over, and the axes that are left. Raises RefusedError for other tensors."""
     stated = facts.get("axes")
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
@@ -134,7 +122,7 @@ def dot_axes(facts: LayerFacts, values: Sequence[Shaped]) -> tuple[tuple[int, ..
     return axes, rest or (1,)
 
 
-def joined(facts: LayerFacts, values: Sequence[Shaped]) -> tuple[int, Lengths]:
+def joined(facts: LayerFacts, values: Sequence[Value]) -> tuple[int, Shape]:
     """Return the axis of a Concatenate, and the shape that comes of it."""
     axis = int(facts.get("axis")) % len(values[0].shape)
     widths, shape = [value.shape[axis] for value in values], list(values[0].shape)
@@ -149,7 +137,7 @@ def wider(size: int | None, other: int | None) -> int | None:
     return size if other == 1 or size is not None else other
 
 
-def attended(facts: LayerFacts, values: Sequence[T]) -> list[T]:
+def attended(facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return query, value and key of a call, the key only where it has one. Raises RefusedError for another order."""
     named = [word for word in ("query", "value", "key") if word in facts.named]
     arguments: list[Any] = [*values, *(tensor for word in named for tensor in facts.tensors(word))]
@@ -158,7 +146,7 @@ def attended(facts: LayerFacts, values: Sequence[T]) -> list[T]:
     return arguments
 
 
-def query_value_key(facts: LayerFacts, values: Sequence[T]) -> tuple[T, T, T]:
+def query_value_key(facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
     """Return query, value and key; of two sequences, the second is both value and key.
 
     Raises RefusedError for anything but two or three sequences.

@@ -11,20 +11,9 @@ from typing import Any
 from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
-from rnnconvert.formats.keras.describe.settings import (
-    Lengths,
-    Shaped,
-    each_rank,
-    grown,
-    lengths_after,
-    over_space,
-    padding_of,
-    pairs,
-    pool_of,
-    sizes,
-)
+from rnnconvert.formats.keras.describe.settings import each_rank, grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
-from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.description import Shape, Value
 
 # Over space and time
 
@@ -48,7 +37,7 @@ def window_of(facts: LayerFacts, rank: int) -> dict[str, Any]:
     }
 
 
-def lengths_behind(x: Shaped, window: Mapping[str, Any]) -> Lengths:
+def lengths_behind(x: Value, window: Mapping[str, Any]) -> Shape:
     """Return the lengths of space behind what `window_of` states."""
     return lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
 
@@ -56,20 +45,10 @@ def lengths_behind(x: Shaped, window: Mapping[str, Any]) -> Lengths:
 def _convolution(rank: int) -> Describe:
     def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters = one_input(facts, values), int(facts.get("filters"))
-        channels = channels_of(facts, x, rank)
-        window = window_of(facts, rank)
-        lengths = lengths_behind(x, window)
-        output = w.add(
-            "conv",
-            facts,
-            [x],
-            (x.shape[0], *lengths, filters),
-            channels=channels,
-            filters=filters,
-            **window,
-            groups=int(facts.get("groups", 1) or 1),
-            bias=bool(facts.get("use_bias", True)),
-        )
+        channels, window = channels_of(facts, x, rank), window_of(facts, rank)
+        groups, bias = int(facts.get("groups", 1) or 1), bool(facts.get("use_bias", True))
+        shape = (x.shape[0], *lengths_behind(x, window), filters)
+        output = w.add("conv", facts, [x], shape, channels=channels, filters=filters, **window, groups=groups, bias=bias)
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -80,49 +59,17 @@ def _by_channel(rank: int, separable: bool) -> Describe:
         x = one_input(facts, values)
         channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
-        window = window_of(facts, rank)
-        lengths = lengths_behind(x, window)
-        bias = bool(facts.get("use_bias", True))
-        if not separable:
-            output = w.add(
-                "conv",
-                facts,
-                [x],
-                (x.shape[0], *lengths, channels * many),
-                channels=channels,
-                filters=channels * many,
-                groups=channels,
-                bias=bias,
-                **window,
-            )
-            return [applied(w, facts, facts.get("activation"), output)]
-        filters = int(facts.get("filters"))
-        first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
-        w.scope.add(
-            "conv",
-            w.noted(facts, f"{facts.name}/depthwise"),
-            [x],
-            [first],
-            channels=channels,
-            filters=channels * many,
-            groups=channels,
-            bias=False,
-            **window,
-        )
-        output = w.value(facts.name, (x.shape[0], *lengths, filters))
-        ones = (1,) * rank
-        point = {**window, **dict.fromkeys(("kernel", "strides", "dilation"), ones), "padding": "valid"}
-        w.scope.add(
-            "conv",
-            w.noted(facts, f"{facts.name}/pointwise"),
-            [first],
-            [output],
-            channels=channels * many,
-            filters=filters,
-            groups=1,
-            bias=bias,
-            **point,
-        )
+        window, bias, filters = window_of(facts, rank), bool(facts.get("use_bias", True)), channels * many
+        output = w.value(facts.name, (x.shape[0], *lengths_behind(x, window), filters))
+        layer = w.noted(facts, f"{facts.name}/depthwise") if separable else w.noted(facts)
+        bias_here = bias and not separable
+        w.scope.add("conv", layer, [x], [output], channels=channels, filters=filters, groups=channels, bias=bias_here, **window)
+        if separable:
+            filters, first = int(facts.get("filters")), output
+            output = w.value(facts.name, (*first.shape[:-1], filters))
+            point = {**window, **dict.fromkeys(("kernel", "strides", "dilation"), (1,) * rank), "padding": "valid"}
+            layer = w.noted(facts, f"{facts.name}/pointwise")
+            w.scope.add("conv", layer, [first], [output], channels=channels * many, filters=filters, groups=1, bias=bias, **point)
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -136,24 +83,12 @@ def _transposed(rank: int) -> Describe:
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
         window = window_of(facts, rank)
-        same = window["padding"] == "same"
         reach = [d * (k - 1) + 1 for k, d in zip(window["kernel"], window["dilation"], strict=True)]
-        over = [r - s for r, s in zip(reach, window["strides"], strict=True)]
-        lengths = tuple(
-            None if n is None else n * s + (0 if same else max(o, 0))
-            for n, s, o in zip(x.shape[1:-1], window["strides"], over, strict=True)
-        )
-        output = w.add(
-            "conv transposed",
-            facts,
-            [x],
-            (x.shape[0], *lengths, filters),
-            channels=channels,
-            filters=filters,
-            bias=bool(facts.get("use_bias", True)),
-            over=tuple(over),
-            **window,
-        )
+        over = tuple(r - s for r, s in zip(reach, window["strides"], strict=True))
+        more = [0 if window["padding"] == "same" else max(o, 0) for o in over]
+        lengths = (None if n is None else n * s + m for n, s, m in zip(x.shape[1:-1], window["strides"], more, strict=True))
+        bias, shape = bool(facts.get("use_bias", True)), (x.shape[0], *lengths, filters)
+        output = w.add("conv transposed", facts, [x], shape, channels=channels, filters=filters, bias=bias, over=over, **window)
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -165,21 +100,9 @@ def _pooling(operation: str, rank: int) -> Describe:
         channels = channels_of(facts, x, rank)
         kernel, strides = pool_of(facts, rank)
         facts.need("padding", "valid", "same")
-        padding = facts.get("padding", "valid")
-        lengths = lengths_after(x, kernel, strides, (1,) * rank, padding)
-        return [
-            w.add(
-                "pool",
-                facts,
-                [x],
-                (x.shape[0], *lengths, channels),
-                operation=operation,
-                rank=rank,
-                kernel=kernel,
-                strides=strides,
-                padding=padding,
-            )
-        ]
+        window = {"rank": rank, "kernel": kernel, "strides": strides, "padding": facts.get("padding", "valid")}
+        lengths = lengths_after(x, kernel, strides, (1,) * rank, window["padding"])
+        return [w.add("pool", facts, [x], (x.shape[0], *lengths, channels), operation=operation, **window)]
 
     return describe
 

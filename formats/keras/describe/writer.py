@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.describe.calls import KerasCall
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import hand_on, masks_on
-from rnnconvert.formats.keras.describe.stated import input_shape, output_shape
-from rnnconvert.formats.keras.describe.walk import Walk
-from rnnconvert.formats.keras.model.calls import calls_of
-from rnnconvert.formats.keras.policy import policy_of
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
+from rnnconvert.formats.keras.describe.walk import Readers, Walk
+from rnnconvert.formats.keras.model.entries import Shape, shape_in, stated_shape
+from rnnconvert.formats.keras.model.settings import policy_of
+from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
@@ -89,26 +87,25 @@ class Writer(Walk):
 
     def start(self, old: SourceLayer) -> Value:
         """Return an input of the model."""
-        config = old.entry.config
-        shape = config.get("batch_shape", config.get("batch_input_shape"))
-        dtype = config.get("dtype", "float32")
-        if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
+        config = old.config
+        shape, dtype = stated_shape(config), config.get("dtype", "float32")
+        if shape is None or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
             raise refuse(
                 old.name,
-                f"an input of shape {shape!r} and type {dtype!r}",
+                f"an input of shape {None if shape is None else [*shape]!r} and type {dtype!r}",
                 "only plain tensors of float32, int32, int64 and bool are known",
             )
         value = self.value(old.name, shape, dtype)
         self.scope.inputs += (value,)
         return value
 
-    def layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[Value], readers: Readers) -> list[Value]:
         """Return the outputs of a layer, a model or an operation, or stand-ins for them if it may be left out."""
-        readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
+        count, scope, path = len(self.scope.nodes), self.scope, self.path
         try:
             if (error := self.unread.get(facts.name)) is not None:
                 raise error
-            return self._layer(facts, values, call)
+            return self._layer(facts, values)
         except RefusedError as error:
             if not self.partial:
                 raise
@@ -116,31 +113,22 @@ class Writer(Walk):
             del scope.nodes[count:]
             return self._left_out(facts, values, error, readers())
 
-    def calls(self, old: SourceLayer) -> list[KerasCall]:
-        """Return the calls of a layer: of one that may be left out all that it reads."""
-        try:
-            return super().calls(old)
-        except RefusedError as error:
-            if not self.partial:
-                raise
-            self.unread[old.name] = error
-            return [KerasCall(call.sources()) for call in calls_of(old.entry, "the configuration")] or [KerasCall()]
-
     def _left_out(
         self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
     ) -> list[Value]:
         """Add a node that stands for a layer, and return what it gives: with the axes that the configuration states."""
         outputs = []
         for number in range(max((index for index, _ in readers), default=0) + 1):
-            shapes = [input_shape(layer) for index, layer in readers if index == number and layer is not None]
-            shape = next((shape for shape in (*shapes, output_shape(facts.old)) if shape is not None), None)
+            shapes = [_input_shape(layer) for index, layer in readers if index == number and layer is not None]
+            of_lambda = shape_in(facts.config.get("output_shape"))
+            shape = next((shape for shape in (*shapes, of_lambda and (None, *of_lambda)) if shape is not None), None)
             outputs.append(replace(self.value(facts.name, shape or ()), sized=shape is not None))
         self.scope.add("left out", facts.name, values, outputs, error=error)
         return outputs
 
-    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: KerasCall) -> list[Value]:
+    def _layer(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
-        from rnnconvert.formats.keras.describe.operations import OPERATIONS
+        from rnnconvert.formats.keras.describe.operations import OPERATIONS, arguments_of
 
         old = facts.old
         if any(not value.sized for value in values):
@@ -150,13 +138,13 @@ class Writer(Walk):
         if old.is_model:
             return self._inner(facts, values)
         for layer in old.walk():
-            if (policy := policy_of(layer.entry.config)) in ("float16", "bfloat16", "float64"):
+            if (policy := policy_of(layer.config)) in ("float16", "bfloat16", "float64"):
                 raise refuse(self.called(old.name), f"a layer of {policy}", "the written model computes in float32")
-        if old.is_operation:
+        if old.entry.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:
                 raise refuse(old.name, f"an operation of class {old.kind!r}", "no rule for it is known here")
-            result = [operation(self, facts, call.arguments(values))]
+            result = [operation(self, facts, arguments_of(facts, values))]
             facts.finish()
             return result
         if old.kind == "TimeDistributed":
@@ -181,11 +169,11 @@ class Writer(Walk):
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
-        inside = LayerFacts(inner, inner.entry.config)
+        inside = LayerFacts(inner)
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:
                 self.masks[x.name] = mask
-            return self._layer(_Renamed(inside, facts.name), [x], KerasCall())  # they work on the last axis alone
+            return self._layer(_Renamed(inside, facts.name), [x])  # they work on the last axis alone
         flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]
@@ -194,7 +182,7 @@ class Writer(Walk):
             self.scope.add("steps to batch", "", [mask], [self.masks[flat.name]])
         elif mask is not None:
             self.masks[x.name] = mask
-        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], KerasCall())
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat])
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
@@ -237,6 +225,19 @@ class Writer(Walk):
         return _SubmodelCall(scope, len(ends), tuple(end_masks))
 
 
+_BY_KERNEL = ("LSTM", "GRU", "SimpleRNN", "Conv1D", "Conv2D", "Conv3D")
+"""The layers whose kernel shows how many axes they read, and how wide the last is."""
+
+
+def _input_shape(old: SourceLayer) -> Shape | None:
+    """Return the shape that a layer was built on, None where its configuration does not state one."""
+    inner = old.inside[0] if old.kind == "Bidirectional" else old
+    kernel = inner.arrays.get("kernel")
+    if old.entry.shape is None and kernel is not None and inner.kind in _BY_KERNEL:
+        return (*[None] * ((3 if kernel.ndim == 2 else kernel.ndim) - 1), int(kernel.shape[-2]))
+    return old.entry.shape
+
+
 class _SubmodelCall:
     """A model in the model, and the masks that its outputs have."""
 
@@ -248,7 +249,7 @@ class _Renamed(LayerFacts):
     """The settings of the layer in a wrapper, which has the wrapper's name."""
 
     def __init__(self, facts: LayerFacts, name: str) -> None:
-        super().__init__(facts.old, facts.config, facts.used, facts.named, facts.flags)
+        super().__init__(facts.old, facts.call, facts.used, facts.named, facts.flags)
         object.__setattr__(self, "outer", name)
 
     @property

@@ -5,20 +5,21 @@ arguments]; Keras 3 has the arguments by place and by name, with tensors as obje
 memory have tuples where files have lists.
 
 Sources: keras 1.2.2 and 2.3.1 engine/topology.py, Container.get_config; tf_keras/src/engine/node.py, Node.serialize;
-keras/src/models/functional.py (3.15), serialize_node and functional_from_config.
+keras/src/models/functional.py (3.15), serialize_node and functional_from_config; keras/src/ops/function.py (3.15), map_graph, whose
+order decides at which path of a file a layer's weights are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Any, TypeAlias
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import ARGUMENT_NESTING
 from rnnconvert.core.printable import quoted
-from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.entries import DROPOUTS, HEADED, RECURRENT, Entry
 
 CALLS = 100_000
 """The most calls of one layer."""
@@ -39,44 +40,82 @@ class LayerOutput:
         return [self.layer, self.call, self.index]
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """The arguments of one call of a layer: plain values as the file states them, and a Ref for each tensor.
+ALL_OUTPUTS = -1
+"""The index that stands for all outputs of a call: a Sequential hands on whatever a layer gives."""
 
-    places  by place; the layer is called on the first
-    named   by name
+
+@dataclass(frozen=True)
+class KerasCall:
+    """One call of a layer: plain values as the file states them, and a LayerOutput for each tensor.
+
+    reads   the tensors that it is called on: of a recurrent layer the sequence alone, of an operation all
+    named   the other arguments by their names, "place 2" where that is not known; those that are null are left out
+    places  the arguments by place as they are stated: what an operation is called with
     """
 
-    places: tuple[Any, ...] = ()
+    reads: Sequence[LayerOutput] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
+    places: Sequence[Any] = ()
 
     def sources(self) -> list[LayerOutput]:
-        """Return all tensors that it reads."""
-        return [*refs(list(self.places)), *refs(dict(self.named))]
+        """Return all tensors that it reads, in the order in which Keras flattens them."""
+        return [*self.reads, *refs(dict(self.named))]
+
+    def moved(self, change: Callable[[LayerOutput], LayerOutput]) -> KerasCall:
+        """Return it with other references."""
+        return KerasCall([change(ref) for ref in self.reads], _moved(self.named, change), _moved(self.places, change))
 
 
 Where: TypeAlias = "Path | str"
 """The file, or what messages call the configuration."""
 
 
-def calls_of(layer: Entry, path: Where) -> list[Arguments]:
+def calls_of(layer: Entry, path: Where) -> list[KerasCall]:
     """Return the calls of a layer. Raises UnreadableError for nodes of an unknown form."""
     nodes = layer.nodes or []
     if not isinstance(nodes, list) or len(nodes) > CALLS:
         raise _strange(layer, path)
-    return [_arguments(layer, node, path) for node in nodes]
+    return [_call(layer, *_arguments(layer, node, path)) for node in nodes]
 
 
-def _arguments(layer: Entry, node: object, path: Where) -> Arguments:
+def _call(layer: Entry, places: Sequence[Any], named: Mapping[str, Any]) -> KerasCall:
+    stated = {key: value for key, value in named.items() if any(inside is not None for inside in flat(value))}
+    if layer.is_operation:
+        return KerasCall(tuple(refs(places)), stated, places)
+    words = [*_signature(layer), *(f"place {number}" for number in range(len(_signature(layer)), len(places)))]
+    stated = {word: value for word, value in zip(words, places[1:], strict=False) if value is not None} | stated
+    first = places[0] if places else None
+    if layer.class_name in RECURRENT and isinstance(first, (list, tuple)) and len(first) > 1:
+        # Keras 1 and 2 list initial states and constants behind the sequence.
+        several = layer.config.get("num_constants")
+        count = len(first) - (several if type(several) is int and 0 < several < len(first) else 0)
+        for word, values in (("initial_state", first[1:count]), ("constants", first[count:])):
+            if values:
+                stated[word] = [*values, *flat(stated.get(word, []))]
+        first = first[0]
+        places = [first]
+    return KerasCall(tuple(refs(first)), stated, places)
+
+
+def _signature(layer: Entry) -> tuple[str, ...]:
+    """Return the names of a layer's arguments behind the first, as far as they matter here."""
+    if layer.is_model or layer.class_name in DROPOUTS or layer.class_name == "TimeDistributed":
+        return ("training", "mask")
+    if layer.class_name in RECURRENT:
+        return ("initial_state", "mask", "training")
+    return ("value", "key") if layer.class_name in HEADED else ()
+
+
+def _arguments(layer: Entry, node: object, path: Where) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the arguments of a call by place and by name."""
     if isinstance(node, Mapping) and "args" in node:
         places, named = node["args"], node.get("kwargs") or {}
         if not isinstance(places, (list, tuple)) or not isinstance(named, Mapping):
             raise _strange(layer, path)
-        revived = (_revived(value, layer, path) for value in places)
-        return Arguments(tuple(revived), {str(key): _revived(value, layer, path) for key, value in named.items()})
-    named_: dict[str, Any] = {}
-    first = _called_on(node, layer, path, named_)
-    return Arguments((first,), {key: _with_refs(value, layer, path) for key, value in named_.items()})
+        return [_revived(value, layer, path) for value in places], {str(key): _revived(value, layer, path) for key, value in named.items()}
+    more: dict[str, Any] = {}
+    first = _called_on(node, layer, path, more)
+    return [first], {key: _with_refs(value, layer, path) for key, value in more.items()}
 
 
 def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], depth: int = 0) -> Any:
@@ -173,34 +212,20 @@ def flat(value: object) -> list[Any]:
     return [each for inside in value for each in flat(inside)] if isinstance(value, (list, tuple)) else [value]
 
 
-@overload
-def counted(value: LayerOutput, base: Mapping[str, int]) -> LayerOutput: ...
-@overload
-def counted(value: Arguments, base: Mapping[str, int]) -> Arguments: ...
-@overload
-def counted(value: Any, base: Mapping[str, int]) -> Any: ...
-def counted(value: Any, base: Mapping[str, int]) -> Any:
-    """Return a reference, or arguments, with the calls of each layer counted from zero.
-
-    base  the number from which the calls of some layers are counted: see `bases`
-    """
+def _moved(value: Any, change: Callable[[LayerOutput], LayerOutput]) -> Any:
     if isinstance(value, LayerOutput):
-        return replace(value, call=max(0, value.call - base.get(value.layer, 0)))
-    if isinstance(value, Arguments):
-        return Arguments(tuple(counted(place, base) for place in value.places), counted(value.named, base))
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: counted(inside, base) for key, inside in value.items()}
-    return [counted(inside, base) for inside in value] if isinstance(value, (list, tuple)) else value
+        return {key: _moved(inside, change) for key, inside in value.items()}
+    return [_moved(inside, change) for inside in value] if isinstance(value, (list, tuple)) else value
 
 
-class TracedCall(Protocol):
-    """A call, as far as its sources go."""
-
-    def sources(self) -> list[LayerOutput]:
-        """Return all tensors that it reads."""
+def from_zero(ref: LayerOutput, base: Mapping[str, int]) -> LayerOutput:
+    """Return a reference with the calls of each layer counted from zero: `base` has the number from which some are counted, see `bases`."""
+    return replace(ref, call=max(0, ref.call - base.get(ref.layer, 0)))
 
 
-def bases(calls: Mapping[str, Sequence[TracedCall]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
+def bases(calls: Mapping[str, Sequence[KerasCall]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
     """Return from which number the calls of each model inside a model are counted: Keras 1 and 2 count its own first one.
 
     calls   of every layer
@@ -215,7 +240,7 @@ def bases(calls: Mapping[str, Sequence[TracedCall]], models: Iterable[str], ends
 
 
 def ordered(
-    calls: Mapping[str, Sequence[TracedCall]], ends: Iterable[LayerOutput], path: Where
+    calls: Mapping[str, Sequence[KerasCall]], ends: Iterable[LayerOutput], path: Where
 ) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
 
@@ -249,3 +274,43 @@ def ordered(
             waiting = iter(calls[ref.layer][ref.call].sources())
             stack.append((node, waiting))
     return list(finished), first
+
+
+def order(calls: Mapping[str, Sequence[KerasCall]], ends: Sequence[LayerOutput], starts: Sequence[LayerOutput]) -> list[str]:
+    """Return the layers in the order of Keras 3's model.layers: farthest from the outputs first.
+
+    calls  of every layer; an input has one without sources
+    Raises UnreadableError for a graph with a loop or with references to nothing.
+    """
+    finished, first = ordered(calls, ends, "the configuration")
+    _, layers = _depths(calls, finished)
+    for ref in starts:
+        if ref.layer not in layers:
+            layers[ref.layer], first[ref.layer] = 0, -1
+    return sorted(layers, key=lambda name: (-layers[name], first[name]))
+
+
+def order_of_running(calls: Mapping[str, Sequence[KerasCall]], ends: Sequence[LayerOutput], path: Where) -> list[tuple[str, int]]:
+    """Return the calls of a graph in the order in which Keras 3 runs them. Raises UnreadableError as `order` does."""
+    depths, _ = _depths(calls, ordered(calls, ends, path)[0])
+    return sorted(depths, key=lambda node: -depths[node])
+
+
+def _depths(
+    calls: Mapping[str, Sequence[KerasCall]], finished: Sequence[tuple[str, int]]
+) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
+    """Return how far each call, and each layer, is from the outputs, in the order in which Keras meets them.
+
+    finished  the calls, each after those that it reads
+    """
+    depths: dict[tuple[str, int], int] = {}
+    layers: dict[str, int] = {}
+    within = set(finished)
+    for node in reversed(finished):
+        depth = max(depths.setdefault(node, 0), layers.get(node[0], 0))
+        layers[node[0]] = depths[node] = depth
+        for ref in calls[node[0]][node[1]].sources():
+            above = (ref.layer, ref.call)
+            if above in within:
+                depths[above] = max(depth + 1, depths.get(above, 0))
+    return depths, layers

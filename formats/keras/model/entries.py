@@ -5,15 +5,17 @@ Sources: keras 1.2.2 and 2.3.1 engine/topology.py; tf_keras/src/saving; keras/sr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_NESTING
 from rnnconvert.core.malformed import malformed
 
+Shape: TypeAlias = "tuple[int | None, ...]"
+"""Lengths of axes, the batch's first; None for those that are open."""
 _PACKAGES = ("keras", "tf_keras", "tensorflow", "keras_core")
 _FROM = ">"
 """The separator between the package or module of a class that is not built in and its name."""
@@ -34,6 +36,28 @@ RECURRENT = (
 )
 """Classes of layers that are called on a sequence, then on initial states."""
 
+MODELS = ("Sequential", "Functional", "Model")
+"""Classes of models that run their layers as their configuration states it."""
+DROPOUTS = (
+    "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout", "GaussianDropout", "GaussianNoise",
+)  # fmt: skip
+"""Classes of layers that change values in training alone."""
+HEADED = ("MultiHeadAttention", "GroupedQueryAttention")
+"""Classes of attention that is called on a query, a value and a key as arguments of their own; other attention has a list of them."""
+WRAPPERS = ("TimeDistributed", "Wrapper")
+"""Classes that call a layer on each step."""
+SHAPES = ("batch_input_shape", "batch_shape", "input_shape")
+"""The keys in which a layer states the shape of its input, in the order in which Keras looks for them."""
+OPERATIONS = frozenset((
+    "Abs", "Absolute", "Add", "All", "Any", "Cast", "Ceil", "Clip", "Concatenate", "ConvertToTensor", "Cos", "Divide", "Equal", "Erf",
+    "Exp", "ExpandDims", "Flip", "Floor", "GetItem", "Greater", "GreaterEqual", "HardSigmoid", "Less", "LessEqual", "Log", "LogSoftmax",
+    "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul", "Max", "Maximum", "Mean", "Min", "Minimum", "Multiply", "Negative", "NotEqual",
+    "OnesLike", "Power", "Relu", "Relu6", "Reshape", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Silu", "Sin", "Softmax", "Softplus",
+    "Softsign", "Sqrt", "Square", "Squeeze", "Stack", "Subtract", "Sum", "Swapaxes", "Tan", "Tanh", "Transpose", "TrueDivide", "Where",
+    "Zeros", "ZerosLike",
+))  # fmt: skip
+"""Operations of Keras 3 on tensors: what functional models call of keras.ops, and what becomes of masks. Some have the name of a layer."""
+
 _RENAMED = {"UnifiedLSTM": "LSTM", "UnifiedGRU": "GRU", "LSTMV2": "LSTM", "GRUV2": "GRU"}
 """Classes that previews of TensorFlow 2 named otherwise; they write the configuration of the class of today.
 
@@ -48,15 +72,38 @@ class Entry:
     name        the layer's name
     class_name  its class; one that is not built in has its package or module before it, "my>LSTM", and so no plain name ever
     config      its own configuration
-    rank        how many axes its input has, the batch's among them; 0 where the file does not say it
+    shape       that of the input for which it was built, None where the file does not state it
     nodes       how its model calls it, as the file states it: see rnnconvert.formats.keras.model.calls
+    module      where its class is; None where the file does not state it, as HDF5 files do not
     """
 
     name: str
     class_name: str
     config: Mapping[str, Any]
-    rank: int = 0
+    shape: Shape | None = None
     nodes: object = None
+    module: str | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many axes its input has, the batch's among them; 0 where the file does not say it."""
+        return len(self.shape or ())
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a model that runs its layers as its configuration states it."""
+        return self.class_name in MODELS and bool(self.config.get("layers"))
+
+    @property
+    def is_operation(self) -> bool:
+        """Whether it is an operation on tensors, which may have the name of a layer: x + y in a functional model, and Add()([x, y]).
+
+        Keras 3's HDF5 files state no module: there an operation lacks what every layer states. Earlier files have layers alone.
+        """
+        if self.module is not None:
+            return self.module.startswith("keras.src.ops")
+        called = isinstance(self.nodes, list) and bool(self.nodes) and all(isinstance(node, Mapping) for node in self.nodes)
+        return self.class_name in OPERATIONS and "trainable" not in self.config and called
 
     @property
     def built_in(self) -> bool:
@@ -91,7 +138,9 @@ def entry(value: Mapping[str, Any]) -> Entry:
     config = config if isinstance(config, Mapping) else {"layers": config}
     # What a functional model calls a layer stands beside the configuration: operators of TensorFlow 2.0 to 2.3 state another there.
     name = value.get("name") or config.get("name") or ""
-    return Entry(str(name), _class_name(value), config, rank(value.get("build_config")), value.get("inbound_nodes"))
+    module = value.get("module")
+    built = built_shape(value.get("build_config"))
+    return Entry(str(name), _class_name(value), config, built, value.get("inbound_nodes"), None if module is None else str(module))
 
 
 def _class_name(value: Mapping[str, Any]) -> str:
@@ -111,15 +160,20 @@ def _class_name(value: Mapping[str, Any]) -> str:
     return f"{module}{_FROM}{class_name}"
 
 
-def rank(built: object) -> int:
-    """Return how many axes the input has that a layer was built for; 0 if that is not stated."""
-    shape = built.get("input_shape") if isinstance(built, Mapping) else None
-    return len(shape) if isinstance(shape, (list, tuple)) and is_shape(shape) else 0
+def built_shape(built: object) -> Shape | None:
+    """Return the shape of the input that a layer was built for; None if that is not stated."""
+    return shape_in(built.get("input_shape")) if isinstance(built, Mapping) else None
 
 
-def is_shape(value: object) -> bool:
-    """Return whether a value is a list of lengths, None for those that are open."""
-    return isinstance(value, (list, tuple)) and all(size is None or isinstance(size, int) for size in value)
+def shape_in(value: object) -> Shape | None:
+    """Return a list of lengths, None for those that are open, as a shape; None for any other value."""
+    plain = isinstance(value, (list, tuple)) and bool(value) and all(size is None or (type(size) is int and size >= 0) for size in value)
+    return tuple(value) if plain and isinstance(value, (list, tuple)) else None
+
+
+def stated_shape(config: Mapping[str, Any], keys: Sequence[str] = SHAPES[:2]) -> Shape | None:
+    """Return the shape of its input, with the batch, that a layer or an InputLayer states for itself."""
+    return shape_in(next((config[key] for key in keys if config.get(key) is not None), None))
 
 
 def children(layer: Entry) -> list[Entry]:
@@ -136,6 +190,13 @@ def listed(values: object) -> list[Entry]:
     ]
 
 
+def innermost(layer: Entry, wrappers: Sequence[str] = WRAPPERS) -> Entry:
+    """Return the layer that wrappers of some classes are around, one in the other; any other layer itself."""
+    while layer.class_name in wrappers and (inner := layer.inner("layer")) is not None:
+        layer = inner
+    return layer
+
+
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
     """Yield a layer, and all the layers inside it."""
     if depth > LAYER_NESTING:
@@ -146,3 +207,17 @@ def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
     inner = layer.inner("layer")
     if inner is not None:
         yield from every(inner, depth + 1)
+
+
+def era_shown(model: Entry) -> int:
+    """Return the Keras that a configuration itself shows, 2 for any before 3; 0 where it shows none.
+
+    Keras 3 alone states an input's batch_shape, which Keras 2 calls batch_input_shape, and calls by their arguments.
+    """
+    for layer in every(model):
+        nodes = layer.nodes if isinstance(layer.nodes, list) else []
+        if "batch_shape" in layer.config or any(isinstance(node, Mapping) and "args" in node for node in nodes):
+            return 3
+        if "batch_input_shape" in layer.config or any(isinstance(node, list) for node in nodes):
+            return 2
+    return 0

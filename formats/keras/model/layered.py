@@ -8,30 +8,121 @@ tf_keras/src/engine/{base_layer,functional}.py; keras 1.2.2 and 2.3.1 engine/top
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_CALLS, LAYER_NESTING
 from rnnconvert.core.printable import quoted
-from rnnconvert.formats.keras.model.calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
-from rnnconvert.formats.keras.model.entries import RECURRENT, Entry, children
-from rnnconvert.formats.keras.model.masks import mask_after
-from rnnconvert.formats.keras.model.operators import gives_zeros, signature
+from rnnconvert.formats.keras.model.calls import (
+    ALL_OUTPUTS,
+    KerasCall,
+    LayerOutput,
+    Where,
+    bases,
+    calls_of,
+    flat,
+    from_zero,
+    order_of_running,
+    ordered,
+    references,
+    refs,
+)
+from rnnconvert.formats.keras.model.entries import MODELS, RECURRENT, Entry, children, era_shown, shape_in, stated_shape
+from rnnconvert.formats.keras.model.masks import MaskOrigin, NamedMasks, Origins
+from rnnconvert.formats.keras.model.operators import gives_zeros
 
-_LINE = "Sequential"
-MODELS = (_LINE, "Functional", "Model")
-"""The classes of models that run their layers as their configuration states it."""
+LINE = "Sequential"
+MERGE = "Merge"
+"""The layer of Keras 1 that a Sequential may begin with: it holds the models that it reads."""
+
+
+class RunOrder(NamedTuple):
+    """How a model runs its layers: a Sequential as a graph in which each layer reads the one before.
+
+    layers  by name
+    calls   of each layer, which are counted from zero
+    order   the calls on which its outputs depend, as Keras 3 runs them: each after those that it reads
+    dead    all others, likewise
+    starts  the model's inputs
+    ends    its outputs
+    """
+
+    layers: Mapping[str, Entry]
+    calls: Mapping[str, Sequence[KerasCall]]
+    order: Sequence[tuple[str, int]]
+    dead: Sequence[tuple[str, int]]
+    starts: Sequence[LayerOutput]
+    ends: Sequence[LayerOutput]
+
+
+def run_order(model: Entry, path: Where, inside: Sequence[Entry] | None = None) -> RunOrder:
+    """Return how a model runs its layers: those of its configuration, or these in their place.
+
+    Raises UnreadableError for calls of an unknown form, of layers that there are not, or in a loop, and for two layers of one name.
+    """
+    inside = children(model) if inside is None else list(inside)
+    return _line(model, inside) if model.class_name == LINE else _graph(model, path, inside)
+
+
+def _line(model: Entry, inside: list[Entry]) -> RunOrder:
+    first = inside[0] if inside else None
+    if first is not None and first.class_name not in ("InputLayer", MERGE) and not first.is_model:
+        inside.insert(0, input_of(first, model.config))
+    inside[1:] = [layer for layer in inside[1:] if layer.class_name != "InputLayer"]
+    names = [layer.name for layer in inside]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names)]  # of files from before Keras minded
+    refs_ = [LayerOutput(name, 0, ALL_OUTPUTS) for name in names]
+    calls = dict(zip(names, ([KerasCall([ref] if ref else [])] for ref in (None, *refs_)), strict=False))
+    starts = [LayerOutput(names[0], 0, 0)] if names and inside[0].class_name == "InputLayer" else []
+    return RunOrder(dict(zip(names, inside, strict=True)), calls, [(name, 0) for name in names], [], starts, refs_[-1:])
+
+
+def _graph(model: Entry, path: Where, inside: Sequence[Entry]) -> RunOrder:
+    layers = {layer.name: layer for layer in inside}
+    if len(layers) != len(inside):
+        raise UnreadableError(path, f"two layers of {quoted(model.name)} have one name")
+    calls = {name: [KerasCall()] if layer.class_name == "InputLayer" else calls_of(layer, path) for name, layer in layers.items()}
+    starts = references(model.config.get("input_layers")) or []
+    ends = references(model.config.get("output_layers")) or []
+    models = [name for name, layer in layers.items() if layer.config.get("layers")]
+    modern = {name for name in models if all(isinstance(node, Mapping) for node in _nodes(layers[name]))}
+    base = bases(calls, models, [end for end in (*starts, *ends) if end.layer not in modern])
+    if any(base.values()):
+        calls = {name: [call.moved(lambda ref: from_zero(ref, base)) for call in several] for name, several in calls.items()}
+    # Where a model begins and ends, Keras 3 too counts the calls of a graph inside it from one.
+    ends_from = base | {name: int("output_layers" in layers[name].config) for name in modern}
+    starts, ends = ([from_zero(ref, ends_from) for ref in several] for several in (starts, ends))
+    starts = starts or [LayerOutput(name, 0, 0) for name, layer in layers.items() if layer.class_name == "InputLayer"]
+    everything = [LayerOutput(name, number, 0) for name, several in calls.items() for number in range(len(several))]
+    order = order_of_running(calls, ends, path)
+    live = set(order)
+    dead = [node for node in ordered(calls, everything, path)[0] if node not in live]
+    return RunOrder(layers, calls, order, dead, starts, ends)
+
+
+def _nodes(layer: Entry) -> list[Any]:
+    return layer.nodes if isinstance(layer.nodes, list) else []
+
+
+def input_of(layer: Entry, model: Mapping[str, Any]) -> Entry:
+    """Return the input of a Sequential, as its first layer states it, the layer that this one wraps, or the model's configuration."""
+    inner = layer.inner("layer")
+    shapes = (*(stated_shape(part.config) for part in (layer, inner) if part is not None), shape_in(model.get("build_input_shape")))
+    shape = next((shape for shape in shapes if shape is not None), None)
+    return Entry(f"{layer.name}_input", "InputLayer", {} if shape is None else {"batch_shape": list(shape)})
 
 
 @dataclass(frozen=True, eq=False)
 class StepOutput:
-    """An output of a step, and what masks it, in words; "" for nothing."""
+    """An output of a step, and what masks it; None for nothing."""
 
     step: LayerStep
     index: int
-    mask: str = ""
+    mask: Origins | None = None
 
 
 @dataclass(eq=False)
@@ -41,39 +132,39 @@ class LayerStep:
     layer      the layer
     label      its name after the names of the models around it, and which call it is, unless it is the first
     reads      the tensors that it is called on
-    arguments  everything that the call gives it
     states     the initial states of a recurrent layer
     constants  the further values that its cell reads
     others     all further tensors that it reads
     has_states  whether initial states are given, as tensors or otherwise, that are not zeros: it begins from these anyway
-    mask       the origin of the mask on the steps that it reads, in words
+    origins    what masks the steps that it reads, None for nothing
     passed     the steps whose values are passed as mask
     training   whether it runs as in training
+    masks      what masks its outputs
     outputs    which of its outputs are read
     """
 
     layer: Entry
     label: str
     reads: Sequence[StepOutput] = ()
-    arguments: Arguments = field(default_factory=Arguments)
     states: Sequence[StepOutput] = ()
     constants: Sequence[StepOutput] = ()
     others: Sequence[StepOutput] = ()
     has_states: bool = False
-    mask: str = ""
+    origins: Origins | None = None
     passed: Sequence[LayerStep] = ()
     training: bool = False
+    masks: Sequence[Origins | None] = ()
     outputs: set[int] = field(default_factory=set)
+
+    @property
+    def mask(self) -> str:
+        """The origin of the mask on the steps that it reads, in words; "" for none."""
+        return " and ".join(origin.words for origin in self.origins or ())
 
     def output(self, index: int) -> StepOutput:
         """Return one of its outputs."""
         self.outputs.add(index)
-        mask = mask_after(self.layer, [self.mask] if self.passed else self._masks, repr(self.label), self.mask)
-        return StepOutput(self, index, mask if index == 0 else "")
-
-    @property
-    def _masks(self) -> list[str]:
-        return [tensor.mask for tensor in self.reads]
+        return StepOutput(self, index, self.masks[index] if index < len(self.masks) else None)
 
 
 class Layered:
@@ -87,185 +178,98 @@ class Layered:
     deeply or called too often.
     """
 
-    def __init__(self, model: Entry, path: Where) -> None:
-        self._path = path
-        self._plans: dict[int, _RunOrder] = {}
+    def __init__(self, model: Entry, path: Where, era: int = 0) -> None:
+        """Follow a model of Keras 1, 2 or 3; 0 where its file does not state which."""
+        self._path, self._era = path, era or era_shown(model) or 3
+        self._plans: dict[int, RunOrder] = {}
         self.steps: list[LayerStep] = []
         self.ends: list[StepOutput] = []
         self.stated = model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
-            self.ends = self._model(model, None, "", False, 0)
+            self.ends = self._model(model, [], "", False, 0)
 
-    def _model(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
+    def _note(self, layer: Entry, label: str, **more: Any) -> LayerStep:
+        if len(self.steps) >= LAYER_CALLS:
+            raise UnreadableError(self._path, f"its models call layers more than {LAYER_CALLS} times")
+        self.steps.append(LayerStep(layer, label, **more))
+        return self.steps[-1]
+
+    def _plan(self, model: Entry) -> RunOrder:
+        """Return how a model runs its layers; made once, however often it is called."""
+        if id(model.config) not in self._plans:
+            self._plans[id(model.config)] = run_order(model, self._path)
+        return self._plans[id(model.config)]
+
+    def _model(self, model: Entry, inputs: Sequence[StepOutput], where: str, training: bool, depth: int) -> list[StepOutput]:
         """Note the steps of a model and return its outputs.
 
-        inputs  the tensors that it is called on; None for the outermost one
+        inputs  the tensors that it is called on; none for the outermost one
         """
         if depth > LAYER_NESTING:
             raise UnreadableError(self._path, f"its models are nested more than {LAYER_NESTING} deep")
-        walk = self._line if model.class_name == _LINE else self._graph
-        return walk(model, inputs, where, training, depth)
-
-    def _note(self, step: LayerStep) -> LayerStep:
-        if len(self.steps) >= LAYER_CALLS:
-            raise UnreadableError(self._path, f"its models call layers more than {LAYER_CALLS} times")
-        self.steps.append(step)
-        return step
-
-    def _line(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
-        tensors = None if inputs is None else list(inputs)
-        for layer in children(model):
-            label = where + layer.name
-            if layer.class_name == "InputLayer":
-                tensors = tensors or [self._note(LayerStep(layer, label)).output(0)]
-            elif is_model(layer):
-                tensors = self._model(layer, tensors, f"{label}/", training, depth + 1)
-            else:
-                if children(layer):  # the Merge of Keras 1
-                    branches = [branch for branch in children(layer) if is_model(branch)]
-                    tensors = [
-                        end for branch in branches for end in self._model(branch, None, f"{where}{branch.name}/", training, depth + 1)
-                    ]
-                elif tensors is None:
-                    tensors = [self._note(LayerStep(_input_of(layer), f"{label}_input")).output(0)]
-                tensors = [self._note(_called(layer, label, Arguments(), tensors, training)).output(0)]
-        return tensors or []
-
-    def _plan(self, model: Entry) -> _RunOrder:
-        """Return how a model runs its layers; made once, however often it is called."""
-        if id(model.config) not in self._plans:
-            self._plans[id(model.config)] = _plan(model, self._path)
-        return self._plans[id(model.config)]
-
-    def _graph(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
         plan = self._plan(model)
-        layers, calls = plan.layers, plan.calls
-        bound = dict(zip(plan.inputs, inputs or (), strict=False))
+        bound = {start.layer: [value] for start, value in zip(plan.starts, inputs, strict=False)}
+        if inputs and model.class_name == LINE and plan.starts:
+            bound = {plan.starts[0].layer: list(inputs)}
         scope: dict[tuple[str, int], LayerStep | list[StepOutput]] = {}
 
-        def tensor(ref: LayerOutput) -> StepOutput:
-            maker = scope.get((ref.layer, ref.call))
-            if isinstance(maker, LayerStep):
-                return maker.output(ref.index)
-            if maker is None or ref.index >= len(maker):
-                raise UnreadableError(self._path, f"something reads an output of {quoted(ref.layer)} that it does not have")
-            return maker[ref.index]
+        def tensors(several: Sequence[LayerOutput]) -> list[StepOutput]:
+            return [tensor for ref in several for tensor in self._outputs(scope, ref)]
 
-        for name, number in plan.order:
-            layer, arguments = layers[name], calls[name][number]
-            label = f"{where}{name} (call {number + 1})" if number else f"{where}{name}"
+        for name, number in (*plan.order, *plan.dead):
+            layer, call = plan.layers[name], plan.calls[name][number]
+            label = f"{where}{layer.name} (call {number + 1})" if number else f"{where}{layer.name}"
             if name in bound:
-                scope[name, number] = [bound[name]]
-            elif is_model(layer):
-                reads = [tensor(ref) for ref in refs(arguments.places[:1])]
-                named = _named(layer, arguments)
-                masks = [_words([tensor(ref).step]) for ref in refs(named.get("mask"))]
-                if masks:
-                    reads = [replace(read, mask=mask) for read, mask in zip(reads, masks, strict=False)]
-                on = training or _is_on(named)
+                scope[name, number] = bound[name]
+                continue
+            reads = tensors(call.reads)
+            named = {key: tensors(list(refs(value))) for key, value in call.named.items()}
+            on = training or bool(call.named.get("training"))  # a tensor may be true
+            if layer.is_model:
+                masks = _masks_on(call, reads, named)[: len(reads)]
+                reads = [StepOutput(read.step, read.index, mask) for read, mask in itertools.zip_longest(reads, masks)]
+                if not reads and model.class_name == LINE:
+                    reads = list(inputs)
                 scope[name, number] = self._model(layer, reads, f"{label}/", on, depth + 1)
-            else:
-                reads = [tensor(ref) for ref in refs(arguments.places[:1])]
-                named_ = {key: [tensor(ref) for ref in refs(value)] for key, value in _named(layer, arguments).items()}
-                scope[name, number] = self._note(_called(layer, label, arguments, reads, training, named_))
-        return [tensor(end) for end in plan.ends]
+                continue
+            for branch in children(layer) if layer.class_name == MERGE else ():
+                reads += self._model(branch, [], f"{where}{branch.name}/", training, depth + 1) if branch.is_model else []
+            scope[name, number] = self._called(layer, label, call, reads, named, on)
+        return tensors(plan.ends)
 
+    def _outputs(self, scope: Mapping[tuple[str, int], LayerStep | list[StepOutput]], ref: LayerOutput) -> list[StepOutput]:
+        """Return what a reference stands for."""
+        maker = scope.get((ref.layer, ref.call))
+        if isinstance(maker, LayerStep):
+            return [maker.output(max(0, ref.index))]
+        if maker is None or ref.index >= len(maker):
+            raise UnreadableError(self._path, f"something reads an output of {quoted(ref.layer)} that it does not have")
+        return maker if ref.index == ALL_OUTPUTS else [maker[ref.index]]
 
-class _RunOrder(NamedTuple):
-    """How a model runs its layers.
+    def _called(
+        self,
+        layer: Entry,
+        label: str,
+        call: KerasCall,
+        reads: Sequence[StepOutput],
+        named: Mapping[str, Sequence[StepOutput]],
+        training: bool,
+    ) -> LayerStep:
+        """Note the call of a layer.
 
-    layers  by name
-    calls   of each layer, which are counted from zero
-    order   the calls, each after those that it reads
-    inputs  the names of the model's own inputs
-    ends    its outputs
-    """
-
-    layers: Mapping[str, Entry]
-    calls: Mapping[str, Sequence[Arguments]]
-    order: Sequence[tuple[str, int]]
-    inputs: Sequence[str]
-    ends: Sequence[LayerOutput]
-
-
-def _plan(model: Entry, path: Where) -> _RunOrder:
-    layers = {layer.name: layer for layer in children(model)}
-    if len(layers) != len(children(model)):
-        raise UnreadableError(path, f"two layers of {quoted(model.name)} have one name")
-    calls = {name: [Arguments()] if layer.class_name == "InputLayer" else calls_of(layer, path) for name, layer in layers.items()}
-    starts = references(model.config.get("input_layers")) or []
-    ends = references(model.config.get("output_layers")) or []
-    models = [name for name, layer in layers.items() if children(layer)]
-    modern = {name for name in models if all(isinstance(node, Mapping) for node in _nodes(layers[name]))}
-    base = bases(calls, models, [end for end in ends if end.layer not in modern])
-    calls = {name: [counted(call, base) for call in several] for name, several in calls.items()}
-    # Where a model ends, Keras 3 too counts the calls of a graph inside it from one.
-    base |= {name: int("output_layers" in layers[name].config) for name in modern}
-    everything = [LayerOutput(name, number, 0) for name, several in calls.items() for number in range(len(several))]
-    inputs = [ref.layer for ref in starts] or [n for n, layer in layers.items() if layer.class_name == "InputLayer"]
-    return _RunOrder(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
-
-
-def is_model(layer: Entry) -> bool:
-    """Return whether a layer is a model that runs its layers as its configuration states it."""
-    return layer.class_name in MODELS and bool(children(layer))
-
-
-def _nodes(layer: Entry) -> list[Any]:
-    return layer.nodes if isinstance(layer.nodes, list) else []
-
-
-def _input_of(layer: Entry) -> Entry:
-    """Return the input that the first layer of a Sequential states for itself."""
-    inner = layer.inner("layer")
-    for config in (layer.config, inner.config if inner is not None else {}):
-        shape = config.get("batch_input_shape", config.get("batch_shape"))
-        if shape is not None:
-            return Entry(f"{layer.name}_input", "InputLayer", {"batch_shape": shape})
-    return Entry(f"{layer.name}_input", "InputLayer", {})
-
-
-def _named(layer: Entry, arguments: Arguments) -> dict[str, Any]:
-    """Return the arguments behind the first by their names."""
-    names = ("training", "mask") if is_model(layer) else signature(layer.class_name)
-    by_place = dict(zip(names, arguments.places[1:], strict=False))
-    rest = {f"place {number}": value for number, value in enumerate(arguments.places[1:][len(names) :], len(names))}
-    return by_place | rest | {key: value for key, value in arguments.named.items() if value is not None}
-
-
-def _is_on(named: Mapping[str, Any]) -> bool:
-    """Return whether a call states training; a tensor may be true."""
-    return bool(named.get("training"))
-
-
-def _called(
-    layer: Entry,
-    label: str,
-    arguments: Arguments,
-    reads: Sequence[StepOutput],
-    training: bool,
-    named: Mapping[str, Sequence[StepOutput]] | None = None,
-) -> LayerStep:
-    """Return the call of a layer.
-
-    named  the tensors of the arguments behind the first
-    """
-    named = named or {}
-    values = _named(layer, arguments)
-    states, constants = list(named.get("initial_state", ())), list(named.get("constants", ()))
-    if layer.class_name in RECURRENT and len(reads) > 1:
-        several = layer.config.get("num_constants")
-        number = several if type(several) is int and 0 < several < len(reads) else 0
-        states = [*reads[1 : len(reads) - number], *states]
-        constants = [*reads[len(reads) - number :], *constants]
-        reads = reads[:1]
-    passed = [tensor.step for tensor in named.get("mask", ())]
-    others = [tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")]
-    mask = _words(passed) if passed else next((tensor.mask for tensor in reads), "")
-    # Constants stand among the tensors that an old layer is called on.
-    stated = [values.get("initial_state"), arguments.places[:1] if layer.class_name in RECURRENT else None]
-    has_states = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
-    return LayerStep(layer, label, reads, arguments, states, constants, others, has_states, mask, passed, training or _is_on(values))
+        named  the tensors of the arguments behind the first
+        """
+        states, constants, passed = (list(named.get(word, ())) for word in ("initial_state", "constants", "mask"))
+        if layer.class_name in RECURRENT:  # in a Sequential what follows a model of several outputs
+            states, reads = [*reads[1:], *states], reads[:1]
+        others = [tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")]
+        has_states = any(not gives_zeros(tensor.step.layer) for tensor in states) or _has_numbers(call.named.get("initial_state"))
+        masks = _masks_on(call, reads, named)
+        return self._note(
+            layer, label, reads=reads, states=states, constants=constants, others=others, has_states=has_states,
+            origins=next(iter(masks), None), passed=[tensor.step for tensor in passed], training=training,
+            masks=NamedMasks(self._era, label).after(layer, masks),
+        )  # fmt: skip
 
 
 def _has_numbers(states: object) -> bool:
@@ -278,6 +282,16 @@ def _has_numbers(states: object) -> bool:
     return not (states is None or isinstance(states, LayerOutput) or (isinstance(states, (int, float)) and states == 0))
 
 
-def _words(passed: Sequence[LayerStep]) -> str:
-    """Return in words the mask that the values of steps are."""
-    return " and ".join(f"the values of {step.label!r}" for step in passed)
+def _masks_on(call: KerasCall, reads: Sequence[StepOutput], named: Mapping[str, Sequence[StepOutput]]) -> list[Origins | None]:
+    """Return what masks the tensors that a layer is called on: the masks that its call passes, or else those that Keras hands on.
+
+    Keras 3 states the masks that it hands on itself among the arguments of a call.
+    """
+    if not named.get("mask"):
+        return [tensor.mask for tensor in reads]
+    passed, masks = iter(named["mask"]), list[Origins | None]()
+    for value, read in itertools.zip_longest(flat(call.named["mask"]), reads):
+        steps = dict.fromkeys(origin.steps for origin in (read.mask if read is not None else None) or () if origin.steps)
+        tensor = next(passed) if isinstance(value, LayerOutput) else None
+        masks.append(None if tensor is None else (MaskOrigin(f"the values of {tensor.step.label!r}", " and ".join(steps)),))
+    return masks

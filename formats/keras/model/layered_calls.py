@@ -1,17 +1,26 @@
-"""The calls of the recurrent layers of a layered model: the graph of its steps, and the calls in it."""
+"""The calls of the recurrent layers of a layered model: the graph of its steps, the calls in it, and what is unusual in them, in words.
+
+Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,wrappers}.py; tensorflow 2.15 keras/src/layers/rnn;
+keras/src/layers/rnn and keras/src/models/functional.py (3.15).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
-from rnnconvert.formats.keras.model.entries import OWN_RECURRENT, Entry, every, is_shape
+from rnnconvert.formats.keras.model.entries import Entry, every, innermost, stated_shape
 from rnnconvert.formats.keras.model.layered import Layered, LayerStep, StepOutput
+from rnnconvert.formats.keras.model.masks import MAY_MASK, gives_sequences
 from rnnconvert.formats.keras.model.operators import APART, CAST, DIALECT, TRAINING, drops
+from rnnconvert.formats.keras.model.settings import policy_of
+from rnnconvert.formats.keras.run_exact import MIXED
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import CallSizes, Dims, Graph
 
@@ -21,8 +30,6 @@ _LARGEST = 16
 _ELEMENTS = 1 << 22
 """The most elements that sequences as long as a model's inputs state have in all its layers; longer ones are open."""
 
-WRAPPERS = ("TimeDistributed", "Wrapper")
-"""Classes that call a layer on each step."""
 _NOT_CALLED = (Call(Unknown("the configuration of the model does not show how it is called")),)
 
 _Layers = Mapping[int, tuple[str, Recurrent]]
@@ -36,9 +43,7 @@ def received(model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[s
     """
     names: dict[int, list[str]] = {}
     for name, layer in entries.items():
-        while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
-            layer = inner
-        names.setdefault(id(layer.config), []).append(name)
+        names.setdefault(id(innermost(layer).config), []).append(name)
     alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
     calls_by_layer = calls(_Build(model, alone).graph)
     if not model.stated:
@@ -53,12 +58,9 @@ def _unless_direct(call: Call, why: str) -> Call:
     return replace(call, sequence=Unknown(why))
 
 
-def policy_of(config: Mapping[str, Any]) -> str:
+def _computes_in(config: Mapping[str, Any]) -> str:
     """Return the element type that a layer computes in, "" where its configuration does not state it."""
-    dtype = config.get("dtype")
-    named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
-    name = named.get("name") if isinstance(named, Mapping) else None
-    plain = name.removeprefix("mixed_") if isinstance(name, str) else ""
+    plain = policy_of(config, "").removeprefix("mixed_")
     return plain if plain in _FLOATS else ""
 
 
@@ -76,10 +78,10 @@ class _Build:
 
     def _add(self, step: LayerStep) -> None:
         if step.layer.class_name == "InputLayer":
-            self._dtypes[id(step)] = policy_of(step.layer.config)
+            self._dtypes[id(step)] = _computes_in(step.layer.config)
             self.graph.describe((id(step), 0), _dims(step.layer, self._longest))
             return
-        dtype = policy_of(step.layer.config)
+        dtype = _computes_in(step.layer.config)
         reads = [self._cast(tensor, dtype, step) for tensor in step.reads]
         self._dtypes[id(step)] = dtype or next((self._dtypes[id(tensor.step)] for tensor in step.reads), "")
         if id(step.layer.config) in self._layers:
@@ -127,7 +129,7 @@ class _Build:
         side_by_side = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
-        sequences = bool(config.get("return_sequences", step.layer.class_name == OWN_RECURRENT))
+        sequences = gives_sequences(step.layer)
         for index in sorted(step.outputs):
             key = (id(step), index)
             if index < 2 and sequences and apart:
@@ -212,10 +214,8 @@ def _state_words(maker: LayerStep, layers: _Layers) -> str:
 
 def _dims(layer: Entry, most: int) -> Dims | None:
     """Return the lengths of an input's axes."""
-    shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
-    if not isinstance(shape, (list, tuple)) or not is_shape(shape) or not shape:
-        return None
-    return dims_of(shape, layer.name, most)
+    shape = stated_shape(layer.config)
+    return None if shape is None else dims_of(shape, layer.name, most)
 
 
 def longest(widths: Sequence[int]) -> int:
@@ -238,3 +238,59 @@ def dims_of(shape: Sequence[int | None], name: str, most: int) -> Dims | None:
         size if size is not None and size <= limits.get(axis, size) else names.get(axis, f"{name}:{axis}")
         for axis, size in enumerate(shape)
     ]
+
+
+# In words
+
+
+def unusual_settings(layer: Entry) -> Iterator[str]:
+    """Yield the unusual features of a layer's call."""
+    config = layer.config
+    if config.get("stateful"):
+        yield "it is stateful: it begins a batch with the state that the last one left, which the weights do not hold"
+    if config.get("time_major"):
+        yield "it is time_major: its input has the axes (time, batch, features)"
+    if config.get("num_constants"):
+        yield f"it is called with {config['num_constants']!r} constants, which Keras's own cells do not read"
+    policy = policy_of(config)
+    if policy in MIXED:
+        dtype = policy.removeprefix("mixed_")
+        yield LayerNote("", f"it computes in {dtype} there ({policy}), but its weights are kept unchanged", dtype)
+
+
+def around(model: Layered) -> dict[int, list[str]]:
+    """Return the unusual features of the calls of a model's layers, and what these receive in addition to a sequence (states, constants,
+    masks, dropout that is on), by the `id` of each layer's configuration.
+    """
+    words_by_layer: dict[int, list[str]] = {}
+    calls: Counter[int] = Counter()
+    for step in model.steps:
+        for layer in every(step.layer):
+            words_by_layer.setdefault(id(layer.config), []).extend(_given_words(step))
+            calls[id(layer.config)] += 1
+    for layer_id, number in calls.items():
+        if number > 1:
+            words_by_layer[layer_id].append(f"the model calls it {number} times")
+    return {layer_id: list(dict.fromkeys(words)) for layer_id, words in words_by_layer.items() if words}
+
+
+def _given_words(step: LayerStep) -> Iterator[str]:
+    """Yield what one call gives a layer in addition to its sequence."""
+    if step.has_states:
+        makers = _labels([tensor.step for tensor in step.states])
+        yield f"the model gives its initial state{f' ({makers})' if makers else ''}: pass it at every call"
+    if step.constants:
+        yield f"it is called with constants ({_labels([tensor.step for tensor in step.constants])})"
+    if step.passed:
+        yield f"a mask is passed to it ({_labels(step.passed)}): pass the lengths of its sequences"
+    elif step.mask:
+        masks = "may mask" if MAY_MASK in step.mask else "masks"
+        yield f"{step.mask} before it {masks} steps of its input: pass the lengths of its sequences"
+    if (step.passed or step.mask) and any(layer.config.get("zero_output_for_mask") for layer in every(step.layer)):
+        yield "its outputs are zero where its input is masked"  # Keras 3's Bidirectional sets it, though most models mask nothing
+    if step.training and drops(step.layer.config):
+        yield "its dropout is on, by training=True: what it gives is random"
+
+
+def _labels(steps: Sequence[LayerStep]) -> str:
+    return ", ".join(dict.fromkeys(step.label for step in steps))

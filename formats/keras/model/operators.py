@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.model.entries import RECURRENT, Entry
+from rnnconvert.formats.keras.model.entries import DROPOUTS, Entry
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
 
 CAST = "cast"
@@ -20,29 +20,8 @@ APART = "apart"
 TRAINING = "training"
 """The attribute that says whether an operator runs as in training."""
 
-_RATES = {
-    "Dropout": ("rate", "p"),
-    "SpatialDropout1D": ("rate", "p"),
-    "SpatialDropout2D": ("rate", "p"),
-    "SpatialDropout3D": ("rate", "p"),
-    "AlphaDropout": ("rate", "p"),
-    "GaussianDropout": ("rate", "p"),
-    "GaussianNoise": ("stddev", "sigma"),
-}
-"""Layers that change values in training only, and what their configuration calls the measure of it, today and in Keras 1."""
 _DROPOUTS = ("dropout", "recurrent_dropout", "dropout_W", "dropout_U")
 _INSIDE = ("layer", "backward_layer", "cell", "cells")
-
-
-def signature(class_name: str) -> tuple[str, ...]:
-    """Return the names of a layer's arguments behind the first, as far as they matter here."""
-    if class_name in RECURRENT:
-        return ("initial_state", "mask", TRAINING)
-    if class_name in _RATES:
-        return (TRAINING,)
-    if class_name == "TimeDistributed":
-        return (TRAINING, "mask")
-    return ()
 
 
 def gives_zeros(layer: Entry) -> bool:
@@ -68,7 +47,7 @@ def drops(config: object, depth: int = 0) -> bool:
 
 
 def _in_training(applied: Applied) -> Array:
-    rates = [applied.attributes[key] for key in _RATES[str(applied.kind)] if key in applied.attributes]
+    rates = [applied.attributes[key] for key in ("rate", "p", "stddev", "sigma") if key in applied.attributes]  # today, and in Keras 1
     if applied.attributes.get(TRAINING) and rates[:1] != [0]:
         raise ChangesError(f"{applied.kind} that is on")
     return applied.input(0)
@@ -179,7 +158,7 @@ DIALECT: Dialect = {
     "Identity": SAME,
     "ActivityRegularization": SAME,
     # "if training and self.rate > 0", else the input (keras/src/layers/regularization).
-    **dict.fromkeys(_RATES, Moves(_in_training)),
+    **dict.fromkeys(DROPOUTS, Moves(_in_training)),
     "Activation": Moves(_activation),
     "Permute": Moves(_permute),
     "Reshape": Moves(_reshape),

@@ -6,29 +6,49 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.config import snake_case
-from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.config import labels
+from rnnconvert.formats.keras.model.entries import RECURRENT
+from rnnconvert.formats.keras.model.tree import SourceLayer
+from rnnconvert.formats.keras.upgrade.config import rule_of
 from rnnconvert.formats.keras.upgrade.notes import refuse
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 _OLD_STYLE = re.compile(r"[WUb](_[icfozrh])?|gamma|beta|running_mean|running_std|alphas")
 """Weights that Keras 1 names after their layer: dense_1_W."""
 
 
+_PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
+
+
+def words_of(old: SourceLayer, per_gate: bool = False) -> list[tuple[tuple[str, ...], bool]]:
+    """Return the names of a layer's own weights, and whether each is trained."""
+    if old.is_model or old.inside or old.kind == "InputLayer":
+        return []
+    rule = rule_of(old.entry)
+    if per_gate and old.kind in _PER_GATE:
+        return [((f"{part}_{gate}",), True) for gate in _PER_GATE[old.kind] for part in "WUb"]
+    words = []
+    for word in rule.weights.split():
+        word, _, key = word.partition("?")
+        stated = old.config.get("bias" if key == "use_bias" and "bias" in old.config else key, key != "use_scale")
+        if not key or stated:
+            words.append((tuple(word.lstrip("-").split("|")), not word.startswith("-")))
+    return words
+
+
 def _trainable(old: SourceLayer, per_gate: bool) -> list[tuple[SourceLayer, bool]]:
     """Return whose weights the trained ones of a layer are, in the order in which Keras lists them."""
-    if not old.entry.config.get("trainable", True):
+    if not old.config.get("trainable", True):
         return []
-    trained_words = [(old, True) for _, trained in old.words(per_gate) if trained]
+    trained_words = [(old, True) for _, trained in words_of(old, per_gate) if trained]
     return trained_words + [pair for child in old.inside for pair in _trainable(child, per_gate)]
 
 
 def _others(old: SourceLayer, per_gate: bool) -> list[tuple[SourceLayer, bool]]:
-    frozen_words = [(old, False) for _, trained in old.words(per_gate) if not trained]
+    frozen_words = [(old, False) for _, trained in words_of(old, per_gate) if not trained]
     below = [other for child in old.inside for other in _others(child, per_gate)]
-    if old.entry.config.get("trainable", True):
+    if old.config.get("trainable", True):
         return frozen_words + below
-    frozen = [(old, True) for _, trained in old.words(per_gate) if trained]
+    frozen = [(old, True) for _, trained in words_of(old, per_gate) if trained]
     return [*frozen, *[pair for child in old.inside for pair in _trainable(child, per_gate)], *frozen_words, *below]
 
 
@@ -73,7 +93,7 @@ def _matched(owner: SourceLayer, names: Sequence[str], per_gate: bool) -> dict[s
     leaves = {full: full.rpartition("/")[2].partition(":")[0] for full in names}
     matched: dict[str, str] = {}
     for exact in (True, False):
-        for alternatives, _ in owner.words(per_gate):
+        for alternatives, _ in words_of(owner, per_gate):
             for full, leaf in leaves.items():
                 fits = any(
                     leaf == alternative if exact else _OLD_STYLE.fullmatch(alternative) is not None and leaf.endswith(f"_{alternative}")
@@ -81,7 +101,7 @@ def _matched(owner: SourceLayer, names: Sequence[str], per_gate: bool) -> dict[s
                 )
                 if fits and alternatives[0] not in matched and full not in matched.values():
                     matched[alternatives[0]] = full
-    missing = [alternatives[0] for alternatives, _ in owner.words(per_gate) if alternatives[0] not in matched]
+    missing = [alternatives[0] for alternatives, _ in words_of(owner, per_gate) if alternatives[0] not in matched]
     if missing or len(matched) != len(names):
         raise refuse(owner.name, f"weights named {', '.join(leaves.values())}", f"a {owner.kind} has {', '.join(missing) or 'fewer'}")
     return matched
@@ -101,15 +121,10 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
     places  tells of layers that the table lacks
     """
     used: set[str] = set()
-    counts: dict[str, int] = {}
-    for child in top.inside:
-        if child.is_operation:
-            continue
+    inside = [child for child in top.inside if not child.entry.is_operation]
+    for child, label in zip(inside, labels(child.kind for child in inside), strict=True):
         if top.is_model or top.kind == "StackedRNNCells":
-            kind, listed_ = snake_case(child.kind), "layers" if top.is_model else "cells"
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            below = f"{path}/{listed_}/{kind}_{number}" if number else f"{path}/{listed_}/{kind}"
+            below = f"{path}/{'layers' if top.is_model else 'cells'}/{label}"
         else:
             words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(top.kind, ("cell" if top.kind == "RNN" else "layer",))
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
@@ -117,7 +132,7 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
     paths = places(top)
     if paths is None:
         inner = "cell/vars" if _has_cell(top) else "vars"
-        firsts = [alternatives[0] for alternatives, _ in top.words(False)]
+        firsts = [alternatives[0] for alternatives, _ in words_of(top)]
         paths = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
     for word, below in paths.items():
         name = f"{path}/{below}"
@@ -130,7 +145,7 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
 
 def _has_cell(layer: SourceLayer) -> bool:
     """Return whether a layer's weights belong to a separate cell."""
-    return tables.LAYERS.get(layer.kind, tables.ClassRule("")).takes == "states" and not layer.kind.startswith("CuDNN")
+    return layer.kind in RECURRENT and not layer.kind.startswith("CuDNN")
 
 
 def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
@@ -152,7 +167,7 @@ def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
         place = (around[id(layer)] - {top.name}) & labels
         if id(layer) in nameless and not any(layer.name in name.split("/") for name in arrays):
             place -= {layer.name}
-        for alternatives, _ in layer.words(False):
+        for alternatives, _ in words_of(layer):
             # A ConvLSTM of Keras 2 names its weights itself. Source: tf_keras/src/layers/rnn/base_conv_lstm.py, ConvLSTMCell.build.
             of_cell = _has_cell(layer) and not layer.kind.startswith("ConvLSTM")
             names = [name for word in alternatives for name in by_place.get((of_cell, place, word), ())]

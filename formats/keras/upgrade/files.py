@@ -25,15 +25,15 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint, outside
 from rnnconvert.formats.keras.config import Era, of_json
 from rnnconvert.formats.keras.files import refuse_others
-from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file, version_shown
 from rnnconvert.formats.keras.model.entries import of_file
-from rnnconvert.formats.keras.upgrade.assign import assign, assign_by_names, assign_by_path
+from rnnconvert.formats.keras.model.tree import SourceLayer, tree
+from rnnconvert.formats.keras.upgrade.assign import assign, assign_by_names, assign_by_path, words_of
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers
 from rnnconvert.formats.keras.upgrade.model import Models
 from rnnconvert.formats.keras.upgrade.notes import TARGET, Notes
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 
 VERSION = "3.6.0"
 """The Keras version whose files these resemble."""
@@ -148,8 +148,8 @@ def as_keras_3(
     stored = read(source)
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     notes = Notes()
-    config = altered(_config(source, stored, attributes, config_file, notes))
-    version, backend = _written(stored, attributes, config)
+    config = altered(_config(source, stored, config_file, notes))
+    version, backend = _written(stored, config)
     era = Era(version)
     if era.major >= 3 and version:
         raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
@@ -199,27 +199,15 @@ def read(source: Path) -> Stored:
 def written_before_keras_3(source: Path) -> bool:
     """Return whether a file states that Keras 1 or 2 wrote it, or has the names of their weights."""
     stored = read(source)
-    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
-    config = stored.metadata_as(KerasMetadata).get("config") or _json(source, attributes, "model_config")
-    version, _ = _written(stored, attributes, config if isinstance(config, Mapping) else {})
-    return version[:1] in ("1", "2")
+    config = stated_model(source, stored.metadata_as(KerasMetadata))
+    return _written(stored, config if isinstance(config, Mapping) else {})[0][:1] in ("1", "2")
 
 
-def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
+def _written(stored: Stored, config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the version and the backend that wrote a file, as far as they are stated or shown."""
-    places = [
-        stored.metadata_as(KerasMetadata).get("metadata", {}),
-        stored.metadata,
-        attributes.get("", {}),
-        attributes.get("model_weights", {}),
-        config,
-    ]
-    version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-    backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
-    weights = (name for name in stored.arrays if name.partition("/")[0] not in _ASIDE)
-    old_names = [name for name in weights if name.partition(":")[0].endswith(("_W", "_W_i"))]
-    if not version and old_names:
-        version = "1"
+    version, backend = (stated_of_file(stored, key, str(config.get(key) or "")) for key in ("keras_version", "backend"))
+    version = version or version_shown(stored)
+    old_names = [name for name in stored.arrays if name.partition(":")[0].endswith(("_W", "_W_i"))]
     if version.startswith("1") and not backend and old_names:
         # TensorFlow numbers the outputs of its operations; Theano's variables have their names alone.
         backend = "tensorflow" if all(":" in name for name in old_names) else "theano"
@@ -231,11 +219,8 @@ def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -
     return of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
 
 
-def _config(
-    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None, notes: Notes
-) -> Mapping[str, Any]:
-    stated = stored.metadata_as(KerasMetadata)
-    config = stated.get("config") or stated.get("root_config") or _json(source, attributes, "model_config")
+def _config(source: Path, stored: Stored, config_file: Path | None, notes: Notes) -> Mapping[str, Any]:
+    config = stated_model(source, stored.metadata_as(KerasMetadata)) or stored.metadata_as(KerasMetadata).get("root_config")
     if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if config is None and config_file is None:
@@ -279,9 +264,7 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
                 raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
             if name in children:
                 used |= assign(children[name], full, arrays)
-        if missing := [
-            layer.name for layer in top.inside if layer.name not in listed and any(inner.words(False) for inner in layer.walk())
-        ]:
+        if missing := [layer.name for layer in top.inside if layer.name not in listed and any(words_of(inner) for inner in layer.walk())]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
     outside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()

@@ -11,14 +11,15 @@ import numpy as np
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.keras.config import KINDS, functions, snake_case
+from rnnconvert.formats.keras.config import KINDS, functions, labels, snake_case
+from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
 from rnnconvert.formats.keras.model.entries import Entry
-from rnnconvert.formats.keras.nodes import VARIABLES
+from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.upgrade.assign import words_of
 from rnnconvert.formats.keras.upgrade.config import Translator, rule_of, serialised
 from rnnconvert.formats.keras.upgrade.notes import refuse
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -72,7 +73,7 @@ class Layers:
         Raises RefusedError for features that Keras 3 cannot hold.
         """
         rule = rule_of(old.entry)
-        translated = self.translator.translate(name, rule, old.entry.config)
+        translated = self.translator.translate(name, rule, old.config)
         new = New(name, rule.new, translated.config)
         if old.kind != rule.new:
             self.notes.change(name, f"{old.kind} is {rule.new} now")
@@ -122,12 +123,12 @@ class Layers:
             self.notes.change(new.name, _SCALED)
         _check_sizes(old.name, new.config, rule, arrays)
         if arrays:
-            ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
+            ordered = [arrays[alternatives[0]] for alternatives, _ in words_of(old)]
             new.variables = [("", new.name, list(ordered))]
 
     def _convolving(self, old: SourceLayer, new: New, rule: tables.ClassRule) -> None:
         """Give an LSTM whose products are convolutions its weights; the gates are i f c o along their last axis."""
-        unstated = [key for key in ("activation", "recurrent_activation") if key not in old.entry.config]
+        unstated = [key for key in ("activation", "recurrent_activation") if key not in old.config]
         if unstated:
             raise refuse(old.name, f"a {old.kind} without {unstated[0]}", "its configuration does not state it")
         candidate, gates = functions(old.entry, self.translator.era)
@@ -184,7 +185,7 @@ class Layers:
         keys = ("activation",) if KINDS[old.kind] == "rnn" else ("activation", "recurrent_activation")
         for key, function in zip(keys, stated, strict=False):
             spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
-            stated_here = [old.entry.config[spelling] for spelling in spellings if spelling in old.entry.config]
+            stated_here = [old.config[spelling] for spelling in spellings if spelling in old.config]
             if not stated_here:
                 self.notes.change(new.name, f"{key} is {function.name}, the default of the version that wrote the file")
             config[key] = self.translator.function(key, function.name if not stated_here or stated_here[0] is None else stated_here[0])
@@ -195,7 +196,7 @@ class Layers:
         bias = direction.biases != "none"
         after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
         arrays = Arrays(direction.hidden_size, direction.input_size, bias, after)
-        stated = Entry(new.name, new.class_name, {**old.entry.config, **new.config})
+        stated = Entry(new.name, new.class_name, {**old.config, **new.config})
         for wrong, _ in contradicted(stated, arrays):
             raise refuse(old.name, "a configuration that contradicts its weights", wrong)
         if "units" not in new.config:
@@ -241,7 +242,7 @@ class Layers:
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise refuse(old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers")
-        after = bool(old.entry.config.get("reset_after", False)) or cudnn
+        after = bool(old.config.get("reset_after", False)) or cudnn
         chosen = [pair for pair in fitting if kind != "gru" or pair[0].reset_after == after] or fitting
         layout, sizes = chosen[0]
         candidate, gates = functions(old.entry, self.translator.era)
@@ -261,15 +262,10 @@ class Layers:
         if cell.kind == "StackedRNNCells":
             inner = [self.new(cell_, cell_.name or f"cell_{number}") for number, cell_ in enumerate(cell.inside)]
             config = {"cells": [cell_.serialised() for cell_ in inner]}
-            self.translator.translate(old.name, rule_of(replace(cell.entry, name=old.name)), cell.entry.config)
+            self.translator.translate(old.name, rule_of(replace(cell.entry, name=old.name)), cell.config)
             new.config["cell"] = serialised("StackedRNNCells", config)
-            counts: dict[str, int] = {}
-            for part in inner:
-                kind = snake_case(part.class_name)
-                number = counts.get(kind, 0)
-                counts[kind] = number + 1
-                path = f"cell/cells/{kind}_{number}" if number else f"cell/cells/{kind}"
-                new.variables += [(path, label, arrays) for _, label, arrays in part.variables]
+            for part, group in zip(inner, labels(part.class_name for part in inner), strict=True):
+                new.variables += [(f"cell/cells/{group}", label, arrays) for _, label, arrays in part.variables]
             return
         single = self.new(cell, cell.name or "cell")
         new.config["cell"] = single.serialised()

@@ -10,16 +10,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.model.calls import LayerOutput, ordered
-from rnnconvert.formats.keras.model.masks import DROPPED_BEFORE, EFFECTS, READING
+from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput
+from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.layered import RunOrder
+from rnnconvert.formats.keras.model.masks import DROPPED_BEFORE, READING, MaskRules, effect_of, makes_mask, mask_value
+from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
-from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
+
+
+def referred(ref: LayerOutput, dtype: str) -> dict[str, Any]:
+    """Return an output as a call refers to it; Keras replaces it by the tensor itself, whose shape it knows."""
+    config = {"shape": [], "dtype": dtype, "keras_history": ref.listed()}
+    return {"class_name": "__keras_tensor__", "config": config}
+
+
+@dataclass(frozen=True)
+class OutsideOperation:
+    """A step of a graph outside its layers: an operation on tensors."""
+
+    name: str
+    class_name: str
+    reads: tuple[LayerOutput, ...]
+    config: Mapping[str, Any]
+
+    def serialised(self, reads: Sequence[LayerOutput], dtype: str) -> dict[str, Any]:
+        """Return it as a configuration holds it; what it compares with is an argument of its call."""
+        config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
+        args = [*(referred(ref, dtype) for ref in reads), *([self.config["value"]] if "value" in self.config else [])]
+        document = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
+        return {**document, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
 @dataclass(frozen=True)
@@ -29,13 +53,11 @@ class TensorMask:
     where    the tensor that holds it, in a graph
     unknown  why what becomes of it in Keras 3 is not known; "" where it is
     zeroed   the layer whose outputs at masked steps Keras 3 makes zero and the old Keras did not; "" for no layer
-    tensors  on how many of the layer's outputs it is
     """
 
     where: LayerOutput | None = None
     unknown: str = ""
     zeroed: str = ""
-    tensors: int = 1
 
 
 @dataclass
@@ -60,12 +82,14 @@ MakeOperation = Callable[[str, Sequence[LayerOutput], Mapping[str, Any]], LayerO
 """Adds an operation to a graph: its class, what it reads, its configuration."""
 
 
-class Masks:
+class Masks(MaskRules[TensorMask]):
     """The masks of one file."""
 
     def __init__(self, era: Era, notes: Notes) -> None:
+        super().__init__(min(era.major, 2))
         self.notes = notes
         self.leaving: dict[int, TensorMask | None] = {}  # by model inside a model: the mask on its last output
+        self._graph: tuple[KerasCall, MakeOperation] | None = None
         number = re.match(r"(\d+)\.(\d+)", era.text)
         self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
 
@@ -73,23 +97,21 @@ class Masks:
         """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
         for layer in model.inside:
             if layer.kind != "InputLayer":
-                mask = self.after(layer, [mask], None)
+                mask = self._masks_after(layer, [mask], None)[0]
         return mask
 
     def graph(
-        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[OldCall]], ends: Sequence[LayerOutput], reserved: set[str]
+        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[KerasCall]], plan: RunOrder, reserved: set[str]
     ) -> Masked:
         """Return the changes that masks make in a graph."""
-        masks_of: dict[tuple[str, int], TensorMask | None] = {}
+        masks_of: dict[tuple[str, int], list[TensorMask | None]] = {}
         masked = Masked()
-        stated, operations = masked.stated, masked.operations
         cache: dict[Any, LayerOutput] = {}
 
         def on(ref: LayerOutput) -> TensorMask | None:
-            mask = masks_of.get((ref.layer, ref.call))
-            return mask if mask is not None and ref.index < mask.tensors else None
+            return next(iter(masks_of.get((ref.layer, ref.call), [])[ref.index :]), None)
 
-        for node in ordered(calls, ends, "the configuration")[0]:
+        for node in plan.order:
             name, number = node
             old, call = olds[name], calls[name][number]
             if old.kind == "InputLayer":
@@ -101,49 +123,48 @@ class Masks:
                     label = spelled(f"{name}_mask", reserved)
                     reserved.add(label)
                     cache[key] = LayerOutput(label, 0, 0)
-                    operations.append(OutsideOperation(label, class_name, tuple(reads), config))
+                    masked.operations.append(OutsideOperation(label, class_name, tuple(reads), config))
                 return cache[key]
 
             masks = [on(ref) for ref in call.reads]
-            masks_of[node] = self.after(old, masks, (call, make))
-            if _reads(old) and any(mask is not None for mask in masks):
-                stated[node] = [mask.where if mask is not None else None for mask in masks]
-            if old.kind in tables.READING_MERGES and any(mask is not None for mask in masks):
-                masked.merges.add(name)
-        last = [on(ref) for ref in ends]
-        masked.last = next((mask for mask in last if mask is not None), None)
+            masks_of[node] = self._masks_after(old, masks, (call, make))
+            if any(mask is not None for mask in masks):
+                if _reads(old):
+                    masked.stated[node] = [mask.where if mask is not None else None for mask in masks]
+                if old.kind in tables.READING_MERGES:
+                    masked.merges.add(name)
+        masked.last = next((mask for end in plan.ends if (mask := on(end)) is not None), None)
         return masked
 
-    def after(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[OldCall, MakeOperation] | None) -> TensorMask | None:
-        """Return the mask on what a layer gives.
+    def _masks_after(
+        self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[KerasCall, MakeOperation] | None
+    ) -> list[TensorMask | None]:
+        """Return the masks on what a layer gives.
 
         masks  on what it reads
         graph  how it is called, and what adds an operation; None in a Sequential
         """
         there = [mask for mask in masks if mask is not None]
         if old.is_model:
-            return self._model(old, there)
-        effect = EFFECTS.get(old.kind, "") if old.kind in tables.LAYERS else ""
+            return [self._model(old, there)]
+        effect = effect_of(old.entry, self.era)
         if _reads(old):
             for input_mask in there:
                 if input_mask.unknown:
                     raise refuse(old.name, "the mask on its input", input_mask.unknown)
         self._inside(old, bool(there))
-        if effect == "make":
-            return self._new(old, graph)
-        if not there:
-            return None
-        if effect == "sequences":
-            return self._steps(old, masks[0])
         zeroed = next((mask.zeroed for mask in there if mask.zeroed), "")
-        if old.kind in DROPPED_BEFORE:
-            return TensorMask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
-        if effect == "pass" and old.kind not in _MIXING:
-            return masks[0]
-        if zeroed:
+        if there and old.kind in DROPPED_BEFORE:
+            return [TensorMask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")]
+        if zeroed and (effect in ("", "join") or old.kind in _MIXING):
             reason = f"Keras 3 gives zeros, older Keras repeated the output before, and {old.name!r} sees them"
             raise refuse(zeroed, "its outputs at masked steps", reason)
-        return masks[0] if effect == "pass" else self._merged(old, masks, graph) if effect == "join" else None
+        self._graph = graph
+        after = self.after(old.entry, masks)
+        if effect == "sequences" and old.kind == "Bidirectional" and self.repeats and after[0] is not None:
+            self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
+            return [mask and replace(mask, zeroed=old.name) for mask in after]
+        return [mask and replace(mask, zeroed="") for mask in after] if effect == "sequences" else after
 
     def _model(self, old: SourceLayer, there: Sequence[TensorMask]) -> TensorMask | None:
         leaving = self.leaving.get(id(old))
@@ -158,56 +179,33 @@ class Masks:
         if old.kind != "TimeDistributed":
             return
         inner = old.inside[0]
-        if any(_makes(layer) for layer in inner.walk()) or (masked and _reads(inner)):
+        if any(makes_mask(layer.entry) for layer in inner.walk()) or (masked and _reads(inner)):
             raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
 
-    def _new(self, old: SourceLayer, graph: tuple[OldCall, MakeOperation] | None) -> TensorMask | None:
-        """Return the mask that a layer makes."""
-        if not _makes(old):
-            return None
-        if graph is None:
+    def new_mask(self, layer: Entry) -> TensorMask | None:
+        """Return the mask that a layer makes: in a graph, the operations that do."""
+        if self._graph is None:
             return TensorMask()
-        call, make = graph
-        value = 0 if old.kind == "Embedding" else _number(old.entry.config.get("mask_value", 0.0))
+        call, make = self._graph
+        value = mask_value(layer) if layer.class_name == "Masking" else 0
         where = make("NotEqual", call.reads[:1], {"value": value})
-        return TensorMask(where if old.kind == "Embedding" else make("Any", [where], {"axis": -1, "keepdims": False}))
+        return TensorMask(make("Any", [where], {"axis": -1, "keepdims": False}) if layer.class_name == "Masking" else where)
 
-    def _steps(self, old: SourceLayer, mask: TensorMask | None) -> TensorMask | None:
-        """Return the mask on the outputs of a recurrent layer."""
-        layer = old.inside[0] if old.kind == "Bidirectional" else old
-        if mask is None or not layer.entry.config.get("return_sequences"):
-            return None
-        tensors = 2 if old.kind == "Bidirectional" and old.entry.config.get("merge_mode", "concat") is None else 1
-        zeroed = old.name if old.kind == "Bidirectional" and self.repeats else ""
-        if zeroed:
-            self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
-        return TensorMask(mask.where, "", zeroed, tensors)
-
-    def _merged(
-        self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[OldCall, MakeOperation] | None
-    ) -> TensorMask | None:
-        unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")
-        if unknown:
+    def joined(self, layer: Entry, masks: Sequence[TensorMask | None]) -> TensorMask | None:
+        """Return the operation that joins masks."""
+        there = [mask for mask in masks if mask is not None]
+        if unknown := next((mask.unknown for mask in there if mask.unknown), ""):
             return TensorMask(None, unknown)
-        if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
-            axis = old.entry.config.get("axis")
-            return TensorMask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
-        assert graph is not None, "a Sequential merges nothing"
-        wheres = list(dict.fromkeys(mask.where for mask in masks if mask is not None and mask.where is not None))
-        joined = wheres[0]
-        for where in wheres[1:]:
-            joined = graph[1]("LogicalAnd", [joined, where], {})
-        return TensorMask(joined)
+        axis = layer.config.get("axis", -1)
+        if layer.class_name == "Concatenate" and axis != -1:
+            return TensorMask(None, f"{layer.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
+        assert self._graph is not None, "a Sequential merges nothing"
+        first, *others = list(dict.fromkeys(mask.where for mask in there if mask.where is not None))
+        for where in others:
+            first = self._graph[1]("LogicalAnd", [first, where], {})
+        return TensorMask(first)
 
 
 def _reads(old: SourceLayer) -> bool:
     """Return whether Keras 3 hands a layer the mask of its input."""
     return old.is_model or (old.kind in tables.LAYERS and old.kind in READING)
-
-
-def _makes(old: SourceLayer) -> bool:
-    return old.kind == "Masking" or (old.kind == "Embedding" and bool(old.entry.config.get("mask_zero")))
-
-
-def _number(value: Any) -> Any:
-    return value.get("value") if isinstance(value, Mapping) else value

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.carry import VariableTree
-from rnnconvert.formats.keras.config import snake_case
-from rnnconvert.formats.keras.model.calls import LayerOutput, bases, counted
+from rnnconvert.formats.keras.config import labels
+from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput, flat, order, references
+from rnnconvert.formats.keras.model.entries import stated_shape
+from rnnconvert.formats.keras.model.layered import input_of, run_order
+from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import serialised
-from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation, calls_of, order, references
-from rnnconvert.formats.keras.upgrade.graph import serialised as referred
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
-from rnnconvert.formats.keras.upgrade.masks import Masks
+from rnnconvert.formats.keras.upgrade.masks import Masks, OutsideOperation, referred
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, batch_of, is_shape, shape_of
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 
@@ -43,12 +42,8 @@ class NewModel:
 
     def variables(self, path: str = "") -> Iterator[tuple[str, str, list[Array | Pieced]]]:
         """Yield every layer's weights: their path, the layer's name, the arrays."""
-        counts: dict[str, int] = {}
-        for layer in self.layers:
-            kind = snake_case(layer.class_name)
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            below = f"{path}/layers/{kind}_{number}".lstrip("/") if number else f"{path}/layers/{kind}".lstrip("/")
+        for layer, label in zip(self.layers, labels(layer.class_name for layer in self.layers), strict=True):
+            below = f"{path}/layers/{label}".lstrip("/")
             if isinstance(layer, NewModel):
                 yield from layer.variables(below)
                 continue
@@ -72,7 +67,7 @@ class Models:
 
     def model(self, old: SourceLayer, outermost: bool = True) -> NewModel:
         """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
-        config = old.entry.config
+        config = old.config
         name = spelled(old.name or old.kind.lower())
         if old.kind == "Sequential" and old.inside and old.inside[0].kind == "Merge":
             raise refuse(
@@ -93,7 +88,8 @@ class Models:
         model = NewModel(name, "Sequential", {"name": name})
         inside = list(old.inside)
         start = self._input(inside.pop(0), names) if inside and inside[0].kind == "InputLayer" else None
-        shape = start.config["batch_shape"] if start is not None else shape_of(old, inside)
+        beginning = [start.config] if start is not None else [input_of(layer.entry, old.config).config for layer in inside[:1]]
+        shape = stated_shape(beginning[0]) if beginning else None
         if not inside:
             raise refuse(name, "a Sequential without layers", "it computes nothing")
         if start is None and shape is not None and not inside[0].is_model:
@@ -139,14 +135,14 @@ class Models:
 
     def _input(self, old: SourceLayer, names: set[str]) -> New:
         """Return an InputLayer."""
-        config = old.entry.config
+        config = old.config
         name = spelled(old.name or "input", names)
         names.add(name)
         if name != old.name:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
-        shape = config.get("batch_input_shape", config.get("batch_shape"))
-        if not is_shape(shape):
-            raise refuse(name, f"an input of shape {shape!r}", "Keras 3 needs a list of sizes")
+        shape = stated_shape(config)
+        if shape is None:
+            raise refuse(name, "an input of an unknown shape", "Keras 3 needs a list of sizes")
         for key in ("sparse", "ragged", "optional"):
             if config.get(key):
                 raise refuse(name, f"an input with {key} = true", "its layers would get other tensors there")
@@ -157,7 +153,7 @@ class Models:
         return New(name, "InputLayer", config_)
 
     def _input_type(self, old: SourceLayer) -> str:
-        config = old.entry.config
+        config = old.config
         value = config.get("input_dtype") or config.get("dtype")
         dtype = self.layers.translator.type_of(old.name, value)
         if dtype == "mixed_float16":
@@ -166,10 +162,10 @@ class Models:
             return "bfloat16"
         return dtype
 
-    def _written_out(self, old: SourceLayer, call: OldCall, operations: list[OutsideOperation], names: set[str]) -> LayerOutput:
+    def _written_out(self, old: SourceLayer, call: KerasCall, operations: list[OutsideOperation], names: set[str]) -> LayerOutput:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
-        self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
+        self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.config)
         result = call.reads[0]
         for other in call.reads[1:]:
             name = spelled(f"{old.name}_values", names)
@@ -180,32 +176,25 @@ class Models:
 
     def _graph(self, old: SourceLayer, name: str) -> NewModel:
         """Return a model whose layers read one another as its configuration says."""
-        config = old.entry.config
-        ends, starts = references(name, config.get("output_layers")), references(name, config.get("input_layers"))
+        config = old.config
+        if not all(isinstance(config.get(key), list) and references(config[key]) for key in ("input_layers", "output_layers")):
+            raise refuse(name, "inputs or outputs by name", "only lists of them are known here")
+        plan = run_order(old.entry, "the configuration", [layer.entry for layer in old.inside])
         olds = {sublayer.name: sublayer for sublayer in old.inside}
-        if len(olds) != len(old.inside):
-            raise UnreadableError("the configuration", f"two layers of {name!r} have one name")
-        calls: dict[str, list[OldCall]] = {}
-        for child in old.inside:
-            rule = tables.LAYERS.get(child.kind, tables.ClassRule(""))
-            calls[child.name] = [OldCall()] if child.kind == "InputLayer" else calls_of(child.entry, rule.takes)
-        base = bases(calls, [sublayer.name for sublayer in old.inside if sublayer.is_model], [*ends, *starts])
-        for several in calls.values():
-            for call in several:
-                call.reads, call.states = ([counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
-        starts, ends = ([counted(ref, base) for ref in refs] for refs in (starts, ends))
+        calls = {sublayer: [_checked(sublayer, call) for call in several] for sublayer, several in plan.calls.items()}
         names = {spelled(sublayer) for sublayer in olds}
         inner = {sublayer.name: self.model(sublayer, outermost=False) for sublayer in old.inside if sublayer.is_model}
-        masked = self.masks.graph(olds, calls, ends, names)
+        masked = self.masks.graph(olds, calls, plan, names)
         self.masks.leaving[id(old)] = masked.last
         for (name_, number), masks in masked.stated.items():
-            calls[name_][number].masks = masks
+            calls[name_][number] = KerasCall(calls[name_][number].reads, {**calls[name_][number].named, "mask": masks})
         operations, steps_of = list(masked.operations), dict[tuple[str, int], LayerOutput]()
         for merge in sorted(masked.merges):
             for number, call in enumerate(calls[merge]):
                 steps_of[merge, number] = self._written_out(olds[merge], call, operations, names)
         names = {operation.name for operation in operations}
-        batch = batch_of(old)
+        batches = {(stated_shape(layer.config) or (None,))[0] for layer in old.inside if layer.kind == "InputLayer"}
+        batch = batches.pop() if len(batches) == 1 else None
         chains: dict[str, list[New | NewModel]] = {}
         remaining = [layer for layer in old.inside if layer.name not in masked.merges]
         for source in remaining:
@@ -215,29 +204,26 @@ class Models:
                 chains[source.name] = self._inner(source, names, batch, inner.get(source.name))
         final = {old: chain[-1].name for old, chain in chains.items()} | {operation.name: operation.name for operation in operations}
 
-        def moved(refs: Sequence[LayerOutput | None]) -> list[Any]:
-            replaced = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
-            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in replaced]
+        def moved(ref: LayerOutput) -> LayerOutput:
+            ref = steps_of.get((ref.layer, ref.call), ref)
+            return dataclasses.replace(ref, layer=final[ref.layer])
 
         built: dict[str, New | NewModel] = {}
-        new_calls = {operation.name: [OldCall(moved(operation.reads))] for operation in operations}
+        new_calls = {operation.name: [KerasCall(operation.reads).moved(moved)] for operation in operations}
         lists: dict[str, bool] = {}
         for source in remaining:
-            calls_ = [OldCall(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[source.name]]
+            calls_ = [call.moved(moved) for call in calls[source.name]]
             for layer in chains[source.name]:
                 built[layer.name], new_calls[layer.name] = layer, calls_
                 lists[layer.name] = _takes_list(source)
-                calls_ = [OldCall([LayerOutput(layer.name, number, 0)]) for number in range(len(calls_))]
-        starts, ends = moved(starts), moved(ends)
+                calls_ = [KerasCall([LayerOutput(layer.name, number, 0)]) for number in range(len(calls_))]
+        starts, ends = ([moved(ref) for ref in refs] for refs in (plan.starts, plan.ends))
         listed = order(new_calls, ends, starts)
         if unread := sorted(set(built) - set(listed)):
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
         model = NewModel(name, "Functional", {"name": name}, [built[step] for step in listed if step in built])
-        steps = {
-            operation.name: dataclasses.replace(operation, reads=tuple(moved(operation.reads))).serialised(dtype)
-            for operation in operations
-        }
+        steps = {operation.name: operation.serialised(new_calls[operation.name][0].reads, dtype) for operation in operations}
         model.config["layers"] = [
             steps[step]
             if step in steps
@@ -250,7 +236,7 @@ class Models:
         return model
 
 
-def _nodes(name: str, calls: Sequence[OldCall], several: bool, dtype: str) -> list[dict[str, Any]]:
+def _nodes(name: str, calls: Sequence[KerasCall], several: bool, dtype: str) -> list[dict[str, Any]]:
     """Return the calls of a layer as Keras 3 writes them."""
     nodes = []
     for call in calls:
@@ -260,9 +246,9 @@ def _nodes(name: str, calls: Sequence[OldCall], several: bool, dtype: str) -> li
         if len(tensors) > 1 and not several:
             raise refuse(name, f"a call on {len(tensors)} inputs", "the layer takes one")
         kwargs: dict[str, Any] = {}
-        if call.states:
-            kwargs["initial_state"] = [referred(ref, dtype) for ref in call.states]
-        masks = [ref and referred(ref, "bool") for ref in call.masks]
+        if "initial_state" in call.named:
+            kwargs["initial_state"] = [referred(ref, dtype) for ref in call.named["initial_state"]]
+        masks = [ref and referred(ref, "bool") for ref in call.named.get("mask", ())]
         if any(masks):
             kwargs["mask"] = masks if several else masks[0]
         nodes.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
@@ -278,5 +264,16 @@ def _ends(refs: Sequence[LayerOutput], from_one: set[str]) -> list[Any]:
 def _takes_list(old: SourceLayer) -> bool:
     """Return whether a layer takes its inputs as one list."""
     if old.is_model:
-        return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1
-    return tables.LAYERS.get(old.kind, tables.ClassRule("")).takes == "list"
+        return old.kind != "Sequential" and len(references(old.config.get("input_layers")) or ()) > 1
+    return tables.LAYERS.get(old.kind, tables.ClassRule("")).several
+
+
+def _checked(name: str, call: KerasCall) -> KerasCall:
+    """Return a call as tensors and initial states. Raises RefusedError for an argument that changes what a layer computes."""
+    states = flat(call.named.get("initial_state", []))
+    plain = all(isinstance(value, LayerOutput) for value in (*flat(list(call.places)), *states))
+    others = {key: value for key, value in call.named.items() if key != "initial_state" and (key, value) != ("training", False)}
+    if not plain or others:
+        what = " and ".join(f"{key} = {str(value)[:80]}" for key, value in others.items()) or str([*call.places, *states])[:80]
+        raise refuse(name, f"a call with {what}", "it changes what the layer computes, or is not known")
+    return KerasCall(call.reads, {"initial_state": states} if states else {})

@@ -13,22 +13,10 @@ RENAMED_FUNCTIONS = {"swish": "silu"}
 
 
 INITIALIZERS = {
-    "Zeros": "",
-    "Ones": "",
-    "Constant": "value",
-    "RandomNormal": "mean stddev seed",
-    "RandomUniform": "minval maxval seed",
-    "TruncatedNormal": "mean stddev seed",
-    "VarianceScaling": "scale mode distribution seed",
-    "Orthogonal": "gain seed",
-    "Identity": "gain",
-    "GlorotNormal": "seed",
-    "GlorotUniform": "seed",
-    "HeNormal": "seed",
-    "HeUniform": "seed",
-    "LecunNormal": "seed",
-    "LecunUniform": "seed",
-}
+    "Zeros": "", "Ones": "", "Constant": "value", "RandomNormal": "mean stddev seed", "RandomUniform": "minval maxval seed",
+    "TruncatedNormal": "mean stddev seed", "VarianceScaling": "scale mode distribution seed", "Orthogonal": "gain seed", "Identity": "gain",
+    **dict.fromkeys(("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform"), "seed"),
+}  # fmt: skip
 """Initializers of Keras 3 with their keys."""
 
 
@@ -44,13 +32,8 @@ REGULARIZERS = {"L1": "l1", "L2": "l2", "L1L2": "l1 l2"}
 
 
 REGULARIZER_NAMES = {
-    "l1": "L1",
-    "l2": "L2",
-    "l1_l2": "L1L2",
-    "WeightRegularizer": "L1L2",
-    "ActivityRegularizer": "L1L2",
-    "L1L2Regularizer": "L1L2",
-}
+    "l1": "L1", "l2": "L2", **dict.fromkeys(("l1_l2", "WeightRegularizer", "ActivityRegularizer", "L1L2Regularizer"), "L1L2"),
+}  # fmt: skip
 
 
 CONSTRAINTS = {
@@ -62,14 +45,9 @@ CONSTRAINTS = {
 
 
 CONSTRAINT_NAMES = {
-    "maxnorm": "MaxNorm",
-    "max_norm": "MaxNorm",
-    "nonneg": "NonNeg",
-    "non_neg": "NonNeg",
-    "unitnorm": "UnitNorm",
-    "unit_norm": "UnitNorm",
+    "maxnorm": "MaxNorm", "max_norm": "MaxNorm", "nonneg": "NonNeg", "non_neg": "NonNeg", "unitnorm": "UnitNorm", "unit_norm": "UnitNorm",
     "min_max_norm": "MinMaxNorm",
-}
+}  # fmt: skip
 
 
 OPTIMIZERS = {
@@ -86,15 +64,9 @@ OPTIMIZERS = {
 
 
 OPTIMIZER_NEUTRAL = {
-    "decay": 0.0,
-    "clipnorm": None,
-    "clipvalue": None,
-    "global_clipnorm": None,
-    "weight_decay": None,
-    "use_ema": False,
-    "schedule_decay": 0.004,
-    "initial_decay": 0.0,
-}
+    "decay": 0.0, "clipnorm": None, "clipvalue": None, "global_clipnorm": None, "weight_decay": None, "use_ema": False,
+    "schedule_decay": 0.004, "initial_decay": 0.0,
+}  # fmt: skip
 """Further settings of an optimizer; any other value leaves it out."""
 
 
@@ -113,10 +85,6 @@ LOSSES = {
 
 
 METRICS = {
-    "acc": "accuracy",
-    "accuracy": "accuracy",
-    "categorical_accuracy": "categorical_accuracy",
-    "binary_accuracy": "binary_accuracy",
-    "sparse_categorical_accuracy": "sparse_categorical_accuracy",
+    "acc": "accuracy", **{name: name for name in ("accuracy", "categorical_accuracy", "binary_accuracy", "sparse_categorical_accuracy")},
     **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")},
-}
+}  # fmt: skip

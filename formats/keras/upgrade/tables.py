@@ -11,7 +11,7 @@ Sources: keras 1.2.2 and 2.3.1 keras/layers, tf_keras 2.21 tf_keras/src/layers, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ClassRule:
     keys     the rules for its configuration
     weights  its variables, in the order of both eras
     scaled   its weights that a function on its outputs sees, if any function is
-    takes    "one" input, a "list" of them, or a sequence and "states"
+    several  whether it takes a list of inputs
     fixed    keys of Keras 3 that are always the same
     turned   weights that a true convolution, as Theano's, has reversed
     sizes    keys that its weights in Keras 3 show, each as key:weight.axis, or key:weight.space for all but the last two axes
@@ -32,7 +32,7 @@ class ClassRule:
     keys: str = ""
     weights: str = ""
     scaled: str = ""
-    takes: str = "one"
+    several: bool = False
     fixed: Mapping[str, object] | None = None
     turned: str = ""
     sizes: str = ""
@@ -149,15 +149,15 @@ LAYERS: dict[str, ClassRule] = {
     "Embedding": ClassRule("Embedding", f"input_dim:size output_dim:size {_EMBEDDINGS} mask_zero:flag dropout~ sparse=false",
                       "embeddings|W",
                       sizes="input_dim:embeddings.0 output_dim:embeddings.1"),
-    "LSTM": ClassRule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states"),
-    "GRU": ClassRule("GRU", _GRU, _CELL, takes="states"),
-    "SimpleRNN": ClassRule("SimpleRNN", _RNN, _CELL, takes="states"),
+    "LSTM": ClassRule("LSTM", f"{_GATED} {_FORGET}", _CELL),
+    "GRU": ClassRule("GRU", _GRU, _CELL),
+    "SimpleRNN": ClassRule("SimpleRNN", _RNN, _CELL),
     "CuDNNLSTM": ClassRule(
-        "LSTM", f"{_RNN} {_FORGET}", _CELL, takes="states",
+        "LSTM", f"{_RNN} {_FORGET}", _CELL,
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True},
     ),
     "CuDNNGRU": ClassRule(
-        "GRU", _RNN, _CELL, takes="states",
+        "GRU", _RNN, _CELL,
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "reset_after": True},
     ),
     "LSTMCell": ClassRule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
@@ -166,23 +166,28 @@ LAYERS: dict[str, ClassRule] = {
     "StackedRNNCells": ClassRule("StackedRNNCells", "cells! reverse_state_order=false"),
     "RNN": ClassRule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
                 "zero_output_for_mask:flag "
-                "num_constants=null", takes="states"),
-    "Bidirectional": ClassRule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states"),
+                "num_constants=null"),
+    "Bidirectional": ClassRule("Bidirectional", "layer! backward_layer! merge_mode:merge"),
     "TimeDistributed": ClassRule("TimeDistributed", "layer!"),
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
     "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0:size kernel_dim2>kernel_size.1:size kernel_dim3>kernel_size.2:size"),
-    **{f"ConvLSTM{n}D": ClassRule(f"ConvLSTM{n}D", _CONVOLVING, "kernel recurrent_kernel bias?use_bias", takes="states", fixed=_LAST,
+    **{f"ConvLSTM{n}D": ClassRule(f"ConvLSTM{n}D", _CONVOLVING, "kernel recurrent_kernel bias?use_bias", fixed=_LAST,
                                   sizes="filters:recurrent_kernel.-2 kernel_size:kernel.space kernel_size:recurrent_kernel.space")
        for n in (1, 2, 3)},
     **{f"Conv{n}DTranspose": _conv(f"Conv{n}DTranspose", "output_padding", one_group=True) for n in (1, 2, 3)},
     "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
-    "DepthwiseConv2D": _DEPTHWISE,
+    **{f"DepthwiseConv{n}D": replace(_DEPTHWISE, new=f"DepthwiseConv{n}D") for n in (1, 2)},
     "BatchNormalization": _BATCH_NORM, "BatchNormalizationV1": _BATCH_NORM, "BatchNormalizationV2": _BATCH_NORM,
     "LayerNormalization": ClassRule(
         "LayerNormalization", "axis epsilon:number center:flag scale:flag beta_initializer:initializer gamma_initializer:initializer "
         "beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint gamma_constraint:constraint",
         "gamma?scale beta?center",
+    ),
+    "GroupNormalization": ClassRule(
+        "GroupNormalization", "groups axis:axis epsilon:number center:flag scale:flag beta_initializer:initializer "
+        "gamma_initializer:initializer beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint "
+        "gamma_constraint:constraint", "gamma?scale beta?center",
     ),
     "UnitNormalization": ClassRule("UnitNormalization", "axis"),
     "Activation": ClassRule("Activation", "activation:activation"),
@@ -222,16 +227,15 @@ LAYERS: dict[str, ClassRule] = {
     "UpSampling1D": ClassRule("UpSampling1D", "size length>size"),
     "UpSampling2D": ClassRule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", fixed=_LAST),
     "UpSampling3D": ClassRule("UpSampling3D", f"size {_SPACE}", fixed=_LAST),
-    **{name: ClassRule(name, takes="list")
+    **{name: ClassRule(name, several=True)
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
-    "Concatenate": ClassRule("Concatenate", "axis", takes="list"),
-    "Dot": ClassRule("Dot", "axes normalize:flag", takes="list"),
-    "Attention": ClassRule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list"),
-    "AdditiveAttention": ClassRule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list"),
+    "Concatenate": ClassRule("Concatenate", "axis", several=True),
+    "Dot": ClassRule("Dot", "axes normalize:flag", several=True),
+    "Attention": ClassRule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", several=True),
+    "AdditiveAttention": ClassRule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", several=True),
 }  # fmt: skip
 """Every class of layers that is known, by its old name."""
 
-MODELS = ("Sequential", "Functional", "Model")
 CODE = {
     "Lambda": "it holds Python code, which is not run, and which Keras 3 refuses in safe mode",
     "TFOpLambda": "it is an operation of TensorFlow in a graph",
@@ -242,7 +246,3 @@ CODE = {
 
 READING_MERGES = ("Multiply", "Maximum", "Minimum")
 """Layers that take masked values for ones or leave them out in Keras 3, and did not before; its operations do not."""
-MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
-"""The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
-MERGE_ASIDE = ("mode", "mode_type", "dot_axes", "output_shape_type", "output_mask_type", "node_indices", "tensor_indices")
-"""Keys of a Merge that change nothing in these modes."""

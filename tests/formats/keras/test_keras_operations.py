@@ -10,9 +10,6 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.describe.operations import OPERATIONS
-from rnnconvert.formats.keras.model.entries import Entry
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from tests.helpers.exported import FRAMEWORKS_WARN
 from tests.helpers.requirements import needed
 
@@ -58,14 +55,6 @@ def test_an_operation_gives_what_keras_gives(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path, RIGHT[name])
     assert rc.export_model(path, tmp_path / "model.onnx", verify=True).equal
     assert rc.scaffold(path, "pytorch", verify=True).equal
-
-
-def test_an_hdf5_file_tells_each_operation_from_a_layer() -> None:
-    """Keras 3's HDF5 files state no module: what is described as an operation, and has no layer's name, is read as one by its name."""
-    layers = needed("keras", "keras").layers
-    without = {kind for kind in OPERATIONS if not hasattr(layers, kind)}
-    assert without
-    assert {kind for kind in without if not SourceLayer(Entry(kind, kind, {})).is_operation} == set()
 
 
 @pytest.mark.parametrize("name", REFUSED)

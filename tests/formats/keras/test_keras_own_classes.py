@@ -22,7 +22,7 @@ from rnnconvert.core import reference
 from rnnconvert.formats.keras import flow
 from rnnconvert.formats.keras.describe.layers import LAYERS
 from rnnconvert.formats.keras.model import operators
-from rnnconvert.formats.keras.model.entries import RECURRENT, entry, every
+from rnnconvert.formats.keras.model.entries import MODELS, RECURRENT, entry, every
 from rnnconvert.formats.keras.model.masks import EFFECTS, READING
 from rnnconvert.formats.keras.upgrade import tables
 from tests import ROOT
@@ -37,7 +37,7 @@ CLASSES = sorted(
         *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT),
         *LAYERS,
         *tables.LAYERS,
-        *tables.MODELS,
+        *MODELS,
         *(set(EFFECTS) - {*RECURRENT}),
         *(name for name in map(str, operators.DIALECT) if name[:1].isupper()),
         "Wrapper",

@@ -23,13 +23,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import AbsentExecutorError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.model.tree import tree
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.formats.keras.upgrade.assign import assign_by_names
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
-from rnnconvert.formats.keras.upgrade.old import tree
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from rnnconvert.scaffolding.export import export_model
 from tests import ROOT
@@ -524,6 +524,24 @@ def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
     done = call("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, done.output
+
+
+GROUPS = """
+import sys
+import numpy as np, tf_keras as k
+L, x = k.layers, k.Input((6, 4))
+y = L.GroupNormalization(2, epsilon=0.01)(L.DepthwiseConv1D(3, depth_multiplier=2, activation="tanh")(x))
+model = k.Model(x, L.LSTM(3)(y))
+model.set_weights([np.random.default_rng(1).uniform(0.1, 0.7, weight.shape) for weight in model.get_weights()])
+model.save(sys.argv[1])
+"""
+
+
+def test_groups_and_depths_are_proved_by_tf_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras_2 = frameworks.tf_keras()
+    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    frameworks.by_keras_2(GROUPS, tmp_path / "old.h5")
+    assert "agree in the output" in upgrade(tmp_path / "old.h5", tmp_path / "new.keras", verify=True).proof
 
 
 def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
