@@ -33,12 +33,12 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
-from rnnconvert.formats.tensorflow1 import graph_model, manifest
-from rnnconvert.formats.tensorflow1 import inlined as tensorflow1_inlined
+from rnnconvert.formats.tensorflow1 import graph_model, manifest, served
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
-from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
+from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, CellGraph, GraphFacts
+from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.language import registry
@@ -46,6 +46,7 @@ from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 from rnnconvert.recognition.flow import ReadProgram
+from rnnconvert.recognition.lowered import scopes_in
 
 NAME = "tensorflow1"
 SUFFIXES = registry.endings(NAME)
@@ -126,12 +127,12 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
-    stored, stated, companion_files = _stored(path)
-    graph = tensorflow1_inlined.inlined(stated) if stated is not None else None
-    reader = _CellReader(stored.arrays, graph, options)
-    if stated is not None and tensor_bundle.index_of(path) is None:
-        reader.looked, reader.followed = tensorflow1_loops.read(path, stated), graph is not stated
-    state_variables = tensorflow1_states.state_variables(graph) if graph else set()
+    stored, graph, companion_files = _stored(path)
+    frozen = graph if tensor_bundle.index_of(path) is None else None
+    looked = tensorflow1_loops.RecognisedLayers() if frozen is None else tensorflow1_loops.read(path, frozen)
+    reader = _CellReader(stored.arrays, _cells(path, graph, stored.arrays, looked), options)
+    reader.looked = looked
+    state_variables = tensorflow1_graph.state_variables(graph) if graph else set()
     for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.settings.layers()):
         reader.add(wrapped)
     for full in stored.arrays:
@@ -144,7 +145,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     reader.add_computed()
     reader.add_loops()
     reader.add_steps()
-    reader.follow(path)
+    reader.follow()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = (
@@ -174,6 +175,16 @@ def read(path: Path, options: Options) -> Checkpoint:
         batch_first=reader.batch_first,
         beside=tuple(map(str, companion_files)),
     )
+
+
+def _cells(path: Path, graph: GraphDef | None, arrays: Mapping[str, Array], looked: tensorflow1_loops.RecognisedLayers) -> CellGraph | None:
+    """Return the cells of a graph, whose variables are constants of it."""
+    if graph is None:
+        return None
+    inference = tensorflow1_graph.without_training(graph)
+    if inference is graph and looked.scopes:
+        return CellGraph(looked.scopes)
+    return CellGraph(scopes_in(lambda: GraphDefLowering(served.with_constants(inference, arrays)).program(path)))
 
 
 def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
@@ -214,7 +225,7 @@ def _by_variable(stored: Stored) -> Stored:
 class _CellReader:
     """Layers in the making."""
 
-    def __init__(self, arrays: Mapping[str, Array], graph: GraphDef | None, options: Options) -> None:
+    def __init__(self, arrays: Mapping[str, Array], graph: CellGraph | None, options: Options) -> None:
         self.arrays, self.graph, self.options = arrays, graph, options
         self._highways: dict[str, list[str]] = {}
         for name in filter(_HIGHWAY.search, arrays):
@@ -225,12 +236,11 @@ class _CellReader:
         self.states: set[str] = set()
         self.warnings: list[str] = []
         self.unread: list[LayerNote] = []
-        self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
+        self.loops = graph.loops(arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
         self.computing: set[str] = set()  # operations of layers that are read by what they compute
         self.looked = tensorflow1_loops.RecognisedLayers()
-        self.followed = False  # whether layers whose cells functions compute are those that operations compute
         self.evidence: list[str] = []
         self.batch_first: dict[str, bool] = {}
 
@@ -253,7 +263,7 @@ class _CellReader:
             self.computing |= tensorflow1_loops.names(layer)
             self.evidence.append(renamed.evidence)
 
-    def follow(self, path: Path) -> None:
+    def follow(self) -> None:
         """Note what the layers that are read by their names receive in the graph."""
         if self.graph is None:
             return
@@ -267,7 +277,7 @@ class _CellReader:
             )
             for name, cells in self.cells.items()
         }
-        calls, self.batch_first = tensorflow1_flow.calls(path, self.graph, owned)
+        calls, self.batch_first = tensorflow1_flow.calls(self.graph, owned)
         for name, received in calls.items():
             self.layers[name] = self.layers[name].replace(calls=received)
 
@@ -332,7 +342,7 @@ class _CellReader:
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
-            if (self.followed or odd.endswith(tensorflow1_states.UNSEEN)) and self._computed(wrapped):
+            if odd.endswith(tensorflow1_states.UNSEEN) and self._computed(wrapped):
                 return
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
@@ -386,7 +396,7 @@ class _CellReader:
         sizes = {"initial_hidden": direction.output_size}
         if direction.cell.kind == "lstm":
             sizes["initial_cell"] = direction.hidden_size
-        return tensorflow1_states.starts(self.graph, member.state_matrix, self.arrays, sizes)
+        return tensorflow1_states.starts(self.graph, member.state_matrix, sizes)
 
     def _around(self, wrapped: Wrapped) -> list[str]:
         """Return the computations around the cells of a layer by wrappers without a separate scope."""
@@ -397,10 +407,10 @@ class _CellReader:
         if graph is None:
             return sentences
         cells = [member.matrix for member in wrapped.cells.values()]
-        sums = [addition for matrix in cells for addition in tensorflow1_graph.residual_adds(graph, matrix)]
+        sums = [addition for matrix in cells for addition in graph.residual_adds(matrix)]
         if sums and not gates:
             sentences.append(f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read")
-        times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
+        times = max(map(graph.uses, cells))
         if times > 1:
             sentences.append(
                 f"the graph computes a cell of it {times} times in each step, like a MultiRNNCell that has one cell several times; "
@@ -469,9 +479,7 @@ class _CellReader:
         names = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix
-        facts = (
-            tensorflow1_graph.cell_facts(self.graph, kernel, names.get("projection/kernel", "")) if self.graph and kernel else GraphFacts()
-        )
+        facts = self.graph.facts(kernel, names.get("projection/kernel", "")) if self.graph and kernel else GraphFacts()
         cell = layout.cell
         if len(layout.holds.activations) > 1:
             function = self._function(name, member, facts)

@@ -20,7 +20,6 @@ from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cached import cached_property
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.operations import CELLS, DOMAIN, PASSING, OperationStep
@@ -38,6 +37,7 @@ class _Space:
     block   the graph that they are written into
     prefix  the beginning of their values' names there
     depth   how many functions are around
+    gives   what a function gives
     """
 
     nodes: Mapping[str, GraphDefNode]
@@ -45,6 +45,7 @@ class _Space:
     block: Block
     prefix: str = ""
     depth: int = 0
+    gives: Sequence[str] = ()
     done: set[str] = field(default_factory=set)
 
 
@@ -83,6 +84,7 @@ class GraphDefLowering:
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
         self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
         self.lasts: set[str] = set()
+        self._numbers_read: dict[int, dict[str, set[int]]] = {}
 
     def program(self, path: Path) -> Program:
         """Return the graph of a file."""
@@ -108,12 +110,9 @@ class GraphDefLowering:
         """Return the name that a value has in the new graph; its operation is written already."""
         if source in space.values:
             return space.values[source]
-        name, *rest = source.split(":")
-        if not rest and f"{name}:0" in space.values:
+        name, number = _numbered(space.nodes, source)
+        if ":" not in source and f"{name}:0" in space.values:
             return space.values[f"{name}:0"]
-        number = int(rest[-1]) if rest and rest[-1].isdecimal() else 0
-        if len(rest) == 2 and rest[0] in _SECOND:
-            number = _SECOND[rest[0]]
         key = f"{name}:{number}"
         if key in space.values:
             return space.values[key]
@@ -174,8 +173,8 @@ class GraphDefLowering:
             return
         inputs = [self._value(space, source) for source in sources]
         outputs = [f"{space.prefix}{node.name}:{number}" for number in range(self._outputs(space, node))]
-        if node.op in CELLS and space is self.space:  # of their many outputs, one that nothing reads would be one of the model's
-            read = self._read_outputs.get(node.name, range(len(outputs)))
+        if node.op in CELLS:  # of their many outputs, one that nothing reads would be one of the model's
+            read = self._read_outputs(space).get(node.name, range(len(outputs)))
             outputs = [name if number in read else "" for number, name in enumerate(outputs)]
         if node.op in ("While", "StatelessWhile") and space.block is self.main:
             self._while(node, inputs, outputs)
@@ -227,7 +226,11 @@ class GraphDefLowering:
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""
         for _ in range(FUNCTION_NESTING):
-            node = space.nodes.get(source.partition(":")[0])
+            name = source.partition(":")[0]
+            handed = space.values.get(source) or space.values.get(f"{name}:0")
+            if handed is not None and space is not self.space:
+                space, source, name = self.space, handed, handed.partition(":")[0]
+            node = space.nodes.get(name)
             if node is not None and node.op in _ORDERS and depth < FUNCTION_NESTING:
                 parts = [self._numbers(space, operand, depth + 1) for operand in node.read]
                 return _order(node.op, [part for part in parts if part is not None], len(parts))
@@ -276,20 +279,19 @@ class GraphDefLowering:
         if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
             function = self.graph.functions.get(node.called("f"))
             return len(function.outputs) if function is not None else 1
-        if space is self.space:
-            return max(self._read_outputs.get(node.name, (0,))) + 1
+        if space is self.space or node.op in CELLS:
+            return max(self._read_outputs(space).get(node.name, (0,))) + 1
         return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
 
-    @cached_property
-    def _read_outputs(self) -> dict[str, set[int]]:
-        """The numbers of the outputs that are read, by the name of the graph's operation."""
-        numbers: dict[str, set[int]] = {}
-        for node in self.graph.nodes.values():
-            for source in node.read:
-                name, *rest = source.split(":")
-                number = int(rest[-1]) if rest and rest[-1].isdecimal() else 0
+    def _read_outputs(self, space: _Space) -> Mapping[str, set[int]]:
+        """Return the numbers of the outputs that are read, by the name of the operation."""
+        if id(space.nodes) not in self._numbers_read:
+            numbers: dict[str, set[int]] = {}
+            for source in (*(source for node in space.nodes.values() for source in node.read), *space.gives):
+                name, number = _numbered(space.nodes, source)
                 numbers.setdefault(name, set()).add(min(number, _OUTPUTS - 1))
-        return numbers
+            self._numbers_read[id(space.nodes)] = numbers
+        return self._numbers_read[id(space.nodes)]
 
     def _placeholder(self, space: _Space, node: GraphDefNode) -> None:
         name = f"{space.prefix}{node.name}:0"
@@ -301,7 +303,7 @@ class GraphDefLowering:
     def _call(self, function: GraphDefFunction, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
         """Write the operations of a function; return the values that it gives."""
         values = dict(zip(function.inputs, inputs, strict=True))
-        space = _Space(function.nodes, values, block, prefix, depth)
+        space = _Space(function.nodes, values, block, prefix, depth, function.outputs)
         for source in function.outputs:
             self._write(space, source.partition(":")[0])
         return [self._value(space, source) for source in function.outputs]
@@ -317,16 +319,25 @@ class GraphDefLowering:
         kinds = kinds if len(kinds) == len(inputs) else [1] * len(inputs)
         prefix = f"{node.name}/body/"
         states = [f"{prefix}state_{number}" for number in range(len(inputs))]
-        variables = [_LoopVariable(*fields) for fields in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
+        inside = _Space(body.nodes, {}, self.main)
+        fixed = [self._passed(inside, after) == argument for argument, after in zip(body.inputs, body.outputs, strict=True)]
+        for before, final, is_fixed in zip(inputs, outputs, fixed, strict=True):
+            if is_fixed:  # a value of the graph around the loop, which each step only hands on
+                self.main.add("Identity", [before], [final])
+        handed = [before if is_fixed else state for before, state, is_fixed in zip(inputs, states, fixed, strict=True)]
+        every = [_LoopVariable(*fields) for fields in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
+        variables = [variable for variable, is_fixed in zip(every, fixed, strict=True) if not is_fixed]
 
         def step(block: Block) -> _Space:
-            space = _Space(body.nodes, dict(zip(body.inputs, states, strict=True)), block, prefix, 1)
+            space = _Space(body.nodes, dict(zip(body.inputs, handed, strict=True)), block, prefix, 1, body.outputs)
             for source in body.outputs:
                 self._write(space, source.partition(":")[0])
             return space
 
         def going(values: Sequence[str], block: Block, name: str) -> str:
-            return self._call(ends, values, block, f"{node.name}/{name}/", 1)[0]
+            changing = iter(values)
+            arguments = [before if is_fixed else next(changing) for before, is_fixed in zip(inputs, fixed, strict=True)]
+            return self._call(ends, arguments, block, f"{node.name}/{name}/", 1)[0]
 
         self._loop(node.name, variables, step, going)
 
@@ -340,7 +351,8 @@ class GraphDefLowering:
         finals = {node.inputs[0].partition(":")[0]: f"{node.name}:0" for node in others if node.inputs}
         parts = self.frames.parts(name)
         if parts is None:
-            self.main.add("Loop", [], list(finals.values()), name, domain=DOMAIN)
+            entered = [self._value(self.space, enter.inputs[0]) for enter in self.frames.enters(name) if enter.inputs]
+            self.main.add("Loop", entered, list(finals.values()), name, domain=DOMAIN)
             return
         merges, switches, condition = parts
         prefix = f"{name}/body/"
@@ -401,10 +413,7 @@ class GraphDefLowering:
         goes_on = going(after, block, "next")
 
         def variables_of(part: Sequence[tuple[_LoopVariable, str]]) -> list[Variable]:
-            return [
-                Variable(variable.before, TYPES.get(variable.kind, TYPES[1]), variable.name, value, variable.final)
-                for variable, value in part
-            ]
+            return [Variable(variable.before, TYPES.get(variable.kind), variable.name, value, variable.final) for variable, value in part]
 
         LoopLowering(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
@@ -463,6 +472,15 @@ class GraphDefLowering:
         return self._value(space, source)
 
 
+def _numbered(nodes: Mapping[str, GraphDefNode], source: str) -> tuple[str, int]:
+    """Return the operation that gives a value, and which of its outputs that is: "node:1", or in functions "node:name of the output:0"."""
+    name, *rest = source.split(":")
+    named = _NAMED_OUTPUTS.get(nodes[name].op, ()) if len(rest) == 2 and name in nodes else ()
+    if rest and rest[0] in named:
+        return name, named.index(rest[0])
+    return name, int(rest[-1]) if rest and rest[-1].isdecimal() else 0
+
+
 def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
     """Return the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
     if len(parts) != expected or any(part.dtype.kind != "i" or part.ndim > 1 or part.size > _AXES for part in parts):
@@ -487,5 +505,9 @@ _ARRAYS = {"TensorListStack": (0,), "TensorArrayGatherV3": (2,), "TensorArrayRea
 """Operations on lists whose elements lie one after another, and the inputs that matter: a list is its elements as one tensor."""
 _BY_PLACE = ("TensorArrayGatherV3", "TensorArrayScatterV3")
 """Operations on lists that are given the places of their elements."""
-_SECOND = {"flow": 1}
-"""Names of second outputs."""
+_NAMED_OUTPUTS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("LSTMBlockCell", "BlockLSTM"), ("i", "cs", "f", "o", "ci", "co", "h")),
+    "GRUBlockCell": ("r", "u", "c", "h"),
+    "TensorArrayV3": ("handle", "flow"),
+}
+"""The outputs of operations that have several, by their names in functions. Source: core/ops/{rnn_ops,data_flow_ops}.cc."""

@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.lowering import INTEGER, Block, Rule
+from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable
 
 DOMAIN = "tensorflow"
 PASSING = (
@@ -39,8 +39,8 @@ _SAME = {
     "Erf": "Erf", "Round": "Round",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
-CELLS = ("LSTMBlockCell", "GRUBlockCell")
-"""Operations that are a step of a layer, with all that they compute on the way as outputs."""
+CELLS = ("LSTMBlockCell", "GRUBlockCell", "BlockLSTM")
+"""Operations that are a layer or a step of one, with all that they compute on the way as outputs."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
@@ -159,6 +159,36 @@ class OperationStep(Rule):
         o, bent = activated(gates[3], sights[2], cell), add("Tanh", [cell])
         return self._each([i, cell, f, o, new, bent, add("Mul", [o, bent])])
 
+    def lstm_layer(self) -> bool:
+        """Write the steps of an LSTM over (time, batch, features): a loop of what LSTMBlockCell computes.
+
+        Source: tensorflow/core/kernels/rnn/lstm_ops.cc, BlockLSTMOp; core/ops/rnn_ops.cc, its inputs.
+        """
+        if len(self.inputs) < 9:
+            return False
+        limit, x, c, h, *weights = self.inputs
+        name = next(filter(None, self.outputs)).rpartition(":")[0]
+        steps = Block(f"{name}/body/", self.block.arrays)
+        first, second = (self.block.constant(np.array(number, np.int64)) for number in (0, 1))
+        count, old_cell, old_state = (f"{steps.prefix}{word}" for word in ("step", "old_cs", "old_h"))
+        gives = [f"{steps.prefix}{word}" for word in ("i", "cs", "f", "o", "ci", "co", "h")]
+        step = OperationStep(steps, self.node, [steps.add("Gather", [x, count], axis=0), old_cell, old_state, *weights], gives, self._next)
+        if not step.lstm_cell():
+            return False
+        after, dtype = steps.add("Add", [count, second]), TYPES.get(self.option("T", 1), TYPES[1])
+        states = [
+            Variable(first, WIDE, count, after, ""),
+            Variable(c, dtype, old_cell, gives[1], ""),
+            Variable(h, dtype, old_state, gives[6], ""),
+        ]
+        collected = [(value, output) for value, output in zip(gives, self.outputs, strict=False) if output]
+        begins, goes_on = self.block.add("Less", [first, limit]), steps.add("Less", [after, limit])
+        LoopLowering(self.label, begins, goes_on, states, [], collected).write(self.block, steps)
+        return True
+
+    def _next(self, index: int) -> Array | None:
+        return self._stored(index + 1)
+
     def gru_cell(self) -> bool:
         """Write one step of a GRU whose reset gate comes before the product: gates r u.
 
@@ -180,7 +210,7 @@ class OperationStep(Rule):
 
     def _sums(self, values: Sequence[str], matrix: str, bias: str, sizes: Sequence[int]) -> list[str]:
         """Write values side by side, their product with a matrix, and the parts of that."""
-        product = self.block.add("MatMul", [self.block.add("Concat", values, axis=1), matrix])
+        product = self.block.add("MatMul", [self.block.add("Concat", values, axis=1), matrix], name=self.label)
         total = self.block.add("Add", [product, bias])
         if len(sizes) == 1:
             return [total]
@@ -216,6 +246,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "Cast": OperationStep.cast,
     "Split": lambda step: step.with_axis("Split", step.inputs[1:2], step.axis(0)),
     "SplitV": lambda step: step.split(step.integers(1), step.axis(2)),
+    "Concat": lambda step: step.with_axis("Concat", step.inputs[1:], step.axis(0)),
     "ConcatV2": lambda step: step.with_axis("Concat", step.inputs[:-1], step.axis(len(step.inputs) - 1)),
     "Pack": lambda step: step.stack(step.option("axis")),
     "Unpack": lambda step: step.unstack(step.option("axis")),
@@ -263,6 +294,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "IdentityN": OperationStep.same,
     "LSTMBlockCell": OperationStep.lstm_cell,
     "GRUBlockCell": OperationStep.gru_cell,
+    "BlockLSTM": OperationStep.lstm_layer,
     "FloorMod": lambda step: step.option("T", 1) == 1 and step.add("Mod", step.inputs),
     "FloorDiv": lambda step: step.option("T", 1) == 1 and step.add("Floor", [step.block.add("Div", step.inputs)]),
     "Expm1": lambda step: step.add("Sub", [step.block.add("Exp", step.inputs[:1]), step.block.constant(np.array(1, np.float32))]),

@@ -58,10 +58,8 @@ class Frozen:
         self.changed: list[str] = []
         reached = _reached(meta.graph.nodes, [*signature.inputs.values(), *signature.outputs.values()])
         nodes = {name: node for name, node in meta.graph.nodes.items() if name in reached}
-        for name, entry in meta.entries().items():
-            if name in nodes and nodes[name].op in VARIABLES and entry in arrays:
-                nodes[name] = GraphDefNode(nodes[name].path, name, "Const", (), {}, arrays[entry])
-        top = _Called(nodes)
+        entries = {name: arrays[entry] for name, entry in meta.entries().items() if entry in arrays}
+        top = _Called(with_constants(GraphDef(nodes), entries).nodes)
         called = [*self._entered(top, 0)]
         written = dict(self._written(called))
         self.inputs = {key: self._value(top, tensor) for key, tensor in signature.inputs.items()}
@@ -123,6 +121,18 @@ class Frozen:
             else:
                 return f"{called.flat[name]}:{rest}" if rest else called.flat[name]
         raise OverflowError("its functions hand a value round in a circle")
+
+
+def with_constants(graph: GraphDef, arrays: Mapping[str, Array]) -> GraphDef:
+    """Return a graph in which variables are constants.
+
+    arrays  their numbers, by the names of their nodes
+    """
+    nodes = {
+        name: replace(node, op="Const", inputs=(), attributes={}, stored=arrays[name]) if node.op in VARIABLES and name in arrays else node
+        for name, node in graph.nodes.items()
+    }
+    return GraphDef(nodes, graph.functions)
 
 
 def _reached(nodes: Mapping[str, GraphDefNode], values: Iterable[str]) -> set[str]:

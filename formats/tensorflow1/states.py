@@ -1,31 +1,31 @@
 """The first states of a TensorFlow 1 graph's cells: zeros, numbers that the graph holds, or a caller's.
 
-From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is made of.
+From a cell's product back to the state that it reads, at the first step of its loop, and on to what that is made of.
 
-Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, the call of each cell; python/ops/rnn.py, dynamic_rnn and
-static_rnn; python/ops/control_flow_ops.py, the nodes of a loop; core/ops/rnn_ops.cc, the inputs of the block operations.
+Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, the call of each cell; python/ops/rnn.py, dynamic_rnn and static_rnn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import GraphDef, output
-from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
-from rnnconvert.formats.tensorflow1.ancestors import SAME, ancestors, producer, state_before
-from rnnconvert.formats.tensorflow1.graph import readers, step_products
+from rnnconvert.formats.tensorflow1.graph import CellGraph, CellProduct, loop_around, origin, stored_name
+from rnnconvert.formats.tensorflow1.served import VARIABLES
+from rnnconvert.graphs.program.kinds import MEASURING, MOVING, REPEATING
+from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.spread import spread
+from rnnconvert.recognition.functions import TWO
+from rnnconvert.recognition.masks import same_numbers
 
-_STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
-"""Which inputs of a block operation are the old cell state and the old state."""
-_PEEPHOLES = {"BlockLSTM": (5, 6, 7), "LSTMBlockCell": (4, 5, 6)}
-"""Which are the weights of peepholes."""
-_FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
-_VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
+_FED = {"IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
+_MOST = 100_000
+_DEEP = 40
 UNSEEN = "the graph does not show where it comes from"
 """Why a state cannot be read whose cell is computed inside a function."""
 
@@ -46,34 +46,24 @@ class Start:
     made_of: frozenset[str] = frozenset()
 
 
-class _Unread(Exception):  # never leaves this module
-    """Why a value cannot be read."""
-
-
-def starts(graph: GraphDef, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
+def starts(graph: CellGraph, matrix: str, sizes: Mapping[str, int]) -> dict[str, Start]:
     """Return the beginning of each state of a cell, by part.
 
     matrix  the variable of a cell's matrix, for a GRU, of its gates
-    arrays  the variables' numbers
     sizes   the width of each state, by part
     """
-    products = step_products(graph, matrix)
-    names = {node.name for node in products}
-    starts_by_part: dict[str, dict[tuple[object, ...], Start]] = {part: {} for part in sizes}
-    for node in products:
-        for part, source in _states(graph, node).items():
-            if part not in sizes:
+    products = graph.products(matrix)
+    several: dict[str, dict[tuple[object, ...], Start]] = {part: {} for part in sizes}
+    for product in products:
+        first = _first_step(product.scope)
+        for part, value in {"initial_hidden": _hidden_state(product), "initial_cell": _cell_state(product)}.items():
+            made_of = [*_made_of(first, value)] if value and part in sizes else []
+            # Where the cell's own product is behind it, it is the state that the step before it left.
+            if not made_of or any(node is each.node for _, _, node in made_of for each in products):
                 continue
-            before = state_before(graph, source) if source else ""
-            if not before:
-                continue
-            reached = ancestors(graph, before, names)
-            if reached is None:  # the state that the step before it left
-                continue
-            start = _start(graph, before, reached, arrays, sizes[part])
-            numbers = None if start.numbers is None else start.numbers.tobytes()
-            starts_by_part[part][numbers, start.fed, start.odd] = start
-    return {part: _agreed(list(several.values())) for part, several in starts_by_part.items()}
+            start = _start(first, value, made_of, sizes[part])
+            several[part][None if start.numbers is None else start.numbers.tobytes(), start.fed, start.odd] = start
+    return {part: _agreed([*by_content.values()]) for part, by_content in several.items()}
 
 
 def _agreed(several: list[Start]) -> Start:
@@ -87,160 +77,105 @@ def _agreed(several: list[Start]) -> Start:
     return replace(unfed[0], fed=fed) if unfed else several[0]
 
 
-def _states(graph: GraphDef, product: GraphDefNode) -> dict[str, str]:
-    """Return the states that a cell reads at a step, by part; "" for one that is not found."""
-    if product.op in _STATES:
-        cell, hidden = _STATES[product.op]
-        states = {"initial_hidden": _input(product, hidden)}
-        return states if cell is None else {**states, "initial_cell": _input(product, cell)}
-    joined = producer(graph, product.inputs[0]) if product.inputs else None
-    values = joined.read if joined else ()
-    if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
-        return {"initial_hidden": "", "initial_cell": ""}
-    hidden_state = values[2] if joined.op == "Concat" else values[1]
-    return {"initial_hidden": hidden_state, "initial_cell": _cell_state(graph, product)}
+def _first_step(scope: Scope) -> Scope:
+    """Return the graph of a loop's step in which the states are those that the loop begins with; any other graph as it is."""
+    outer, loop = scope.outer, loop_around(scope)
+    if outer is None or loop is None:
+        return scope
+    (first,) = outer.inner(loop, 0)
+    for state, before in zip(first.body.inputs[2:], loop.inputs[2:], strict=False):
+        first.bind(state, outer, before)
+    return first
 
 
-def _input(node: GraphDefNode, number: int) -> str:
-    return node.inputs[number] if number < len(node.inputs) else ""
+def _hidden_state(product: CellProduct) -> str:
+    """Return the old state, which stands behind what a cell reads; "" if unclear."""
+    joined = product.scope.producer(same_numbers(product.scope, product.node.inputs[0]))
+    return joined[0].inputs[1] if joined is not None and joined[0].kind == "Concat" and len(joined[0].inputs) == 2 else ""
 
 
-def _cell_state(graph: GraphDef, product: GraphDefNode) -> str:
-    """Return the old cell state: what the forget gate is multiplied with."""
-    queue, seen = [output(product.name)], set()
-    for source in queue:
-        for node in readers(graph, source):
-            if node.name in seen:
+def _cell_state(product: CellProduct) -> str:
+    """Return the old cell state: what the forget gate is multiplied with; "" if unclear."""
+    waiting, seen = [product.value], {product.node}
+    for value in waiting:
+        for node in product.readers(value):
+            if node in seen:
                 continue
-            seen.add(node.name)
-            if node.op in ("Add", "AddV2", "BiasAdd"):
-                queue.append(output(node.name))
-            elif node.op in ("Split", "SplitV"):
-                queue.append(f"{node.name}:{2 if node.number('num_split', 0) == 4 else 1}")
-            elif node.op == "Sigmoid":
-                for mixed in readers(graph, output(node.name)):
-                    others = [operand for operand in mixed.inputs if output(operand) != output(node.name)]
-                    if mixed.op == "Mul" and len(others) == 1:
+            seen.add(node)
+            if node.kind == "Add":
+                waiting.append(node.outputs[0])
+            elif node.kind == "Split":
+                waiting.append(node.outputs[2 if len(node.outputs) == 4 else 1])
+            elif node.kind == "Sigmoid":
+                for mixed in product.readers(node.outputs[0]):
+                    others = [operand for operand in mixed.inputs if operand != node.outputs[0]]
+                    if mixed.kind == "Mul" and len(others) == 1:
                         return others[0]
     return ""
 
 
-def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Mapping[str, Array], size: int) -> Start:
+def _made_of(scope: Scope, value: str) -> Iterator[tuple[Scope, str, Operation | None]]:
+    """Yield the values whose numbers a value is made from, itself the first, each with the operation that gives it."""
+    waiting, seen = [scope.resolve(value)], set[tuple[Scope, str]]()
+    while waiting and len(seen) < _MOST:
+        place, name = waiting.pop()
+        if (place, name) in seen:
+            continue
+        seen.add((place, name))
+        producer = place.producer(name)
+        node = None if producer is None else producer[0]
+        yield place, name, node
+        if node is not None and node.kind not in MEASURING:
+            waiting += [place.resolve(read) for read in node.reads]
+
+
+def _start(scope: Scope, value: str, made_of: list[tuple[Scope, str, Operation | None]], size: int) -> Start:
     """Return the beginning of a state."""
-    name = source.partition(":")[0]
     try:
-        value = np.asarray(_BatchlessNumbers(graph, arrays).of(source, 0))
-    except _Unread as error:
-        if any(node.op in _FED for node in made_of):
-            return Start(fed=name)
-        return Start(odd=str(error))
-    rows = value.reshape(1, -1) if value.ndim < 2 else value
-    if value.ndim == 0 or value.shape == (1,):
+        numbers = _numbers(scope, value)
+        odd = "" if numbers is not None else _unread(scope, value)
+    except MALFORMED as error:
+        if passes(error):
+            raise
+        numbers, odd = None, f"the graph computes it from numbers that do not fit: {error}"
+    name = origin(scope, value)[1].rpartition(":")[0]
+    if numbers is None:
+        is_fed = any(name in place.body.inputs if node is None else node.kind in _FED for place, name, node in made_of)
+        return Start(fed=name) if is_fed else Start(odd=odd)
+    rows = numbers.reshape(1, -1) if numbers.ndim < 2 else numbers
+    if numbers.ndim == 0 or numbers.shape == (1,):
         rows = np.broadcast_to(rows, (1, size))
     if rows.ndim != 2 or rows.shape[1] != size or not len(rows):
-        return Start(odd=f"{name!r} has the shape {value.shape}, expected {size} numbers for each sequence")
+        return Start(odd=f"{name!r} has the shape {numbers.shape}, expected {size} numbers for each sequence")
     if (rows != rows[:1]).any():
         return Start(odd=f"{name!r} has other numbers for each of {len(rows)} sequences")
-    return Start(np.ascontiguousarray(rows[0]), made_of=frozenset(node.name for node in made_of if node.name in arrays))
+    stored = {stored_name(place, name) for place, name, node in made_of if node is None}
+    return Start(np.ascontiguousarray(rows[0]), made_of=frozenset(stored - {""}))
 
 
-class _BatchlessNumbers:
-    """The numbers of outputs, but for the length of the batch: an axis along which all are alike has the length 1."""
-
-    def __init__(self, graph: GraphDef, arrays: Mapping[str, Array]) -> None:
-        self.graph, self.arrays = graph, arrays
-        self._cache: dict[str, Array | _Unread] = {}
-
-    def of(self, source: str, depth: int) -> Array:
-        """Return the numbers of an output, each computed once. Raises _Unread."""
-        if source not in self._cache:
-            try:
-                self._cache[source] = self._of(source, depth)
-            except _Unread as error:
-                self._cache[source] = error
-            except MALFORMED as error:
-                if passes(error):
-                    raise
-                self._cache[source] = _Unread(f"the graph computes {source!r} from numbers that do not fit: {error}")
-        value = self._cache[source]
-        if isinstance(value, _Unread):
-            raise value
-        return value
-
-    def _of(self, source: str, depth: int) -> Array:
-        node = producer(self.graph, source)
-        number = int(source.partition(":")[2] or 0)
-        if node is None or depth > 40:
-            raise _Unread(f"the graph does not show where {source!r} comes from")
-        read = node.read
-
-        def value(which: int) -> Array:
-            if which >= len(read):
-                raise _Unread(f"the operation {node.op} {node.name!r} lacks an input")
-            return self.of(read[which], depth + 1)
-
-        if node.op in _VARIABLES:
-            if node.name not in self.arrays:
-                raise _Unread(f"the variable {node.name!r} is not in the file")
-            return np.asarray(self.arrays[node.name])
-        if node.op == "Const":
-            if node.tensor is None or node.tensor.size > 1 << 26:
-                raise _Unread(f"the constant {node.name!r} cannot be read")
-            return np.asarray(node.tensor)
-        if node.op in SAME:
-            return value(0)
-        if node.op in ("ZerosLike", "OnesLike"):
-            return np.full((), float(node.op == "OnesLike"))
-        if node.op == "Fill":
-            return value(1).reshape(())
-        if node.op == "Tile":
-            return self._tiled(value(0), read[1], node)
-        if node.op == "BroadcastTo":
-            return value(0)
-        if node.op == "ExpandDims":
-            return np.expand_dims(value(0), int(value(1).reshape(()))) if value(0).ndim else value(0)
-        if node.op in ("Add", "AddV2", "Sub", "Mul"):
-            function = {"Sub": np.subtract, "Mul": np.multiply}.get(node.op, np.add)
-            try:
-                return np.asarray(function(value(0), value(1)))
-            except ValueError:
-                raise _Unread(f"the shapes that {node.name!r} reads do not fit together") from None
-        if node.op in ("Unpack", "Split") and node.number("axis" if node.op == "Unpack" else "split_dim", 0) == 0:
-            packed, pieces = (value(0), 0) if node.op == "Unpack" else (value(1), int(node.number("num_split", 0)))
-            if node.op == "Unpack" and packed.ndim and number < len(packed):
-                return np.asarray(packed[number])
-            axis = int(value(0).reshape(())) if node.op == "Split" else 0
-            inside = -packed.ndim <= axis < packed.ndim and 0 < pieces <= packed.shape[axis]
-            if inside and packed.shape[axis] % pieces == 0 and number < pieces:
-                return np.split(packed, pieces, axis)[number]
-        raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
-
-    def _tiled(self, array: Array, times: str, node: GraphDefNode) -> Array:
-        """Return an array that is repeated only along its first axis."""
-        counts = self._last_counts(times)
-        if array.ndim == 2 and counts == [1] and len(array) == 1:
-            return array
-        raise _Unread(f"{node.name!r} repeats numbers along an axis that is not the batch's")
-
-    def _last_counts(self, source: str) -> list[int]:
-        """Return how often an array is repeated along the axes after the first."""
-        node = producer(self.graph, source)
-        if node is not None and node.op == "Const" and node.tensor is not None:
-            return [int(length) for length in np.asarray(node.tensor).reshape(-1)[1:]]
-        if node is not None and node.op == "Pack":
-            read = node.read
-            return [int(self.of(operand, 0).reshape(())) for operand in read[1:]]
-        raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
+def _numbers(scope: Scope, value: str, depth: int = 0) -> Array | None:
+    """Return the numbers of a state, the same for every sequence; None where they are not seen."""
+    scope, value = origin(scope, value)
+    node, _ = scope.producer(value) or (None, 0)
+    if node is None or node.kind not in TWO or depth > _DEEP:
+        return spread(scope, value)
+    first, second = (_numbers(scope, operand, depth + 1) for operand in node.inputs)
+    return None if first is None or second is None else np.asarray(TWO[node.kind](first, second))
 
 
-def state_variables(graph: GraphDef) -> set[str]:
-    """Return the variables and constants that block operations read as states, or as peepholes that they do not use."""
-    names = set()
-    for node in graph.nodes.values():
-        if node.op not in _STATES:
-            continue
-        idle = () if node.number("use_peephole", 0) else _PEEPHOLES.get(node.op, ())
-        for number, source in enumerate(node.inputs):
-            if number in _STATES[node.op] or number in idle:
-                names.add(state_before(graph, source).partition(":")[0])
-    return names
+def _unread(scope: Scope, value: str) -> str:
+    """Return the first operation on the way of a state whose numbers are not seen, although those that it reads are."""
+    for _ in range(_MOST):
+        scope, value = origin(scope, value)
+        producer = scope.producer(value)
+        if producer is None:
+            break
+        node = producer[0]
+        data = node.inputs[:1] if node.kind in (*MOVING, *REPEATING) and node.kind != "Concat" else node.inputs
+        lacking = next((operand for operand in data if operand and _numbers(scope, operand) is None), None)
+        if lacking is None:
+            label = repr(node.name or value)
+            computed = node.kind not in VARIABLES
+            return f"the graph computes it ({node.operator} {label})" if computed else f"the variable {label} is not in the file"
+        value = lacking
+    return f"the graph does not show where {value!r} comes from"

@@ -11,6 +11,7 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Call, Unknown
 from rnnconvert.files.adapter import unique
 from rnnconvert.graphs.program.operations import Program
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.computed import Computed, RecognisedLayers, recognise_layers
 from rnnconvert.recognition.flow import RecurrentCall, received
@@ -44,6 +45,19 @@ def recognise_in(
     calls = received(scopes, [(name, scopes[0], home) for name, home in homes.items()], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done, {name: calls[name] for name in homes}
+
+
+def scopes_in(lower: Callable[[], Program]) -> Sequence[Scope]:
+    """Return every graph of a program, the main one first; nothing for one that is not as its operators ask.
+
+    lower  makes the graph a program
+    """
+    try:
+        return list(walk(lower()))
+    except MALFORMED as error:
+        if passes(error):
+            raise
+        return ()
 
 
 def received_in(lower: Callable[[], Program], homes: Sequence[tuple[str, RecurrentCall]]) -> dict[str, tuple[Call, ...]]:

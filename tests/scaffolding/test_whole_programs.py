@@ -146,9 +146,9 @@ def test_a_function_gives_what_tensorflow_gives(name: str, form: str, tmp_path: 
     equal(path, tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("settings", [{}, {"forget_bias": 0.3}, {"cell_clip": 0.2}, {"use_peephole": True}, None], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"forget_bias": 0.3}, {"cell_clip": 0.2}, {"use_peephole": True}, None, {"whole": 0.3}], ids=str)
 def test_a_cell_that_is_one_operation_gives_what_tensorflow_gives(settings: dict[str, Any] | None, tmp_path: Path) -> None:
-    """Steps of tf.contrib's LSTMBlockCell, and of GRUBlockCell."""
+    """Steps of tf.contrib's LSTMBlockCell, and of GRUBlockCell; all steps of BlockLSTM."""
     frameworks()
     tf, random = needed("tensorflow", "tensorflow"), np.random.default_rng(2)
 
@@ -159,7 +159,14 @@ def test_a_cell_that_is_one_operation_gives_what_tensorflow_gives(settings: dict
         x = tf.compat.v1.placeholder(tf.float32, [None, 5, 3], name="x")
         h = c = tf.zeros([tf.shape(x)[0], 4])
         lstm, gru, sights = (drawn(7, 16), drawn(16)), (drawn(7, 8), drawn(7, 4), drawn(8), drawn(4)), [drawn(4) for _ in range(3)]
-        for step in range(5):
+        if settings is not None and "whole" in settings:
+            weights = dict(w=lstm[0], b=lstm[1], **dict(zip(("wci", "wcf", "wco"), sights, strict=True)))
+            count, steps = tf.shape(x, tf.int64)[1], tf.transpose(x, [1, 0, 2])
+            whole = tf.raw_ops.BlockLSTM(
+                seq_len_max=count, x=steps, cs_prev=c, h_prev=h, **weights, forget_bias=settings["whole"], cell_clip=-1.0
+            )
+            h = whole.h[-1]
+        for step in range(0 if settings is not None and "whole" in settings else 5):
             if settings is None:
                 h = tf.raw_ops.GRUBlockCell(x=x[:, step], h_prev=h, w_ru=gru[0], w_c=gru[1], b_ru=gru[2], b_c=gru[3]).h
                 continue

@@ -85,14 +85,14 @@ class Variable:
     """A variable of a loop, which each step hands to the next.
 
     first   its first value
-    dtype   its element type
+    dtype   its element type; None for a list, and for one that is not known
     inside  its name inside the steps
     after   the value that a step gives for it
     final   the value that the loop leaves; "" if nothing reads it
     """
 
     first: str
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any] | None
     inside: str
     after: str
     final: str

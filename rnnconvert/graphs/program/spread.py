@@ -50,9 +50,22 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
     value = spread(scope, node.inputs[0], depth + 1)
     if value is None or (not value.ndim and node.kind != "Cast"):
         return value
+    if node.kind == "Split":
+        return _split(scope, node, value, index)
     if node.kind in _RESHAPING:
         return None
     return _repeated(scope, node, value) if node.kind in REPEATING else _cut(scope, node, value)
+
+
+def _split(scope: Scope, node: Operation, value: Array, index: int) -> Array | None:
+    """Return a part of what Split takes apart; of an axis along which a value is repeated, all parts are alike."""
+    attributes, lengths = scope.values(node), [scope.constant(name) for name in node.inputs[1:]]
+    if attributes is None or any(array is None for array in lengths) or not -value.ndim <= (axis := attributes.get("axis", 0)) < value.ndim:
+        return None
+    if value.shape[axis] == 1:
+        return value
+    parts = fold(FoldedCall("Split", [value, *lengths], attributes, len(node.outputs), scope.opset, scope.charge))
+    return parts[index] if parts and parts[index].size else None
 
 
 def _integer_zeros(scope: Scope, name: str) -> bool:
