@@ -44,6 +44,8 @@ def _read(path: str | os.PathLike[str], name: str, read: Callable[[], Any]) -> A
     """Return the result of a step of reading. Raises UnreadableError, with the array's name."""
     try:
         return read()
+    except UnreadableError:  # a ValueError, too
+        raise
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:

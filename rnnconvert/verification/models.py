@@ -1,9 +1,9 @@
 """Both models run whole on the same inputs: their outputs decide whether they are one model, no matter what their layers are.
 
-The executor of one of them drew the inputs. Both models run on them twice, one call after the other, then on others:
-longer, ten times as large, with padding at the end of a sequence, and one sequence of one step. Outputs are paired by their names,
-otherwise by their order or by their values. Rounding explains as much as outputs move when every weight is about one unit in the last
-place off, in the model of the coarser element type.
+The executor of one of them drew the inputs. Both models run on them twice, one call after the other, then on others: longer, ten times
+as large, below zero, with padding at the end of a sequence, and one sequence of one step. Outputs are paired by their names, otherwise by
+their order or by their values. Rounding explains as much as outputs move when every weight is about one unit in the last place off, in the
+model of the coarser element type.
 """
 
 from __future__ import annotations
@@ -380,6 +380,7 @@ _IMMENSE = "what they give is immense or no number, so that rounding decides it"
 _TRIED = {
     "longer": "inputs of other lengths",
     "large": "large inputs",
+    "negative": "negative inputs",
     "padded": "sequences that end with padding",
     "single": "a single sequence or step",
     "own": "your own inputs",

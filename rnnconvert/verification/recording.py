@@ -48,7 +48,7 @@ class ModelsInputs:
 class TriedInputs:
     """Inputs of one call.
 
-    what  what they try: "" as drawn, "longer", "large", "padded", "single" or "own"
+    what  what they try: "" as drawn, "longer", "large", "negative", "padded", "single" or "own"
     """
 
     inputs: NamedArrays
@@ -113,6 +113,9 @@ class Recording:
         batch, time = next((array.shape[:2] for _, array in self.inputs if array.ndim > 1), (1, 1))
         wanted = min(_LARGEST_BATCH, -(-max((rows or 0 for rows in self.rows), default=0) // time))
         yield TriedInputs(self._varied(_LARGE, (max(batch, wanted), 0)), "large")
+        negative = [(name, _negative(array, padding)) for (name, array), padding in zip(self.inputs, self.paddings, strict=True)]
+        if any(array is not drawn for (_, array), (_, drawn) in zip(negative, self.inputs, strict=True)):
+            yield TriedInputs(negative, "negative")
 
     def _single(self) -> Iterator[TriedInputs]:
         """Yield one sequence of one step, where an axis is open: what is squeezed, or branches there, differs nowhere else."""
@@ -156,6 +159,11 @@ class Recording:
                         view[-1, -_FILLED:] = value
             result.append((name, array))
         return result
+
+
+def _negative(array: Array, padding: float | None) -> Array:
+    """Return floats below zero but for the filling, others as they are: among many of both signs, a greatest one or a sum rarely is."""
+    return np.where(array == padding, array, -np.abs(array)) if array.dtype.kind == "f" else array
 
 
 _MORE, _LESS = 11, 2

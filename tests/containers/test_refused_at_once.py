@@ -51,7 +51,7 @@ def test_a_pipe_of_inputs_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.npz")
     code = "import sys; from rnnconvert.running.inputs import read_inputs; read_inputs(sys.argv[1])"
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.npz")], capture_output=True, text=True, timeout=60)
-    assert "not a regular file" in run.stderr
+    assert f"{tmp_path / 'x.npz'}: it is not a regular file." in run.stderr and "damaged" not in run.stderr
     np.save(tmp_path / "x.npy", np.ones(3))
     assert len(read_inputs(tmp_path / "x.npy")) == 1
 

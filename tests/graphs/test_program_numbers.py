@@ -74,14 +74,20 @@ def test_what_a_program_computes_is_bounded(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(net, (torch.zeros(2, 4),)), tmp_path / "net.pt2")
     program = members(tmp_path / "net.pt2")
     model = next(name for name in program if name.endswith("models/model.json"))
-    graph = json.loads(program[model])
-    node: dict[str, Any] = {"target": "torch.ops.aten.pow.Scalar", "metadata": {}, "outputs": [{"as_tensor": {"name": "q"}}]}
-    node["inputs"] = [{"name": word, "arg": {"as_int": n}, "kind": 1} for word, n in (("self", 9), ("exponent", 999999999))]
-    graph["graph_module"]["graph"]["nodes"].insert(0, node)
-    with zipfile.ZipFile(tmp_path / "power.pt2", "w") as archive:
-        for member, data in {**program, model: json.dumps(graph).encode()}.items():
-            archive.writestr(member, data)
-    files += [tmp_path / "power.pt2"]
+
+    def node(target: str, value: Any, other: Any, output: str) -> dict[str, Any]:
+        arguments = [{"as_int": each} if isinstance(each, int) else {"as_tensor": {"name": each}} for each in (value, other)]
+        inputs = [{"name": word, "arg": argument, "kind": 1} for word, argument in zip(("self", "other"), arguments, strict=True)]
+        return {"target": f"torch.ops.aten.{target}", "metadata": {}, "inputs": inputs, "outputs": [{"as_tensor": {"name": output}}]}
+
+    squares = [node("mul.Tensor", 12345678901234567, 1, "q0"), *(node("mul.Tensor", f"q{n}", f"q{n}", f"q{n + 1}") for n in range(26))]
+    for name, nodes in (("power", [node("pow.Scalar", 9, 999999999, "q")]), ("squares", squares)):
+        graph = json.loads(program[model])
+        graph["graph_module"]["graph"]["nodes"][:0] = nodes
+        with zipfile.ZipFile(tmp_path / f"{name}.pt2", "w") as archive:
+            for member, data in {**program, model: json.dumps(graph).encode()}.items():
+                archive.writestr(member, data)
+        files += [tmp_path / f"{name}.pt2"]
     read = subprocess.run([sys.executable, "-c", _READ, *map(str, files)], capture_output=True, text=True, timeout=120)
     assert read.returncode == 0, read.stderr
     assert len(read.stdout.splitlines()) >= len(files), read.stdout

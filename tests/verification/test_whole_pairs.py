@@ -354,6 +354,11 @@ FEW_INPUTS: dict[str, tuple[Callable[[], Around], Callable[[], Around], str]] = 
         lambda: Around(lambda y, x: y + torch.log(torch.exp(3 * x.sum(-1, keepdim=True)))),
         "on large inputs alone",
     ),
+    "below zero": (
+        lambda: Around(before=lambda x: x - x.amax(dim=(0, 1, 2), keepdim=True).relu()),
+        lambda: Around(before=lambda x: x - x.amax(dim=(0, 1, 2), keepdim=True)),
+        "on negative inputs alone",
+    ),
     "nothing": (lambda: Around(_logarithm), lambda: Around(_logarithm), ""),
 }
 
