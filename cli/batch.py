@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -178,8 +179,13 @@ def _tell_the_same(done: Done) -> None:
 
     for first, *others in outcomes.grouped(done.entries):
         if others:
-            more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-            complain(f"the same as for {first}: {', '.join(others[:_NAMED])}{more}")
+            complain(f"the same as for {first}: {_some(others)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first of many names, and how many follow."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _tell(done: Done, left_out: Counter[str]) -> None:
@@ -192,12 +198,12 @@ def _tell(done: Done, left_out: Counter[str]) -> None:
         word = outcomes.WORDS[code]
         command = outcomes.next_command(code, first[code].source, first[code].target) if code else None
         put(f"{count:>8,}  {styled(word, 'red' if code else 'green')}{f'   next: {command}' if command else ''}")
-    without = sum(entry.without_layers for entry in done.entries)
+    without = [entry.source for entry in done.entries if entry.without_layers]
     if without:
-        put(f"{without:>8,}  {styled(outcomes.WITHOUT_LAYERS, 'yellow')}")
+        put(f"{len(without):>8,}  {styled(outcomes.WITHOUT_LAYERS, 'yellow')}: {_some(without)}")
     again = f", {done.resumed:,} of them before" if done.resumed else ""
     say(f"{len(done.entries):,} file{'' if len(done.entries) == 1 else 's'} in {done.seconds:.1f} s{again}")
     if left_out:
         files = left_out.total()
         endings = ", ".join(ending for ending, _ in left_out.most_common(_ENDINGS)) + (", ..." if len(left_out) > _ENDINGS else "")
-        say(f"{files:,} other file{'' if files == 1 else 's'} in the folders: none shows a model ({endings})")
+        say(f"{files:,} other file{' was' if files == 1 else 's were'} passed over: a model has no such ending ({endings})")

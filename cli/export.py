@@ -16,15 +16,10 @@ Examples:
   rnnconvert export model.h5 model.onnx --verify
   rnnconvert export script.pt model.onnx --verify val.npz
   rnnconvert export weights.h5 model.onnx --config model.json
-  rnnconvert export model.keras model.tflite --verify
   rnnconvert export model.keras model.tflite --dtype int8 --verify
   rnnconvert export model.keras model.xml --stateful --verify
-  rnnconvert export model.keras model.h --verify
-  rnnconvert export model.keras model.xml
   rnnconvert export model.keras model.mlpackage
-  rnnconvert export model.keras model.param
-  rnnconvert export model.keras model.zip
-  rnnconvert export model.keras model.h --set storage=int8
+  rnnconvert export model.keras model.h --dtype int8
   rnnconvert export model.keras model.onnx --dry-run --json
   rnnconvert export model.keras amp.json
   rnnconvert export model.keras model.json --to tfjs

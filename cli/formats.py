@@ -13,6 +13,7 @@ _EPILOG = """\b
 Examples:
   rnnconvert formats
   rnnconvert formats keras
+  rnnconvert formats .npz
   rnnconvert formats --options
   rnnconvert formats --json
 """
@@ -24,13 +25,21 @@ Examples:
 @own_layouts
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def formats(name: str | None, show_options: bool, as_json: bool) -> None:
-    """List the formats, a line each; or show all of one format, with its cells; or list the options."""
+    """List the formats, a line each, or those of an ending; or show all of one format, with its cells; or list the options."""
     from dataclasses import asdict
 
+    from rnnconvert.core.errors import UsageError
     from rnnconvert.files.adapter import adapter, adapters
     from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
     from rnnconvert.language.registry import frameworks, systems
 
+    ending = name if name and name.startswith(".") else None
+    if ending:
+        having = {key: files for key, files in adapters().items() if ending.lower() in files.SUFFIXES}
+        if not having:
+            raise UsageError(f"no format has the ending {ending}. `rnnconvert formats` lists those that one has")
+        _list({key: having[key].SUFFIXES for key in usual_first(having)})
+        return
     chosen = {name: adapter(name)} if name else adapters()
     if show_options:
         keys = asked_by(name) if name else tuple(OPTIONS)
@@ -68,7 +77,7 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
             for note in (system.versions, *system.notes):
                 put(f"    - {note}", hang=6)
             for key in asked_by(system_name):
-                here = f" ({system.asks[key]})" if system.asks.get(key) else ""
+                here = f" ({system.asks[key]})" if system.asks.get(key, "") not in OPTIONS[key].meaning else ""
                 choices = "|".join(OPTIONS[key].choices) or "..."
                 put(f"    --set {key}={choices}: {OPTIONS[key].meaning}{here}", hang=6)
 

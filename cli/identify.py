@@ -13,6 +13,7 @@ from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.verbosity import is_quiet
+from rnnconvert.core.remedies import Command, Flag
 
 if TYPE_CHECKING:
     from rnnconvert.identification.identify import Identification
@@ -80,6 +81,8 @@ def identify(asked: IdentifyOptions) -> None:
 
     if asked.output is not None and asked.sample is None:
         raise UsageError("-o writes a layout that a sample has shown to be right. Give one with --io")
+    if asked.output is not None and not asked.output.lower().endswith(".toml"):
+        raise UsageError(f"-o writes a layout: give it a name that ends in .toml. To write a model: {Flag('convert', asked.output)}")
     if asked.target is not None and asked.sample is None:
         raise UsageError("--convert writes a layer that a sample has shown to be right. Give one with --io")
     if (asked.target_format or asked.force) and asked.target is None:
@@ -98,6 +101,7 @@ def identify(asked: IdentifyOptions) -> None:
                 )
             with replacing(Path(asked.output)) as file:
                 file.write(identification.functions[0].layout.encode())
+            say(f"wrote {asked.output}")
         if not asked.as_json:
             lines = list(identification.lines())
             for line in lines[:1] if is_quiet() else lines:
@@ -109,6 +113,8 @@ def identify(asked: IdentifyOptions) -> None:
             proof, code = _converted(path, identification, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json)
         elif asked.target is not None:
             say(f"{asked.target} was not written: the weights are not identified")
+    if identified and asked.target is None and not asked.as_json and not is_quiet():
+        say(f"to write it as a model: {Command('identify', asked.weights, io=asked.sample, convert='model.pt')}")
     if asked.as_json:
         emit({**identification.as_dict(), **proof})
     elif (

@@ -38,7 +38,9 @@ class LayoutOptions(NamedTuple):
 
 @click.command(epilog=_EPILOG)
 @click.argument("format", shell_complete=completion.formats)
-@click.option("--cell", type=click.Choice(["rnn", "gru", "lstm"]), required=True, help="The cell.")
+@click.option(
+    "--cell", type=click.Choice(["rnn", "gru", "lstm"], case_sensitive=False), default="lstm", show_default=True, help="The cell."
+)
 @click.option("--input-size", default=3, show_default=True, type=click.IntRange(1), metavar="N", help="Size of the input.")
 @click.option("--hidden-size", default=5, show_default=True, type=click.IntRange(1), metavar="N", help="Number of units.")
 @click.option("--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), metavar="N", help="Number of layers.")

@@ -19,6 +19,7 @@ import click
 
 from rnnconvert import __version__
 from rnnconvert.cli.completion import WORDS
+from rnnconvert.cli.help import in_order
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.verbosity import timed, with_switches
 from rnnconvert.containers.placing import Changes, changes
@@ -120,11 +121,11 @@ class _CommandGroup(click.Group):
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
             module, _, function = _COMMANDS[cmd_name].partition(".")
             command = getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function)
-            self.add_command(with_switches(command), cmd_name)
+            self.add_command(in_order(with_switches(command)), cmd_name)
         elif cmd_name not in self.commands and cmd_name in _offered():
             from rnnconvert.cli.room_commands import command as command_of
 
-            self.add_command(with_switches(command_of(_offered()[cmd_name])), cmd_name)
+            self.add_command(in_order(with_switches(command_of(_offered()[cmd_name]))), cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -311,7 +312,7 @@ _HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 def _click_failed(error: click.ClickException, as_json: bool) -> int:
     """Print an error of click's own, with the usage and the way to more help; return its exit code."""
-    text, code = error.format_message(), int(error.exit_code)
+    text, code = " ".join(error.format_message().split()), int(error.exit_code)  # click puts choices on lines of their own
     if isinstance(error, _HELP):
         error.show()
         return code

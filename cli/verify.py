@@ -141,6 +141,8 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
 
     if not save and not arguments["save_inputs"]:
         raise UsageError("nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)")
+    if save and not save.lower().endswith(".safetensors"):
+        raise UsageError(f"{save}: results are kept in a .safetensors file, by whose ending verify knows them. Choose such a name")
     explaining.apart([model, arguments["inputs"], arguments["load_inputs"]], [save, arguments["save_inputs"]])
     with watching(quiet or as_json) as watch:
         results = equivalence.run(model, _plan(arguments), watch=watch, jobs=jobs)

@@ -55,7 +55,7 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
         order = error.order if isinstance(error, UnstatedOrderError) else ""
         if not order:
             return None
-        what = "the whole model, once the functions between its layers are added to these words"
+        what = "the whole model, if no function such as relu is between its layers (else add it to --chain)"
         return what, Command("export", source, target, chain=order, **to, **replacing)
     except Exception:  # whatever the look at the model raises: advice is left out, and never ends the command that it is for
         return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from rnnconvert.containers.wire import field, varint
+from rnnconvert.files.adapter import Job, variables, zeros
 
 FLOAT16, FLOAT32, DOUBLE, INT32 = 65552, 65568, 65600, 131104
 """The element types of a model's inputs and outputs: ArrayFeatureType.ArrayDataType."""
@@ -43,3 +45,18 @@ def described(inputs: Iterable[bytes], outputs: Iterable[bytes], metadata: Mappi
     """Return the description of a model, with the given entries of metadata."""
     description = b"".join(field(1, each) for each in inputs) + b"".join(field(10, output) for output in outputs)
     return description + field(100, b"".join(field(100, text(1, key) + text(2, value)) for key, value in metadata.items()))
+
+
+def prediction(path: Path, job: Job) -> list[str]:
+    """Return the lines of Python that run a written model on zeros."""
+    ends = [(part, "" if len(job.parts) == 1 else f"{part.stack.name}/") for part in job.parts]
+    names = variables(f"{prefix}{end}" for _, prefix in ends for end in "xy")
+    feeds = ", ".join(f"{prefix + 'x'!r}: {names[prefix + 'x']}" for _, prefix in ends)
+    return [
+        "import coremltools",
+        "import numpy as np",
+        f"model = coremltools.models.MLModel({str(path)!r})",
+        *(zeros(names[prefix + "x"], {"steps": 7, "1": 1}, part.stack.input_size) for part, prefix in ends),
+        f"results = model.predict({{{feeds}}})",
+        *(f"{names[prefix + 'y']} = results[{prefix + 'y'!r}]" for _, prefix in ends),
+    ]

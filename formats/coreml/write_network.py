@@ -53,7 +53,7 @@ def write(path: Path, job: Job) -> WriteResult:
         outputs.insert(0, encode.feature(f"{prefix}y", (part.stack.layers[-1].output_size,), encode.DOUBLE))
         notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y")
     description = encode.described(inputs, outputs, {"written by": "rnnconvert"})
-    recipe = ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
+    recipe = encode.prediction(path, job)
     if not job.dry_run:
         with replacing(path) as file:
             for piece in [number(1, 1) + field(2, description), *_field(500, layers)]:

@@ -50,7 +50,7 @@ def write(path: Path, job: Job) -> WriteResult:
             "Core ML's text of gru shows the reset gate behind the product, and Apple's own tests before it, as written here: compare "
             "one prediction on the device"
         )
-    recipe = ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
+    recipe = encode.prediction(path, job)
     message = graph.message()
     if not job.dry_run:
         with new_package(path) as (file, data):

@@ -169,7 +169,7 @@ def _from_options(path: Path, length: float, options: Options) -> dict[str, Any]
         solved = _solved(path, described, length, options)
         described["input_size"] = solved.pop("input_size")
         absent |= {key: _word(value) for key, value in solved.items()}
-        why += f"; its length leaves {Setting('input_size', str(described['input_size']))} so"
+        why += f", and with these its length leaves input_size={described['input_size']}"
     for key, assumed in absent.items():
         described[key] = _value(options.ask(key, assumed=assumed, why=why))
     return described

@@ -116,7 +116,7 @@ def write(name: str, path: Path, job: Job) -> WriteResult:
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             full = f"{above}/{local}" if above else local
             put(arrays, full, packed)
-        notes.append(f"{above or 'the file itself'} is what {constructor(layout, stack)} computes with")
+        notes.append(f"{above or 'the file'} holds the parameters of {constructor(layout, stack)}")
         if len(stacks) == 1 and not above:
             recipe = loading(name, path, constructor(layout, stack))
     result = WriteResult(notes, recipe, job.carry(arrays))

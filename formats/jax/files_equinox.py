@@ -101,7 +101,7 @@ class EquinoxFiles(TreeFiles):
         for part in job.parts:
             for stack in split_stack(part.stack):
                 rows.append((starts.get(stack.name), list(pack(part.layout, stack, job.dtype, job.watch).values())))
-                notes.append(f"{stack.name or 'the file itself'} is what {constructor(part.layout, stack)} computes with")
+                notes.append(f"{stack.name or 'the file'} holds the parameters of {constructor(part.layout, stack)}")
         check_places(path, home, [start for start, _ in rows], job.carried)
         others: dict[int, Array | Pieced] = {}
         for name, array in job.carried.items():

@@ -94,9 +94,9 @@ class JuliaFiles(ArrayFiles):
             name = self.rooted(place, job) if tree or self.always_rooted else place
             for local, leaf in self.leaves(layout, stack, name, job).items():
                 put(leaves, local, leaf)
-            label = name.replace("/", ".") or "the file itself"
+            label = name.replace("/", ".") or "the file"
             how = self.loading(layout, name) if tree else ""
-            notes.append(f"{label} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else ""))
+            notes.append(f"{label} holds the parameters of {self.constructor(layout, stack)}" + (f": {how}" if how else ""))
         dropped = [*job.carried]
         if not tree:
             leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}

@@ -15,7 +15,7 @@ from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
+from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts, zeros
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -196,12 +196,14 @@ def write(path: Path, job: Job) -> WriteResult:
     notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
     recipe = [
         "import ncnn",
+        "import numpy as np",
         "net = ncnn.Net()",
         f"net.load_param({str(path)!r})",
         f"net.load_model({str(weights_file)!r})",
         "run = net.create_extractor()",
-        'run.input("in0", ncnn.Mat(x))',
-        'y = run.extract("out0")[1].numpy()',
+        *(zeros(f"in{number}", {"time": 7}, part.stack.input_size) for number, part in enumerate(job.parts)),
+        *(f'run.input("in{number}", ncnn.Mat(in{number}))' for number in range(len(job.parts))),
+        *(f'out{number} = run.extract("out{number}")[1].numpy()' for number in range(len(job.parts))),
     ]
     if not job.dry_run:
         with replacing_both(path, weights_file) as (file, numbers):

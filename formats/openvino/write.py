@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, variables, zeros
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, companions
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -25,7 +25,7 @@ _MERGES = {"sum": "ReduceSum", "mul": "ReduceProd", "ave": "ReduceMean"}
 def write(path: Path, job: Job) -> WriteResult:
     """Write the two files."""
     graph = _OpenvinoStack(job)
-    notes = []
+    notes, inputs, outputs, count = [], [], [], 0
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
         x = graph.add(
@@ -39,16 +39,23 @@ def write(path: Path, job: Job) -> WriteResult:
         for single in split_stack(part.stack):
             below, states = graph.layer(part.layout, single, below)
             ends += states
+        inputs.append((f"{prefix}x", part.stack.input_size))
+        outputs.append((f"{prefix}y", count))
+        count += 1 + len(ends)
         graph.result(f"{prefix}y", below, (-1, -1, part.stack.layers[-1].output_size))
         for name, state, shape in ends:
             graph.result(name, state, shape)
         notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (batch, time, {part.stack.input_size}), output {prefix}y")
     (weights_file,) = companions(path)
     notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
+    names = variables(name for name, _ in [*inputs, *outputs])
     recipe = [
+        "import numpy as np",
         "import openvino",
         f'model = openvino.Core().compile_model({str(path)!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
-        "y = model(x)[0]",
+        *(zeros(names[name], {"batch": 2, "time": 7}, width) for name, width in inputs),
+        f"results = model([{', '.join(names[name] for name, _ in inputs)}])",
+        *(f"{names[name]} = results[{number}]" for name, number in outputs),
     ]
     if not job.dry_run:
         graph.write(path)

@@ -187,8 +187,7 @@ class RtNeural(ArrayFiles):
         document = _filled(job.source.metadata, arrays) if complete else _row(job, names, arrays)
         if not job.dry_run:
             json_file.write(path, document)
-        notes = [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
-        return replace(written, notes=notes, dropped=written.dropped if complete else [*job.carried])
+        return replace(written, notes=[], dropped=written.dropped if complete else [*job.carried])
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return the statements of AIDA-X: the sample rate, the name and everything else in its metadata, and its sample."""

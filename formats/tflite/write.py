@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, unique, variables, zeros
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
@@ -39,14 +39,18 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
             f"{part.stack.name or 'the layer'}: input {prefix}x (time, 1, {part.stack.input_size}), which resize_tensor_input gives "
             f"its number of steps, output {prefix}y; reset_all_variables() before each new sequence"
         )
+    names = variables([*graph.inputs, *graph.outputs])
+    inputs = [(names[name], tensor) for name, tensor in graph.inputs.items()]
     recipe = [
+        "import numpy as np",
         "from ai_edge_litert.interpreter import Interpreter",
         f"interpreter = Interpreter({str(path)!r})",
-        *(f"interpreter.resize_tensor_input({tensor}, (time, 1, {graph.widths[tensor]}))" for tensor in graph.inputs.values()),
+        *(zeros(x, {"time": 7, "1": 1}, graph.widths[tensor]) for x, tensor in inputs),
+        *(f"interpreter.resize_tensor_input({tensor}, {x}.shape)" for x, tensor in inputs),
         "interpreter.allocate_tensors()",
-        *(f"interpreter.set_tensor({tensor}, x)" for tensor in graph.inputs.values()),
+        *(f"interpreter.set_tensor({tensor}, {x})" for x, tensor in inputs),
         "interpreter.invoke()",
-        *(f"y = interpreter.get_tensor({tensor})" for tensor in graph.outputs.values()),
+        *(f"{names[name]} = interpreter.get_tensor({tensor})" for name, tensor in graph.outputs.items()),
     ]
     return graph.model.root(), notes, recipe
 

@@ -167,7 +167,7 @@ def same_features(ours: Direction, theirs: Direction) -> bool:
 def _directions(index: int, number: int, ours: Direction, theirs: Direction, scales: Scales | None) -> Iterator[Difference]:
     for name, of in _FEATURES.items():
         if of(ours) != of(theirs):
-            yield _feature(index, number, name, of(ours), of(theirs))
+            yield _feature(index, number, name, of(ours) or "none", of(theirs) or "none")
     if ours.cell.kind != theirs.cell.kind:
         return
     summed = _sums(index, number, ours, theirs)

@@ -190,6 +190,7 @@ def _weights(found_in: Sequence[Difference], own_off: Off | None) -> Iterator[st
     """Yield the evidence of the other file's own weights about the difference."""
     yield from first_difference.gates(found_in)
     if own_off is not None and own_off.ratio <= 1:
-        yield f"the other file's own weights give these outputs (to {own_off.error:.2g}): the conversion is wrong, not the run"
+        off = f", off by {own_off.error:.2g}" if own_off.error else ""
+        yield f"the other file's own weights give these outputs{off}: the conversion is wrong, not the run"
     elif own_off is not None and all(difference.equal for difference in found_in):
         yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -124,6 +124,16 @@ def loading(name: str, path: Path, call: str) -> list[str]:
     return [line.replace("{call}", call).replace("{path}", repr(str(path))) for line in lines]
 
 
+def zeros(name: str, axes: Mapping[str, int], width: int) -> str:
+    """Return the line of Python that makes an input of zeros, so that a recipe runs as it is pasted.
+
+    axes   the lengths of the axes before the last one, by their words
+    width  the length of the last one, values a step
+    """
+    lengths = ", ".join(map(str, [*axes.values(), width]))
+    return f"{name} = np.zeros(({lengths}), np.float32)  # ({', '.join([*axes, str(width)])})"
+
+
 def variables(names: Iterable[str]) -> dict[str, str]:
     """Return a name of Python's for each name of a layer. Names that Python takes for one (NFKC) get numbers."""
     return _identifiers(names, lambda name: "".join(_spelled(unicodedata.normalize("NFKC", name))), set())

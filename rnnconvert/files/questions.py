@@ -47,10 +47,13 @@ def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3
 
 
 def assumptions(questions: Iterable[Question]) -> Iterator[str]:
-    """Yield the assumptions about what files do not state, one line for all the layers that share it, with the option that decides."""
+    """Yield the assumptions about what files do not state, with the options that decide: a line for all of one reason."""
     layers: dict[tuple[str, str, str, str], list[str]] = {}
     for question in questions:
         key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
         layers.setdefault(key, []).append(question.layer or "every layer")
+    lines: dict[tuple[str, str], list[tuple[str, Setting]]] = {}
     for (option, assumed, why, choices), names in layers.items():
-        yield f"{option}={assumed} for {', '.join(names)}: {why} ({Setting(option, choices)})"
+        lines.setdefault((", ".join(names), why), []).append((f"{option}={assumed}", Setting(option, choices)))
+    for (places, why), stated in lines.items():
+        yield f"{', '.join(text for text, _ in stated)} for {places}: {why} ({', '.join(str(decides) for _, decides in stated)})"

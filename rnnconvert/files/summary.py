@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rnnconvert.core.claims import exactness
 from rnnconvert.core.errors import for_user
@@ -15,6 +15,34 @@ from rnnconvert.rewrites import Step
 
 Progress = Callable[[int, int], None]
 """Called with the bytes written so far and the bytes to write."""
+
+
+class SummaryReport(Protocol):
+    """What a `Summary` shows of the `rnnconvert.Report` that proved it."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything that was compared is equal."""
+        ...
+
+    @property
+    def verdict(self) -> str:
+        """The verdict, in a word or a few."""
+        ...
+
+    @property
+    def exit_code(self) -> int:
+        """What `rnnconvert verify` would end with."""
+        ...
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        ...
+
+    def write(self, path: str, /) -> None:
+        """Write it, by the ending: .html, .md, .json, .xml (JUnit) or .sarif."""
+        ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +84,7 @@ class Summary:
     left: tuple[str, ...] = ()
     recipe: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = field(default=None, compare=False)
-    report: Any = field(default=None, compare=False)
+    report: SummaryReport | None = field(default=None, compare=False)
     files: tuple[str, ...] = ()
 
     @property

@@ -142,11 +142,14 @@ class Identification:
                 yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
         if len(self.functions) > _MOST_SHOWN:
             yield f"  and {len(self.functions) - _MOST_SHOWN} more ({Flag('json')} lists all)"
-        for number, candidate in enumerate(self.candidates[:_MOST_SHOWN]):
+        first = self.candidates[:_MOST_SHOWN]
+        common = set.intersection(*(set(candidate.evidence) for candidate in first)) if len(first) > 1 else set()
+        for number, candidate in enumerate(first):
             names = ", ".join(candidate.names[:4]) + (f" and {len(candidate.names) - 4} more" if len(candidate.names) > 4 else "")
             yield f"  {number + 1}. {names}: {candidate.sizes} (score {candidate.score:g})"
-            yield from (f"     for it: {text}" for text in candidate.evidence)
+            yield from (f"     for it: {text}" for text in candidate.evidence if text not in common)
             yield from (f"     against it: {text}" for text in candidate.against)
+        yield from (f"  for each of these: {text}" for text in sorted(common))
         if len(self.candidates) > _MOST_SHOWN:
             yield f"  and {len(self.candidates) - _MOST_SHOWN} more ({Flag('json')} lists all)"
         if self.verdict != "candidates":

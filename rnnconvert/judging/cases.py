@@ -57,14 +57,12 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
         return cases[0]
 
     def states(which: str) -> tuple[Array, ...] | None:
-        stated = [getattr(case, which) or None for case in cases]
-        if not any(stated):
+        stated, widths = [getattr(case, which) or None for case in cases], state_widths(stack)[which == "cell"]
+        if not any(stated) or not widths:  # cases made for an LSTM have cell states, which another cell does not read
             return None
         defaults = [
             state if state is not None else np.zeros(width, np.float32)
-            for state, width in zip(
-                [d.get(f"initial_{which}") for *_, d in stack.directions()], state_widths(stack)[which == "cell"], strict=True
-            )
+            for state, width in zip([d.get(f"initial_{which}") for *_, d in stack.directions()], widths, strict=True)
         ]
         full = [
             given_states or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in defaults)

@@ -110,7 +110,10 @@ def _put(filling: Filling, pair: FilledPair, target: Model, name: str, array: Ar
 
 def _array(filling: Filling, pair: FilledPair, target: Model, source: Model) -> None:
     target_name, other = next(iter(pair.target.names.values())), next(iter(pair.source.names.values()))
-    _put(filling, pair, target, target_name, np.asarray(source.arrays[other]), (other,))
+    array = np.asarray(source.arrays[other])
+    if array.size == 1:  # () in one framework is (1,) in another
+        array = array.reshape(target.arrays[target_name].shape)
+    _put(filling, pair, target, target_name, array, (other,))
 
 
 def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, orders: Flattening) -> None:

@@ -39,7 +39,7 @@ class Other:
         sizes = " x ".join(f"{length:,}" for length in self.shape) or "one number"
         if self.stated or not self.kind:
             return f"{self.name} ({', '.join(filter(None, (self.kind, sizes)))})"
-        return f"{self.name} ({sizes}, by names and shapes {self.kind})"
+        return f"{self.name} ({sizes}, {self.kind} by its names and shapes)"
 
 
 def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[Other]:

@@ -277,7 +277,8 @@ def _size(model: Model, unit: Unit, kind: str) -> Hashable:
         cell = first.cell.kind
         return cell, stack.num_layers, stack.num_directions, stack.input_size, first.hidden_size, first.projection_size
     if kind == "array":
-        return tuple(model.arrays[next(iter(unit.names.values()))].shape)
+        array = model.arrays[next(iter(unit.names.values()))]
+        return tuple(array.shape) if array.size != 1 else ()  # frameworks keep one number as () or as (1,)
     layout = unit.reading(kind)
     shapes = {
         tensor.part: layout.shape(tensor, model.arrays[unit.names[tensor.name]].shape)

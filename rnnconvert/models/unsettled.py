@@ -23,7 +23,7 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, b
     used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
     problems = [*map(str, pairing.ambiguous), *_remedies(pairing, target, source)]
     problems += [
-        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, pairing, source)}"
+        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, pairing, target, source)}"
         for unit in pairing.unfilled
         if not target.memory(unit.arrays) <= filled
     ]
@@ -79,7 +79,7 @@ def _or_in_order(target: Model, source: Model) -> str:
     )
 
 
-def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
+def _nearest(unit: Unit, pairing: Pairing, target: Model, source: Model) -> str:
     """Return the hint at what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
@@ -90,9 +90,20 @@ def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
                 f"mapping {unit.name}: {forward} + {backward}"
             )
     alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
-    if unit.kinds == ("array",) or len(alike) != 1:
+    if unit.kinds == ("array",):
+        alike = [other for other in alike if _shape(source, other) == _shape(target, unit)]
+        confirm = (
+            f"; if it is {quoted(alike[0].name)} of the source, confirm with the mapping {unit.name}: {alike[0].name}" if alike else ""
+        )
+        return confirm if len(alike) == 1 else ""
+    if len(alike) != 1:
         return ""
     return f"; the nearest is {quoted(alike[0].name)} ({_what(source, alike[0])})"
+
+
+def _shape(model: Model, unit: Unit) -> tuple[int, ...]:
+    """Return the shape of an array of no layer, without axes of one number."""
+    return tuple(length for name in unit.arrays for length in model.arrays[name].shape if length != 1)
 
 
 def _is_a_way(stack: Recurrent, complete: Recurrent) -> bool:

@@ -115,4 +115,9 @@ def in_order(inputs: NamedArrays, names: Sequence[str], model: str) -> list[Arra
             f"the inputs are called {listed(by_name)}, and {model} takes {listed(names)}. Call them as it does, or all otherwise: "
             "then their order counts"
         )
+    if names and len(inputs) > len(names):
+        raise UsageError(
+            f"there are {len(inputs)} inputs ({listed(by_name)}), and {model} takes {listed(names)}. Leave the others out: the "
+            "outputs of a sample are for rnnconvert diagnose --io"
+        )
     return [array for _, array in inputs]

@@ -558,7 +558,7 @@ def chain_of(description: Description, weights: LayerWeights) -> LayerChain:
         r.time = others[-1] if others else UNIT_LENGTH
         r.batch = others[0] if len(others) > 1 else UNIT_LENGTH
     checks = [check for check in description.checks if any(axis != RANK for _, axis in check.axes)]
-    notes = [f"the source asks of its inputs: {check.spelled([x.name])[1]}; a stream has any length" for check in checks]
+    notes = ["these sizes are the source's: as a stream the model takes any"] if checks else []
     assert r.channel is not None
     layers, gains = _without_gains(r)
     if not layers:

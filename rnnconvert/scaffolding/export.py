@@ -158,7 +158,7 @@ def _target(out: Path, format: str | None) -> ExportTarget:
         raise UsageError(f"{out}: no whole model is written for {format}. Choose one of {', '.join(targets)}")
     if target is None or not name.endswith(target.SUFFIXES):
         written = target.SUFFIXES if target else [suffix for target in targets.values() for suffix in target.SUFFIXES]
-        raise UsageError(f"{out}: no whole model is written so. Give it a name that ends in {' or '.join(dict.fromkeys(written))}")
+        raise UsageError(f"{out}: no whole model is written with this ending. Choose one of {', '.join(dict.fromkeys(written))}")
     return target
 
 
@@ -296,8 +296,8 @@ def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Seque
 
 def _assumed(description: Description) -> list[str]:
     """Return a note on the axes of inputs that nobody stated: a graph takes one number of them alone."""
-    words = [f"{value.name} has {len(value.shape)}" for value in description.open_ranks]
-    note = f"the file does not state how many axes its inputs have, and the graph takes one number alone: {' and '.join(words)}"
+    words = [f"{len(value.shape)} for {value.name}" for value in description.open_ranks]
+    note = f"the file does not state how many axes its inputs have, and the graph was written for {' and '.join(words)}"
     return [f"{note}. Another number: {Flag('axes')}"] if words else []
 
 

@@ -168,7 +168,7 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
 
     Raises UsageError for a name that no layer has, and for layers that do not fit together.
     """
-    names, words = _names(model), order.split()
+    names, words = _names(model), order.replace(",", " ").split()
     if not words:
         raise UsageError(f"{Flag('chain')} is empty. Name the layers of {model.title} in their order: {', '.join(names)}")
     build: LayerRow | None = None

@@ -117,7 +117,8 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         **verdict.as_dict(),
         "reasons": why,
         "summary": (
-            f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
+            f"{passed} of {len(comparisons)} comparisons passed{' on' if executors else ', all in rnnconvert itself, none in a framework'}"
+            f"{' ' if executors else ''}{', '.join(executors)}"
             if layers
             else "no layers were compared one by one"
         )

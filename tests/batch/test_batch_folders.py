@@ -41,7 +41,7 @@ def test_a_tree_is_mirrored_and_resumed(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, output = call(tree, "--to", "onnx", "--out", out, "--jobs", 1)
     assert code == 0 and targets(out) == ["a/deep/m.onnx", "b/m.onnx", "m.onnx"]
-    assert "4 other files in the folders: none shows a model (.md, .json)" in output
+    assert "4 other files were passed over: a model has no such ending (.md, .json)" in output
     code, output = call(tree, "--to", "onnx", "--out", out, "--jobs", 1)
     assert code == 0 and "3 of them before" in output
 

@@ -62,8 +62,8 @@ def test_a_checkpoint_of_torch(checkpoint: Path) -> None:
     output = call("inspect", checkpoint)
     assert re.search(r"^  \d\.\d MB; holds a dictionary with tensors in it; epoch 12; best_loss 0.25$", output, re.M)
     # Names and shapes do not settle what a matrix without a bias is: every reading is named, none is claimed.
-    assert "    embed (4,096 x 64, by names and shapes dense, embedding, layer norm or rms norm)\n" in output
-    assert "    head (3 x 8, by names and shapes dense)\n" in output
+    assert "    embed (4,096 x 64, dense, embedding, layer norm or rms norm by its names and shapes)\n" in output
+    assert "    head (3 x 8, dense by its names and shapes)\n" in output
     assert "    27 tensors (the optimizer's state)\n" in output  # 9 parameters, each with three
     assert "    1 tensor (how many batches a normalization has seen)\n" in output
     tree = document(checkpoint)
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_torch(checkpoint: Path) -> None:
 
 def test_what_is_left_out_has_names_and_points_to_the_command_that_moves_it(checkpoint: Path) -> None:
     names = left_out(checkpoint)
-    assert names.startswith("embed (4,096 x 64, by names and shapes dense, embedding")
+    assert names.startswith("embed (4,096 x 64, dense, embedding")
     assert names.endswith("27 tensors (the optimizer's state), 1 tensor (how many batches a normalization has seen)")
     output = call("convert", checkpoint, checkpoint.with_name("out.npz"), "--to", "haiku")
     assert f"rnnconvert transplant {checkpoint} --into MODEL -o FILLED" in output
@@ -149,7 +149,7 @@ def test_keras_states_versions_and_classes(tmp_path: Path) -> None:
     assert left_out(path, "--set", "recurrent_activation=sigmoid!") == "scores (Dense, 4 x 2), attend (Attention, 4 x 4)"
     # Without a configuration, a class is what the names and shapes fit.
     bare = legacy_h5(tmp_path / "bare.h5", arrays, None)
-    assert "    scores (4 x 2, by names and shapes dense)\n" in call("inspect", bare)
+    assert "    scores (4 x 2, dense by its names and shapes)\n" in call("inspect", bare)
 
 
 def test_onnx_states_its_producer_and_its_operators(tmp_path: Path) -> None:

@@ -226,3 +226,19 @@ def test_a_vector_and_several_layers_have_no_recipe_that_would_fail(tmp_path: Pa
     source = ROOT / "examples" / "encoder.keras"
     assert rc.convert(source, tmp_path / "v.params", layers="encoder", module="flat").recipe == ()
     assert rc.convert(source, tmp_path / "both.pdparams").recipe == ()
+
+
+@pytest.mark.parametrize(
+    ("ending", "package", "result"), [("tflite", "ai_edge_litert", "rnn_y"), ("xml", "openvino", "rnn_y"), ("param", "ncnn", "out1")]
+)
+def test_a_recipe_for_a_runtime_runs_as_it_stands(ending: str, package: str, result: str, tmp_path: Path) -> None:
+    """It states its inputs, zeros, and gives what the reference gives for them, also with several layers in the file."""
+    needed(package, package)
+    layers = [stack(name="first"), stack(name="rnn", seed=5)]
+    source = write(tmp_path / "two.safetensors", *layers)
+    with inside(tmp_path):
+        text = recipe(source, f"two.{ending}")
+    y = np.asarray(ran(text, tmp_path)[result]).squeeze()
+    expected = batch_first(layers[1], np.zeros((2, 7, layers[1].input_size), layers[1].dtype))
+    assert np.abs(y - (expected if y.ndim == 3 else expected[0])).max() < 1e-6
+    assert np.abs(expected).max() > 1e-3

@@ -868,3 +868,17 @@ def test_layers_that_may_fill_one_another_are_one_set() -> None:
             assert reached == {id(unit) for unit in (*targets, *sources)}
 
     each(drawn(range(1000), 60, "sets"), check)
+
+
+def test_one_number_fills_one_number_whatever_its_axes() -> None:
+    """Keras keeps a scale as (), modules of PyTorch often as (1,): refused by itself, with the mapping that confirms it, then filled."""
+    torch = needed("torch", "torch")
+    mine = torch.nn.Module()
+    mine.scale = torch.nn.Parameter(torch.ones(1))
+    mine.rnn = torch.nn.GRU(3, 4)
+    theirs = {f"encoder.{name}": array.detach() for name, array in torch.nn.GRU(3, 4).named_parameters()}
+    theirs["attention.factor"] = torch.tensor(2.5)
+    with pytest.raises(rc.TransplantError, match=r"confirm with the mapping scale: attention\.factor"):
+        rc.load_into(mine, theirs)
+    rc.load_into(mine, theirs, mapping={"rnn": "encoder", "scale": "attention.factor"})
+    assert mine.scale.shape == (1,) and mine.scale.item() == 2.5

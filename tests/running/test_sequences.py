@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
 from rnnconvert.running import child
+from rnnconvert.running.inputs import in_order
 from rnnconvert.running.sequences import Sequences, outputs
 
 X = np.zeros((5, 2, 3), np.float32)
@@ -102,3 +104,10 @@ def test_an_executor_finds_them_without_rnnconvert(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     shared = str(Path(child.__file__).with_name("sequences.py"))
     assert json.loads(done.stdout)["versions"] == {"shared": shared, "imported": False}
+
+
+def test_a_sample_is_more_than_inputs() -> None:
+    """Where a file has more arrays than the model has inputs, as one with x and y, nothing runs on the first ones alone."""
+    with pytest.raises(UsageError, match=r"there are 2 inputs \('x', 'y'\), and m.h5 takes 'input_1'. Leave the others out"):
+        in_order([("x", X), ("y", X)], ["input_1"], "m.h5")
+    assert len(in_order([("x", X)], ["input_1"], "m.h5")) == 1

@@ -111,4 +111,4 @@ def _dropouts(top: SourceLayer) -> Iterator[str]:
         rates = [key for key in ("dropout", "recurrent_dropout") if "recurrent_dropout" in config and config.get(key)]
         if rates:
             stated = " and ".join(f"{key}={config[key]!r}" for key in rates)
-            yield f"{called(layer.name)}: left out, for it acts in training alone: {stated}"
+            yield f"{called(layer.name)}: {stated} is left out: it acts in training alone"

@@ -89,7 +89,7 @@ class ProgramReading:
         stated = (check for check in self._program.checks if not _by_weights(scope, check))
         checks = tuple(dict.fromkeys([*stated, *self._long_enough(scope.inputs)]))
         conditions = " and ".join(check.spelled([value.name for value in scope.inputs])[1] for check in checks)
-        notes = [f"it takes inputs of certain lengths alone: {conditions}"] if checks else []
+        notes = [f"it takes only inputs of these sizes: {conditions}"] if checks else []
         called = [[operation.inputs, *(operation.called or ())[1:2]] for operation in self._program.operations]
         read = {ref.stored for ref in refs([*called, self._program.outputs])}
         unread = [unit.name for unit in self._by_array.values() if not read & set(unit.arrays)]

@@ -222,7 +222,7 @@ def test_a_linen_file_runs_in_flax(tmp_path: Path) -> None:
 
     encoder = layer(kind="gru")
     notes = rc.save(checkpoint(encoder), tmp_path / "a.msgpack").notes
-    assert notes == ("the file itself is what flax.linen.GRUCell(4) computes with",)
+    assert notes == ("the file holds the parameters of flax.linen.GRUCell(4)",)
     cell = serialization.msgpack_restore((tmp_path / "a.msgpack").read_bytes())
     y = np.asarray(nn.RNN(nn.GRUCell(4)).apply({"params": {"cell": cell}}, x()))
     np.testing.assert_allclose(y.swapaxes(0, 1), reference.run(encoder, x().swapaxes(0, 1)).y, rtol=0, atol=3e-6)

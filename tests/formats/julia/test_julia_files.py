@@ -470,7 +470,7 @@ def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Pat
     assert_same(only(path), layer)
     call = {"lstm": "Flux.LSTM(3 => 5)", "gru": "Flux.GRU(3 => 5)", "rnn": "Flux.RNN(3 => 5, tanh)"}[kind]
     load = "Flux.loadmodel!(layer.cell, BSON.load(path)[:model_state].cell)"
-    assert summary.notes == (f"model_state is what {call} computes with: {load}",)
+    assert summary.notes == (f"model_state holds the parameters of {call}: {load}",)
 
 
 def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -> None:
