@@ -58,7 +58,7 @@ class ExportOptions(NamedTuple):
 @click.argument("target", metavar="TARGET", type=FilePath())
 @format_option("--to", "target_format", "Format of TARGET; by default, its ending decides.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
-@click.option("--axes", metavar="N[,N...]", help="If MODEL does not state it: how many axes each input has.")
+@click.option("--axes", metavar="N[,N...]", help="If MODEL does not state it: how many axes each input has, or lengths, as 1x80x?.")
 @click.option("--chain", metavar="WORDS", help='If MODEL has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
 @click.option(

@@ -48,7 +48,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
-@click.option("--axes", metavar="N[,N...]", help="If SOURCE does not state it: how many axes each input has.")
+@click.option("--axes", metavar="N[,N...]", help="If SOURCE does not state it: how many axes each input has, or lengths, as 1x80x?.")
 @click.option("--chain", metavar="WORDS", help='If SOURCE has weights alone: its layers in their order, as in "lstm relu fc".')
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", **proving("Run both models, and keep the files only if they agree."))

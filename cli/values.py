@@ -61,13 +61,15 @@ def proving(text: str) -> dict[str, Any]:
     return {"type": FilePath(), "metavar": "[INPUTS.npz]", "callback": chosen, "help": f"{text} With a file: on these inputs, too."}
 
 
-def counts(text: str | None, option: str) -> list[int] | None:
-    """Return numbers with commas between. Raises BadParameter for anything else."""
+def counts(text: str | None, option: str) -> list[int | list[int | None]] | None:
+    """Return numbers with commas between, or lengths with an x between. Raises BadParameter for anything else."""
     if text is None:
         return None
-    if not all(word.strip().isdecimal() for word in text.split(",")):
-        raise click.BadParameter(f"{text!r} is not one number, or several with commas between, as in 3 or 3,2", param_hint=option)
-    return [int(word) for word in text.split(",")]
+    entries = [[length.strip() for length in word.split("x")] for word in text.split(",")]
+    if not all(length.isdecimal() or (length == "?" and len(entry) > 1) for entry in entries for length in entry):
+        message = f"{text!r} is not one number, or several with commas between, as in 3 or 3,2, and no lengths, as in 1x80x?"
+        raise click.BadParameter(message, param_hint=option)
+    return [int(entry[0]) if len(entry) == 1 else [None if length == "?" else int(length) for length in entry] for entry in entries]
 
 
 def check_written(verify: bool, dry_run: bool) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
-    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.needs import StatedAxes
+from rnnconvert.scaffolding.description import Description
 
 NAME = "onnx"
 ASKS = ("axes",)
@@ -15,7 +15,7 @@ _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export
 """The names that exporters have for the graph of any model."""
 
 
-def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
     """Return the model of a file: see rnnconvert/scaffolding/programs/reading.py."""
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options

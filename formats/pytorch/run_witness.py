@@ -74,7 +74,7 @@ def _called(model: Any, arrays: Sequence[Array]) -> Any:
     dtype = _dtype(model)
     tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in arrays]
     handed = iter([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
-    return model(*[_argument(argument.type, handed) for argument in _needed(model)], *handed)
+    return model(*[_argument(argument.name, argument.type, _read_keys(model), handed) for argument in _needed(model)], *handed)
 
 
 def _dtype(model: Any) -> Any:
@@ -150,7 +150,7 @@ def _open(dim: Any) -> int | str:
 
 def _handed(model: Any, seen: Any) -> list[list[Array]]:
     """Return inputs of an archive, which states how many it takes, and not their shapes."""
-    names = [name for argument in _needed(model) for name, _ in _leaves(argument.name, argument.type)]
+    names = [name for argument in _needed(model) for name, _ in _leaves(argument.name, argument.type, _read_keys(model))]
     calls: list[list[Array]] = seen.calls([seen.input(name, None, "") for name in names])
     return calls
 
@@ -162,18 +162,50 @@ def _needed(model: Any) -> list[Any]:
     return [argument for argument in model.forward.schema.arguments[1:] if not argument.has_default_value()]
 
 
-def _leaves(name: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a name and a type for each tensor that an argument is: for a tuple, of its items, with their numbers behind."""
-    if kind.kind() != "TupleType":
+def _read_keys(model: Any) -> dict[str, list[Any]]:
+    """Return the keys of the items that an archive's code reads of each list and dictionary that it is handed, by its name, in order.
+
+    Raises NotImplementedError for a list that the code reads otherwise.
+    """
+    if not hasattr(model, "inlined_graph"):
+        return {}
+    keys: dict[str, list[Any]] = {}
+    for argument, value in zip(model.forward.schema.arguments[1:], list(model.inlined_graph.inputs())[1:]):
+        if argument.type.kind() not in ("ListType", "DictType"):
+            continue
+        read: set[Any] = set()
+        for user in (use.user for use in value.uses()):
+            key = user.inputsAt(1).toIValue() if user.kind() == "aten::__getitem__" else None
+            if user.kind() == "prim::ListUnpack":
+                read |= set(range(user.outputsSize()))
+            elif isinstance(key, str) or (isinstance(key, int) and key >= 0):
+                read |= {key} if isinstance(key, str) else set(range(key + 1))
+            else:
+                raise NotImplementedError(f"it does not state which items {argument.name} has")
+        keys[argument.name] = sorted(read)
+    return keys
+
+
+def _leaves(name: str, kind: Any, keys: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield a name and a type for each tensor that an argument is: for a tuple or list, of its items, with their numbers behind."""
+    if kind.kind() in ("ListType", "DictType") and name in keys:
+        inner = kind.getElementType() if kind.kind() == "ListType" else kind.getValueType()
+        yield from ((f"{name}_{key}", inner) for key in keys[name])
+    elif kind.kind() != "TupleType":
         yield name, kind
-        return
-    for number, inner in enumerate(kind.elements()):
-        yield from _leaves(f"{name}_{number}", inner)
+    else:
+        for number, inner in enumerate(kind.elements()):
+            yield from _leaves(f"{name}_{number}", inner, keys)
 
 
-def _argument(kind: Any, tensors: Iterator[Any]) -> Any:
+def _argument(name: str, kind: Any, keys: Mapping[str, Sequence[Any]], tensors: Iterator[Any]) -> Any:
     """Return an argument of a type, of as many tensors as it needs."""
-    return tuple(_argument(inner, tensors) for inner in kind.elements()) if kind.kind() == "TupleType" else next(tensors)
+    if kind.kind() in ("ListType", "DictType") and name in keys:
+        items = {key: next(tensors) for key in keys[name]}
+        return items if kind.kind() == "DictType" else [*items.values()]
+    if kind.kind() != "TupleType":
+        return next(tensors)
+    return tuple(_argument(f"{name}_{number}", inner, keys, tensors) for number, inner in enumerate(kind.elements()))
 
 
 def _length(dim: Any, limits: Mapping[Any, Any], seen: Any) -> int:
@@ -194,7 +226,7 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
 
     Raises NotImplementedError if it runs on none of those that are tried.
     """
-    needed = [str(kind) for argument in _needed(model) for _, kind in _leaves(argument.name, argument.type)]
+    needed = [str(kind) for argument in _needed(model) for _, kind in _leaves(argument.name, argument.type, _read_keys(model))]
     tensors = [kind == "Tensor" for kind in needed]
     if not needed or not all(tensors):
         strange = next((kind for kind, is_tensor in zip(needed, tensors) if not is_tensor), "nothing")

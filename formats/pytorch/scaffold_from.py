@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.needs import StatedAxes
 
 NAME = "pytorch"
 ASKS = ("axes",)
 
 
-def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
     """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
 
     axes  how many axes each input has that does not state it

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import UsageError
+from rnnconvert.scaffolding.needs import StatedAxes
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
@@ -17,7 +17,7 @@ NAME = "tensorflow1"
 ASKS = ("axes",)
 
 
-def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
     """Return the graph of a file: see rnnconvert/scaffolding/programs/reading.py.
 
     Raises UsageError for weights alone.

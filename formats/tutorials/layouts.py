@@ -5,7 +5,8 @@ _Ux _bx`, gates r u); Karpathy's min-char-rnn.py (`Wxh Whh bh`, and `Why by` of 
 week 1 (`Wax Waa ba`, `b` in its second exercise, and `Wya by` of its output); Britz's rnn-tutorial-rnnlm (`U V W`); the code of which many
 write an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`, some with `g` for `c`); Dive
 into Deep Learning, 9.5, 10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i b_i`),
-as written by those whose vectors are columns, and by those whose vectors are rows.
+as written by those whose vectors are columns, and by those whose vectors are rows; DeZero, the framework of "Deep Learning from Scratch 3",
+dezero/layers.py, LSTM and RNN (`x2i h2i`, u is the candidate), whose Linear multiplies by `W` from the right.
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
@@ -141,6 +142,29 @@ D2L_GRU = Layout(
     "GRUScratch",
     reset_after=False,
     letters="r z h",
+    holds=_ONE_BIAS,
+)
+DEZERO_LSTM = Layout(
+    "tutorials.dezero_lstm",
+    "lstm",
+    "i f g o",
+    (
+        Tensor("x2{gate}/W", "input", "in hidden"),
+        Tensor("h2{gate}/W", "recurrent", "in hidden"),
+        Tensor("x2{gate}/b", "input_bias", "hidden"),
+    ),
+    "dezero/layers.py, LSTM",
+    "dezero.layers.LSTM",
+    letters="i f u o",
+    holds=_ONE_BIAS,
+)
+DEZERO_RNN = Layout(
+    "tutorials.dezero_rnn",
+    "rnn",
+    "n",
+    (Tensor("x2h/W", "input", "in hidden"), Tensor("h2h/W", "recurrent", "in hidden"), Tensor("x2h/b", "input_bias", "hidden")),
+    "dezero/layers.py, RNN",
+    "dezero.layers.RNN",
     holds=_ONE_BIAS,
 )
 

@@ -134,6 +134,8 @@ def _check(what: str, value: Any, kinds: tuple[Any, ...]) -> None:
 
 
 def _is(value: Any, kind: Any) -> bool:
+    if _is_union(kind):
+        return any(_is(value, member) for member in typing.get_args(kind))
     origin = typing.get_origin(kind) or kind
     if origin is bool:
         return (isinstance(value, bool | int) and value in (0, 1)) or type(value).__name__ in ("bool_", "bool")
@@ -162,5 +164,7 @@ def _called(kind: Any) -> str:
     }
     if origin in _TEXTS:
         (item,) = typing.get_args(kind) or (object,)
+        if _is_union(item):
+            return f"a list, of which each is {' or '.join(map(_called, typing.get_args(item)))}"
         return f"a list of {'texts' if item is str else f'{item.__name__} objects'}"
     return names.get(origin) or f"a {origin.__name__}"

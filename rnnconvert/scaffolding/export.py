@@ -24,6 +24,7 @@ from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.exported import ExportedModel
+from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
@@ -171,7 +172,7 @@ def export_model(
     format: str | None = None,
     example: Any = None,
     config: PathLike | None = None,
-    axes: int | Sequence[int] | None = None,
+    axes: int | StatedAxes | None = None,
     chain: str | None = None,
     force: bool = False,
     dry_run: bool = False,
@@ -189,7 +190,8 @@ def export_model(
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
-    axes     how many axes each input has, one number for all or a list: of a file that does not state it
+    axes     how many axes each input has, one number for all or a list: of a file that does not state it. In the place of a number the
+             lengths of these axes may stand, None for an open one: axes=[(1, 80, None)]
     chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
              the last step of what stands before it, "final" the last state of each direction, "mean" and "max" are those over the time, and
              "skip" adds the input

@@ -16,21 +16,41 @@ Needs = Mapping[str, "Dim | str"]
 T = TypeVar("T")
 
 
-def stated_ranks(axes: Sequence[int], unknown: Sequence[str]) -> dict[str, int]:
-    """Return how many axes inputs have that do not state it, by their names.
+StatedAxes = Sequence[int | Sequence[int | None]]
+"""For each input how many axes it has, or their lengths, with None for an open one; a single entry is for all inputs."""
 
-    axes     one number for all, or one for each; none where nobody stated any
+
+def stated_axes(axes: StatedAxes) -> tuple[int | tuple[int | None, ...], ...]:
+    """Return a caller's axes in one form. Raises UsageError for numbers below one."""
+    entries = tuple(entry if isinstance(entry, int) else tuple(entry) for entry in axes)
+    if any(number is not None and number < 1 for entry in entries for number in ((entry,) if isinstance(entry, int) else entry)):
+        text = ", ".join(str(entry) if isinstance(entry, int) else "x".join(map(str, entry)) for entry in entries)
+        raise UsageError(f"{Flag('axes')} is how many axes each input has, or their lengths, 1 or more, got {text}")
+    return entries
+
+
+def stated_ranks(axes: StatedAxes, unknown: Sequence[str], every: Sequence[str] = ()) -> dict[str, tuple[int | None, ...]]:
+    """Return the lengths of inputs that do not state how many axes they have, by their names: None for a length that nobody stated.
+
+    axes     as the caller states them; none where nobody did
     unknown  the names of these inputs
+    every    the names of inputs that may have stated lengths although their axes are known
 
-    Raises UsageError for another count of numbers.
+    Raises UsageError for another count of entries.
     """
-    if axes and not unknown:
+    names = unknown or (every if any(not isinstance(entry, int) for entry in axes) else ())
+    if axes and not names:
         raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
-    if axes and len(axes) not in (1, len(unknown)):
-        raise UsageError(
-            f"{Flag('axes')} states {len(axes)} numbers, and {len(unknown)} inputs do not state their axes: {', '.join(unknown)}"
-        )
-    return {name: axes[number % len(axes)] for number, name in enumerate(unknown if axes else ())}
+    if axes and len(axes) not in (1, len(names)):
+        what = "do not state their axes" if unknown else "may have them"
+        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and {len(names)} inputs {what}: {', '.join(names)}")
+    entries = [axes[number % len(axes)] for number in range(len(names if axes else ()))]
+    return {name: (None,) * entry if isinstance(entry, int) else tuple(entry) for name, entry in zip(names, entries, strict=False)}
+
+
+def of_axes(lengths: Mapping[str, Sequence[int | None]]) -> dict[str, Dim | str]:
+    """Return the lengths that a caller states of inputs by the symbols of their axes, as a first reading needs them."""
+    return {f"{name}, axis {axis}": length for name, each in lengths.items() for axis, length in enumerate(each) if length is not None}
 
 
 class NeedError(Exception):
@@ -47,9 +67,12 @@ class Tries:
     def __init__(self) -> None:
         self._left = _TRIES
 
-    def read(self, read: Callable[[Needs], T]) -> T | None:
-        """Return the result of a reading once it has the lengths that it asks for; None if it asks for two lengths of one axis."""
-        needs: dict[str, Dim | str] = {}
+    def read(self, read: Callable[[Needs], T], stated: Needs | None = None) -> T | None:
+        """Return the result of a reading once it has the lengths that it asks for; None if it asks for two lengths of one axis.
+
+        stated  lengths that the caller stated
+        """
+        needs: dict[str, Dim | str] = dict(stated or {})
         while self._left:
             self._left -= 1
             try:

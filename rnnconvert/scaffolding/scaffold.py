@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from rnnconvert.scaffolding.text import OPEN_DIGEST
@@ -109,7 +109,7 @@ def scaffold(
     *,
     example: Any = None,
     config: PathLike | None = None,
-    axes: int | Sequence[int] | None = None,
+    axes: int | StatedAxes | None = None,
     chain: str | None = None,
     weights: PathLike | None = None,
     verify: bool | PathLike = False,
@@ -125,7 +125,8 @@ def scaffold(
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
-    axes     how many axes each input has, one number for all or a list: of a file that does not state it
+    axes     how many axes each input has, one number for all or a list: of a file that does not state it. In the place of a number the
+             lengths of these axes may stand, None for an open one: axes=[(1, 80, None)]
     chain    for weights alone, without such a file, the order of their layers, with the activations between: see export_model
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
@@ -201,7 +202,7 @@ def _as_code(target: Target, model: DescribedSource, weights: str = "") -> tuple
     return target.write(replace(model.description, weights=weights), model.label)
 
 
-def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | Sequence[int] | None) -> str:
+def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | StatedAxes | None) -> str:
     """Return the way out of a refusal, if leaving out the layer lets the rest be written."""
     try:
         _as_code(target, described_source(source, example, config, True, axes))

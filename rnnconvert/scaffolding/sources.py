@@ -19,6 +19,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import NotRunError, open_file, runners
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
+from rnnconvert.scaffolding.needs import StatedAxes, stated_axes
 from rnnconvert.scaffolding.ordered import ordered, unstated
 from rnnconvert.scaffolding.simplify import simplify
 
@@ -77,7 +78,7 @@ def described_source(
     example: Any = None,
     config: str | os.PathLike[str] | None = None,
     partial: bool = False,
-    axes: int | Sequence[int] | None = None,
+    axes: int | StatedAxes | None = None,
     chain: str | None = None,
 ) -> DescribedSource:
     """Return a model with its description.
@@ -86,14 +87,12 @@ def described_source(
     example  for a live model the inputs to follow it on, one for each argument
     config   for weights alone the file that states the model
     partial  leave out what is not known
-    axes     how many axes each input has, where the file does not state it: one number for all, or a list
+    axes     how many axes each input has, where the file does not state it, or their lengths: one number for all, or a list
     chain    for weights alone the order of their layers: see rnnconvert.scaffolding.ordered
 
     Raises UsageError for a format that states no model, RefusedError for a layer that is not known.
     """
-    stated = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
-    if any(number < 1 for number in stated):
-        raise UsageError(f"{Flag('axes')} is how many axes each input has, 1 or more, got {', '.join(map(str, stated))}")
+    stated = () if axes is None else stated_axes((axes,) if isinstance(axes, int) else axes)
     rooms: list[Any] = [room for room in sources().values() if hasattr(room, "takes")]
     live: LiveSource | None = next((room for room in rooms if room.takes(source)), None)
     if live is not None:
@@ -169,7 +168,7 @@ def sources() -> dict[str, Source]:
     return registry.named("scaffold_from")
 
 
-def described(path: Path, config: Path | None = None, partial: bool = False, axes: Sequence[int] = ()) -> tuple[Model, Description]:
+def described(path: Path, config: Path | None = None, partial: bool = False, axes: StatedAxes = ()) -> tuple[Model, Description]:
     """Return the model that holds a file's weights, and its description, each layer with the name by which `load_into` knows it.
 
     config   for weights alone the file that states the model
@@ -188,7 +187,7 @@ def described(path: Path, config: Path | None = None, partial: bool = False, axe
         raise asked or error from None
 
 
-def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: Sequence[int]) -> Description:
+def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: StatedAxes) -> Description:
     """Return the model of a file. Raises UsageError for a format that states none."""
     source = sources().get(framework)
     if source is None:

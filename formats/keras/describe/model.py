@@ -71,15 +71,20 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
         try:
             return served.describe(path, partial)
         except (RefusedError, UsageError) as unserved:
-            raise (unserved if isinstance(error, UsageError) else error) from None
+            raise (unserved if isinstance(error, UsageError) or _is_of_a_class(error) else error) from None
 
 
 _OF_A_CLASS = ("a class of your own", "a layer of class", "an operation of class")
 
 
+def _is_of_a_class(error: RefusedError | UsageError) -> bool:
+    """Return whether a class is not known, whose layer a SavedModel has as a graph, too."""
+    return type(error) is RefusedError and error.feature.startswith(_OF_A_CLASS)
+
+
 def _as_a_graph(error: RefusedError | UsageError) -> RefusedError | UsageError:
     """Return a refusal with the other way out where a class is not known: a SavedModel has what it computes as a graph."""
-    if type(error) is not RefusedError or not error.feature.startswith(_OF_A_CLASS):
+    if not isinstance(error, RefusedError) or not _is_of_a_class(error):
         return error
     remedy = (
         f"{error.remedy} Where its code is at hand, write the model as a SavedModel, whose graph shows what the layer computes: "

@@ -32,11 +32,11 @@ from rnnconvert.graphs import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
-from rnnconvert.scaffolding.needs import Needs, Tries, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, StatedAxes, Tries, of_axes, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
-def describe(path: Path, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
     """Return the model of a file; `partial` leaves out the operators that are not known.
 
     axes  how many each input has that does not state it
@@ -105,9 +105,7 @@ def _program(path: Path) -> OperatorProgram:
     return program  # type: ignore[no-any-return]
 
 
-def _tried(
-    program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool, axes: Sequence[int] = ()
-) -> Description:
+def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool, axes: StatedAxes = ()) -> Description:
     """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out.
 
     axes  how many each input has that does not state it
@@ -122,7 +120,7 @@ def _tried(
     stated = [[len(ref.dims)] if ref.dims is not None else [2, 3, 1] if id(ref) in states else list(ranks) for ref in program.inputs]
     lengths = {id(ref) for ref in _lengths_of_packed(program)}
     stated = [[1] if id(ref) in lengths and ref.dims is None else ranks for ref, ranks in zip(program.inputs, stated, strict=True)]
-    _choose(stated, program.inputs, axes)
+    lengths_stated = _choose(stated, program.inputs, axes)
     usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
     several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES
     first: RnnConvertError | None = None  # of the reading that went furthest
@@ -145,7 +143,7 @@ def _tried(
                 return last[0].description(inputs)
 
             try:
-                description = tries.read(read)
+                description = tries.read(read, lengths_stated)
             except RefusedError as error:
                 reached_by[choice] = reached = read_program[0].reached if read_program else 0
                 if not fits and reached > furthest:
@@ -160,7 +158,7 @@ def _tried(
             return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0, axes)
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
-    if math.prod(map(len, stated)) > 1:
+    if not lengths_stated and any(ref.dims is None for ref in program.inputs):
         first = _unstated(first)
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
@@ -207,8 +205,8 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
     if type(error) is not RefusedError or error.remedy:
         return error
     remedy = (
-        f"It does not state how many axes its inputs have: state them with {Flag('axes')}, one number for each. "
-        "A program of torch.export (.pt2) states them and their lengths: export that"
+        f"It does not state the axes of its inputs: state how many each has with {Flag('axes')}, or their lengths, such as 1x80x? for an "
+        "input with an open third axis. A program of torch.export (.pt2) states them: export that"
     )
     return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
 
@@ -262,7 +260,7 @@ def _chosen(
     usual_ranks: tuple[int, ...] | None,
     refused: RnnConvertError | None,
     tried: int,
-    axes: Sequence[int],
+    axes: StatedAxes,
 ) -> Description:
     """Return the first description that fits, the first that keeps a batch if there is one; it checks its numbers of axes if they matter.
 
@@ -295,12 +293,16 @@ def _chosen(
     return replace(description, checks=(*checks, *description.checks))
 
 
-def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: Sequence[int]) -> None:
-    """Put the caller's numbers of axes in the place of those to be tried. Raises UsageError for others than the file needs."""
-    ranks = stated_ranks(axes, [ref.name for ref in inputs if ref.dims is None])
+def _choose(stated: list[list[int]], inputs: Sequence[Ref], axes: StatedAxes) -> Needs:
+    """Put the caller's numbers of axes in the place of those to be tried, and return the lengths that the caller states.
+
+    Raises UsageError for others than the file needs.
+    """
+    lengths = stated_ranks(axes, [ref.name for ref in inputs if ref.dims is None])
     for number, ref in enumerate(inputs):
-        if ref.dims is None and ref.name in ranks:
-            stated[number] = [ranks[ref.name]]
+        if ref.dims is None and ref.name in lengths:
+            stated[number] = [len(lengths[ref.name])]
+    return of_axes(lengths)
 
 
 def _input(ref: Ref, rank: int, needs: Needs, assumed_dtype: str) -> tuple[Dims, str]:

@@ -37,15 +37,37 @@ class Parameter(NamedTuple):
         return _names(self.name, self.kind)
 
 
-Names = Union[str, "list[Names]"]
+class Unsized(NamedTuple):
+    """The name of a list or dictionary of tensors: the code that reads it shows its items."""
+
+    name: str
+    by_key: bool
+
+
+Names = Union[str, Unsized, "list[Names]"]
+_OF_TENSORS = {
+    ("index", ("name", "List"), (("name", "Tensor"),)): False,
+    ("index", ("name", "Dict"), (("tuple", (("name", "str"), ("name", "Tensor"))),)): True,
+}
+"""The types of lists and dictionaries of tensors, and whether texts are their keys."""
 
 
 def _names(name: str, kind: Expression | None) -> Names:
-    if not isinstance(kind, tuple) or kind[:2] != ("index", ("name", "Tuple")):
+    if not isinstance(kind, tuple) or kind[0] != "index":
+        return name
+    by_key = _OF_TENSORS.get(_frozen(kind))
+    if by_key is not None:
+        return Unsized(name, by_key)
+    if kind[1] != ("name", "Tuple"):
         return name
     (items,) = kind[2]
     kinds = items[1] if items[0] == "tuple" else [items]
     return [_names(f"{name}_{number}", of_item) for number, of_item in enumerate(kinds)]
+
+
+def _frozen(expression: Any) -> Any:
+    """Return an expression with tuples in the place of its lists."""
+    return tuple(map(_frozen, expression)) if isinstance(expression, (list, tuple)) else expression
 
 
 class ExpressionReader:

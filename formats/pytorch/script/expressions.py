@@ -24,6 +24,7 @@ from rnnconvert.formats.pytorch.script.values import (
     Frame,
     Items,
     Name,
+    OpenItems,
     RaisedError,
     ScriptedModule,
     static,
@@ -40,6 +41,8 @@ _CHANGES = frozenset(
     {"append", "insert", "extend", "pop", "popitem", "clear", "reverse", "sort", "remove", "update", "setdefault", "Delete"}
 )
 """Operators that change a list or a dictionary."""
+_MOST_ITEMS = 1 << 12
+"""The most items of a list that the caller hands in."""
 _ON_LISTS = ("len", "slice", "list", "add")
 GRAD_MODE = Name("a mode of gradients")
 A_LOOP = "a loop"
@@ -97,6 +100,8 @@ class Expressions:
             return items if value.complete else [*items, "more items"]
         if isinstance(value, dict):
             return [self.argument(item) for item in value.values()]
+        if isinstance(value, OpenItems):
+            return self.unknown([*value.items.values()], "a list or dictionary of inputs as a whole")
         return None if isinstance(value, ScriptedModule | Name | Bound) else value
 
     def _is_static(self, value: Any) -> bool:
@@ -160,6 +165,8 @@ class Expressions:
             return self._operator("select", [of.steps, 0, index], {})
         if isinstance(of, Items) and of.complete and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
+        if isinstance(of, OpenItems) and (isinstance(index, str) if of.by_key else isinstance(index, int) and 0 <= index < _MOST_ITEMS):
+            return of.item(index, self.program.input)
         if isinstance(of, dict):
             return of[index] if isinstance(index, str | int) and index in of else self.unknown([*of.values()], "a dictionary")
         if isinstance(of, Several) and isinstance(index, int):
@@ -257,6 +264,8 @@ class Expressions:
             arguments = [DTYPES.get(argument, argument) if type(argument) is int else argument for argument in arguments]
         keywords = {key: DTYPES.get(word, word) if key == "dtype" and type(word) is int else word for key, word in keywords.items()}
         operands = [self.argument(argument) for argument in arguments]
+        if plain == "index" and (place := _single_place(operands)) is not None:
+            return self.output("unsqueeze", [self.output("select", [operands[0], 0, place]), 0])
         of_numbers = (
             bool(arguments)
             and isinstance(arguments[0], Ref)
@@ -377,3 +386,13 @@ class Expressions:
         if changes:
             self.program.change(operation, operation.inputs)
         return self.program.output(operation)
+
+
+def _single_place(operands: Sequence[Any]) -> Any:
+    """Return the place that an index by a tensor of one number names, as in `x[[step]]`; None of any other index."""
+    match operands:
+        case [_, [Ref(operation=operation)]] if operation is not None and operation.kind == "tensor":
+            match operation.inputs:
+                case [[place], *_] if isinstance(place, Ref):
+                    return place
+    return None

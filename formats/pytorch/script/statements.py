@@ -27,10 +27,10 @@ from rnnconvert.formats.pytorch.program.program import (
     UnknownLoop,
     refs,
 )
-from rnnconvert.formats.pytorch.script.code_expressions import Names, UnreadError
+from rnnconvert.formats.pytorch.script.code_expressions import Names, UnreadError, Unsized
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
-from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule
+from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, OpenItems, RaisedError, ScriptedModule
 
 
 def follow(archive: ArchiveScope) -> OperatorProgram:
@@ -44,18 +44,31 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
     run = _Run(archive)
     method = kind.methods["forward"]
     inputs = [_inputs(run, parameter.names()) for parameter in method.parameters[1:] if parameter.default is None]
+    order = [leaf for value in inputs for leaf in _leaves(value)]
     try:
         run.program.end(run.argument(run.call(method, [ScriptedModule(""), *inputs], {})))
     except RecursionError:
         raise TooLongError("its functions call one another too often") from None
     except RaisedError:
         raise UnreadError("its forward raises an exception") from None
+    run.program.inputs = [ref for leaf in order for ref in (leaf.inputs() if isinstance(leaf, OpenItems) else [leaf])]
     return run.program
 
 
-def _inputs(run: _Run, names: Names) -> Ref | Items:
-    """Return an input of a program, or several in a tuple."""
-    return run.program.input(names) if isinstance(names, str) else Items([_inputs(run, name) for name in names], run.level)
+def _inputs(run: _Run, names: Names) -> Ref | Items | OpenItems:
+    """Return an input of a program, several in a tuple, or a list or dictionary of them, whose items are read later."""
+    if isinstance(names, str):
+        return run.program.input(names)
+    return OpenItems(*names) if isinstance(names, Unsized) else Items([_inputs(run, name) for name in names], run.level)
+
+
+def _leaves(value: Ref | Items | OpenItems) -> Iterator[Ref | OpenItems]:
+    """Yield the inputs in the order in which the caller hands them in."""
+    if isinstance(value, Items):
+        for item in value.values:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 class _Run(Expressions):

@@ -69,6 +69,30 @@ class Items:
     steps: Ref | None = None
 
 
+@dataclass(eq=False)
+class OpenItems:
+    """A list or dictionary of tensors that the caller hands in; it has the items that the code reads.
+
+    by_key  whether texts are their keys, and not their numbers
+    items   the items that were read so far
+    """
+
+    name: str
+    by_key: bool
+    items: dict[int | str, Ref] = field(default_factory=dict)
+
+    def item(self, index: int | str, new: Callable[[str], Ref]) -> Ref:
+        """Return an item; with a number, those before it are items, too."""
+        for key in range(index + 1) if isinstance(index, int) else (index,):
+            if key not in self.items:
+                self.items[key] = new(f"{self.name}_{key}")
+        return self.items[index]
+
+    def inputs(self) -> list[Ref]:
+        """Return its items by their numbers, or in the order of their keys."""
+        return [self.items[key] for key in sorted(self.items, key=lambda key: (isinstance(key, str), key))]
+
+
 @dataclass(frozen=True)
 class ArchiveScope:
     """The names that the code of an archive can use.

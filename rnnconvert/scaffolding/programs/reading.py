@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
-from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.program.lowering import needed
@@ -23,7 +23,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.recognition.graph_layers import GraphLayer, Uses
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
-from rnnconvert.scaffolding.needs import Needs, Tries, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, StatedAxes, Tries, of_axes, stated_ranks
 from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.names import layer_names
 from rnnconvert.scaffolding.programs.units import ProgramModel
@@ -321,17 +321,20 @@ class GraphReading:
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
 
-def describe(work: ProgramModel, title: str, partial: bool = False, axes: Sequence[int] = ()) -> Description:
+def describe(work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = ()) -> Description:
     """Return the model of a program; `partial` leaves out the operations that are not known.
 
     title  what the file calls it, or ""
-    axes   how many axes each input has that does not state it: one number for all, or one for each
+    axes   how many axes each input has that does not state it, or their lengths: one entry for all, or one for each
 
     Raises RefusedError for an operation or a setting that is not known, with its place; UsageError for other numbers of axes than the
     program asks for.
     """
-    model, ranks = work.model(work.checkpoint.path), _ranks(work, axes)
-    description = Tries().read(lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description())
+    model, lengths = work.model(work.checkpoint.path), _lengths_of(work, axes)
+    ranks = {name: len(each) for name, each in lengths.items()}
+    description = Tries().read(
+        lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description(), _needed(work, lengths)
+    )
     if description is None:
         raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
     rounded = [str(note) for note in work.checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS]
@@ -340,9 +343,27 @@ def describe(work: ProgramModel, title: str, partial: bool = False, axes: Sequen
     return replace(description, notes=(*description.notes, *work.notes, *rounded, *anew), continues=bool(going_on))
 
 
-def _ranks(work: ProgramModel, axes: Sequence[int]) -> dict[str, int]:
-    """Return how many axes inputs have that do not state it, by their names. Raises UsageError for others than there are."""
+def _lengths_of(work: ProgramModel, axes: StatedAxes) -> dict[str, tuple[int | None, ...]]:
+    """Return the caller's lengths of inputs by their names. Raises UsageError for others than there are."""
     main = work.read.scopes[0]
     stated = {name for name, value in work.declared.items() if value.dims is not None}
-    unknown = [name for name in work.reads if name not in stated and main.constant(name) is None]
-    return stated_ranks(axes, unknown)
+    inputs = [name for name in work.reads if main.constant(name) is None]
+    return stated_ranks(axes, [name for name in inputs if name not in stated], inputs)
+
+
+def _needed(work: ProgramModel, lengths: Mapping[str, Sequence[int | None]]) -> dict[str, Dim | str]:
+    """Return the caller's lengths by the words of the open axes. Raises UsageError where the file states others."""
+    needs = dict(of_axes(lengths))
+    for name, each in lengths.items():
+        dims = work.declared[name].dims if name in work.declared else None
+        if dims is None:
+            continue
+        fits = len(dims) == len(each) and all(
+            length in (None, dim) for dim, length in zip(dims, each, strict=True) if isinstance(dim, int) and dim > 0
+        )
+        words = {f"{name}, axis {axis}": dim for axis, dim in enumerate(dims) if isinstance(dim, str) and dim}
+        if not fits or any(needs.get(words[key], needs[key]) != needs[key] for key in words.keys() & needs.keys()):
+            text = "x".join("?" if dim is None else str(dim) for dim in dims)
+            raise UsageError(f"{Flag('axes')} states other axes of {name} than the file, whose are {text}. State the open ones alone")
+        needs |= {word: needs[key] for key, word in words.items() if key in needs}
+    return needs

@@ -1,0 +1,135 @@
+"""Programs of TorchScript whose inputs are lists and dictionaries, or whose lengths the file does not state."""
+
+import pytest
+
+import rnnconvert as rc
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
+
+
+class _Stateful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
+
+
+class _OfList(_Stateful):
+    def forward(self, x, state: list[torch.Tensor]):
+        y, (h, c) = self.lstm(x, (state[0], state[1]))
+        return self.head(y), [h, c]
+
+
+class _OfDictionary(_Stateful):
+    def forward(self, values: dict[str, torch.Tensor]):
+        y, (h, c) = self.lstm(values["observed"], (values["hidden"], values["cell"]))
+        return self.head(y), h, c
+
+
+class _Stacked(_Stateful):
+    """Reads a list as a whole, so that nothing shows how many items it has."""
+
+    def forward(self, x, states: list[torch.Tensor]):
+        stacked = torch.stack(states)
+        return self.head(self.lstm(x, (stacked[0], stacked[1]))[0])
+
+
+class _Steps(nn.Module):
+    """Calls a layer step by step, at places that it writes as lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 6)
+
+    def forward(self, x, h, c):
+        outputs = []
+        for step in range(x.shape[0]):
+            output, (h, c) = self.rnn(x[[step]], (h, c))
+            outputs.append(output)
+        return torch.stack(outputs).squeeze(1)
+
+
+class _Paths(nn.Module):
+    """A dual-path block for one size."""
+
+    def __init__(self):
+        super().__init__()
+        self.within, self.across, self.norm = nn.GRU(6, 6, batch_first=True), nn.GRU(6, 6, batch_first=True), nn.LayerNorm([4, 6])
+
+    def forward(self, x, state):
+        y = x.permute(0, 2, 3, 1)
+        y = y + self.norm(self.within(y.reshape(5, 4, 6))[0].reshape(1, 5, 4, 6))
+        z, state = self.across(y.permute(0, 2, 1, 3).reshape(4, 5, 6), state)
+        return z.reshape(1, 4, 5, 6).permute(0, 3, 2, 1), state
+
+
+_STATES = torch.zeros(1, 2, 6), torch.zeros(1, 2, 6)
+_X = torch.zeros(2, 3, 4)
+
+
+@pytest.mark.parametrize("way", ["script", "trace"])
+@pytest.mark.parametrize("kind", [_OfList, _OfDictionary])
+def test_items_of_lists_and_dictionaries_are_inputs(kind, way, tmp_path):
+    torch.manual_seed(0)
+    module = kind().eval()
+    if way == "script":
+        program = torch.jit.script(module)
+    else:
+        of_list, of_keys = (_X, list(_STATES)), ({"observed": _X, "hidden": _STATES[0], "cell": _STATES[1]},)
+        program = torch.jit.trace(module, of_list if kind is _OfList else of_keys, strict=False)
+    program.save(str(tmp_path / "m.pt"))
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    assert done.equal
+    names = ["x", "state_0", "state_1"] if kind is _OfList else ["values_cell", "values_hidden", "values_observed"]
+    assert [line.split()[0] for line in done.inputs] == names
+
+
+def test_a_list_that_is_read_as_a_whole_is_refused(tmp_path):
+    torch.jit.script(_Stacked().eval()).save(str(tmp_path / "m.pt"))
+    with pytest.raises(rc.RefusedError, match="list or dictionary of inputs as a whole"):
+        rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")
+
+
+def test_a_step_at_a_place_in_a_list(tmp_path):
+    torch.manual_seed(0)
+    torch.jit.script(_Steps().eval()).save(str(tmp_path / "m.pt"))
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    assert done.equal
+    assert done.layers[0] == "loop (Scan)"
+
+
+def test_lengths_that_a_trace_does_not_state(tmp_path):
+    torch.manual_seed(0)
+    x, state = torch.randn(1, 6, 5, 4), torch.zeros(1, 4, 6)
+    source = tmp_path / "m.pt"
+    torch.jit.trace(_Paths().eval(), (x, state)).save(str(source))
+    with pytest.raises(rc.RefusedError, match="or their lengths, such as 1x80x"):
+        rc.export_model(source, tmp_path / "m.onnx")
+    done = rc.export_model(source, tmp_path / "m.onnx", axes=[(1, 6, 5, 4), (1, 4, 6)], verify=True)
+    assert done.equal
+    assert done.inputs == ("x (1, 6, 5, 4)", "state (1, 4, 6)")
+    with pytest.raises(rc.UsageError, match="states 3 numbers, and 2 inputs"):
+        rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 6, 5, 4), (1, 4, 6), 3])
+    with pytest.raises(rc.UsageError, match="got 1x0x3, 2"):
+        rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 0, 3), 2])
+
+
+def test_lengths_of_axes_that_a_file_leaves_open(tmp_path):
+    torch.manual_seed(0)
+    torch.onnx.export(
+        _OfDictionary().eval().lstm,
+        (_X,),
+        str(tmp_path / "m.onnx"),
+        input_names=["x"],
+        dynamic_axes={"x": {0: "batch", 1: "time"}},
+        dynamo=False,
+    )
+    done = rc.export_model(tmp_path / "m.onnx", tmp_path / "fixed.onnx", axes=[(1, None, 4)], verify=True)
+    assert done.equal
+    assert done.inputs == ("x (1, time, 4)",)
+    with pytest.raises(rc.UsageError, match="whose are batchxtimex4"):
+        rc.export_model(tmp_path / "m.onnx", tmp_path / "n.onnx", axes=[(1, None, 5)])
+    with pytest.raises(rc.UsageError, match="decides nothing"):
+        rc.export_model(tmp_path / "m.onnx", tmp_path / "n.onnx", axes=3)
