@@ -51,7 +51,7 @@ def stated_of_file(stored: Stored, key: str, of_model: str = "") -> str:
     """
     metadata = stored.metadata_as(KerasMetadata)
     attributes = metadata.get("attributes", {})
-    places: list[Mapping[str, Any]] = [metadata.get("metadata", {}), attributes.get("model_weights", {}), attributes.get("", {})]
+    places: list[Mapping[str, Any]] = [metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {})]
     return next((str(place[key]) for place in places if place.get(key)), of_model) or str(stored.metadata.get(key, ""))
 
 

@@ -220,7 +220,9 @@ def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -
 
 
 def _config(source: Path, stored: Stored, config_file: Path | None, notes: Notes) -> Mapping[str, Any]:
-    config = stated_model(source, stored.metadata_as(KerasMetadata)) or stored.metadata_as(KerasMetadata).get("root_config")
+    metadata = stored.metadata_as(KerasMetadata)
+    config = stated_model(source, metadata)
+    config = metadata.get("root_config") if config is None else config
     if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if config is None and config_file is None:

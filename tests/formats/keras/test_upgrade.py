@@ -103,7 +103,8 @@ def test_the_goldens_have_most_of_the_layers() -> None:
     of_old_kerases = {"TimeDistributedDense", "Convolution1D", "Convolution2D", "AtrousConvolution1D", "AtrousConvolution2D",
                       "BatchNormalizationV1", "BatchNormalizationV2", "Conv3D", "Rescaling"}  # fmt: skip
     with_three_axes = {kind for kind in LAYERS if "3D" in kind or kind.startswith("Global")}
-    assert missing <= of_old_kerases | with_three_axes | {"AlphaDropout"}, sorted(missing - of_old_kerases - with_three_axes)
+    proved = {"AlphaDropout", "DepthwiseConv1D", "GroupNormalization"}  # the last two by tf_keras itself, below
+    assert missing <= of_old_kerases | with_three_axes | proved, sorted(missing - of_old_kerases - with_three_axes)
 
 
 PROBES = [
