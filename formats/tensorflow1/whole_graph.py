@@ -15,6 +15,10 @@ _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound, which speech models have in front of their layers. Source: tensorflow/core/ops/audio_ops.cc."""
 
 
+_LISTS = ("TensorListReserve", "TensorArrayV3")
+"""Operations that make room for what a loop gives: once the loop is read, nothing reads them."""
+
+
 class GraphModel(ProgramModel):
     """A graph, in which every value that nothing reads is an output, and which begins behind what makes features of a sound."""
 
@@ -38,7 +42,9 @@ class GraphModel(ProgramModel):
         for node in main.nodes:
             if node.reads & reached:
                 reached.update(node.outputs)
-                ends += [] if read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
+                ends += (
+                    [] if read & {*node.outputs} or node.kind in _LISTS else [name for name in node.outputs if main.constant(name) is None]
+                )
         floats = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind == "f"]
         return floats or ends
 

@@ -319,7 +319,7 @@ class _LoopReading:
         around = {ref.storage for operation in self._operations for ref in read_by(operation) if ref not in self._inside}
         around |= {ref.storage for ref in self._handed}
         for operation in self._operations:
-            if operation.base is not None and (operation.base.parents or operation.base in around):
+            if operation.base is not None and not around.isdisjoint(operation.base.lineage()):
                 raise self._refused(f"{operation.label} changes in place what another step may read")
 
     def _refused(self, reason: str) -> RefusedError:

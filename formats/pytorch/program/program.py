@@ -42,6 +42,16 @@ class SharedElements:
     parents: tuple[SharedElements, ...] = ()
     children: list[SharedElements] = field(default_factory=list)
 
+    def lineage(self) -> set[SharedElements]:
+        """Return these elements and all of which they are a part."""
+        seen, waiting = {self}, [*self.parents]
+        while waiting:
+            each = waiting.pop()
+            if each not in seen:
+                seen.add(each)
+                waiting += each.parents
+        return seen
+
 
 @dataclass(eq=False, repr=False)
 class Ref:

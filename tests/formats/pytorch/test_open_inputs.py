@@ -1,4 +1,4 @@
-"""Programs of TorchScript whose inputs are lists and dictionaries, or whose lengths the file does not state."""
+"""Programs of TorchScript: inputs that are lists and dictionaries, lengths that no file states, and parts that a step changes in place."""
 
 import pytest
 
@@ -49,6 +49,38 @@ class _Steps(nn.Module):
             output, (h, c) = self.rnn(x[[step]], (h, c))
             outputs.append(output)
         return torch.stack(outputs).squeeze(1)
+
+
+class _InPlace(nn.Module):
+    """A cell as torch.jit.trace wrote an LSTMCell before there was an operator for it: gates are changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.x, self.h = nn.Linear(4, 24), nn.Linear(6, 24)
+
+    def forward(self, x):
+        h, c = torch.zeros(x.size(0), 6), torch.zeros(x.size(0), 6)
+        outputs = torch.jit.annotate(list[torch.Tensor], [])
+        for step in range(x.size(1)):
+            i, f, g, o = (self.h(h) + self.x(x[:, step])).chunk(4, 1)
+            c = (f.sigmoid_() * c).add_(i.sigmoid_() * g.tanh_())
+            h = o.sigmoid_() * torch.tanh(c)
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+
+
+class _StateInPlace(_InPlace):
+    """Changes a part of its state, which the step before has given out, in place."""
+
+    def forward(self, x):
+        h = torch.zeros(x.size(0), 6)
+        outputs = torch.jit.annotate(list[torch.Tensor], [])
+        for step in range(x.size(1)):
+            first, _ = h.chunk(2, 1)
+            first.sigmoid_()
+            h = torch.tanh(self.h(h)[:, :6] + self.x(x[:, step])[:, :6])
+            outputs.append(h)
+        return torch.stack(outputs, 1)
 
 
 class _Paths(nn.Module):
@@ -133,3 +165,12 @@ def test_lengths_of_axes_that_a_file_leaves_open(tmp_path):
         rc.export_model(tmp_path / "m.onnx", tmp_path / "n.onnx", axes=[(1, None, 5)])
     with pytest.raises(rc.UsageError, match="decides nothing"):
         rc.export_model(tmp_path / "m.onnx", tmp_path / "n.onnx", axes=3)
+
+
+def test_parts_that_a_step_changes_in_place(tmp_path):
+    torch.manual_seed(0)
+    torch.jit.script(_InPlace().eval()).save(str(tmp_path / "m.pt"))
+    assert rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True).equal
+    torch.jit.script(_StateInPlace().eval()).save(str(tmp_path / "state.pt"))
+    with pytest.raises(rc.RefusedError, match="in place"):
+        rc.export_model(tmp_path / "state.pt", tmp_path / "n.onnx")

@@ -40,6 +40,17 @@ def test_a_loop_is_read(name: str) -> None:
     np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("frozen_functions/")])
+def test_a_frozen_graph_is_written_whole(name: str, tmp_path: Path) -> None:
+    """The room that a loop's graph makes for what it gives is no output of the model."""
+    done = rc.export_model(GOLDEN / f"{name}.pb", tmp_path / "m.onnx")
+    assert len(done.outputs) == 1
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))
+    with np.load(GOLDEN / f"{name}.npz") as stored:
+        (y,) = session.run(None, {session.get_inputs()[0].name: stored["x"]})
+        np.testing.assert_allclose(y, stored["y"], rtol=1e-5, atol=1e-6)
+
+
 def test_an_order_of_axes_is_put_together_from_whole_numbers_alone() -> None:
     from rnnconvert.formats.tensorflow1.lowering import _order
 
