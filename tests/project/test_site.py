@@ -89,9 +89,7 @@ def test_every_text_of_an_error_is_on_its_page() -> None:
         beginning, *endings = re.split(r"\*\*(?! )|(?<!\*)\*\* |<br>", entry)[1:] if entry.startswith("**") else [""]
         listed |= {f"{beginning} {ending}".strip().lower() for ending in endings} or {entry.lower()}
     raised = [raising for raising in texts.raised() if raising.kind not in texts.UNLISTED]
-    assert {raising.text.lower() for raising in raised} - listed == set() and {"RefusedError", "TransplantError"} <= {
-        r.kind for r in raised
-    }
+    assert {raising.text.lower() for raising in raised} - listed == set() and len(raised) > 100
     assert all(f"\n## {kind}\n" in pages for kind in texts.UNLISTED)
 
 
