@@ -40,8 +40,9 @@ error: ...
 5. That executor is unknown or cannot run here: `rnnconvert executors` says why.
 
 Below are all others, by their kind: what the kind means, and its texts, which `docs/generate.py` takes from the code. Search for a few
-words from the middle of yours. `…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in
-bold. Your message says more: the reason, and what to do, which is listed here for refusals alone.
+words from the middle of yours. A UsageError says itself what to do, and an UnreadableError what is damaged, so theirs are not listed.
+`…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in bold. Your message says more: the
+reason, and what to do, which is listed here for refusals alone.
 """
 
 ADVICE = {
@@ -92,6 +93,9 @@ class Raised:
     text: str
 
 
+UNLISTED = ("UsageError", "UnreadableError")
+"""Kinds whose texts are not listed: what to do is the same for all of one kind, and each names itself the option or the damage."""
+
 LONG = 50
 """Kinds of errors with more texts than this have a page of their own."""
 
@@ -112,6 +116,8 @@ def errors_pages() -> dict[str, str]:
         summary = " ".join((error_class.__doc__ or "").partition("\n\n")[0].split())
         about = f"Exit code {error_class.exit_code}, `{error_class.kind}` in JSON. {summary}\n\n{advice}\n"
         index.append(f"\n## {kind}\n\n{about}")
+        if kind in UNLISTED:
+            continue
         order = list(AREAS.values())
         areas = sorted(texts_by_kind[kind], key=lambda area: (order.index(area) if area in order else len(order), area))
         texts = {area: "".join(entries(sorted(texts_by_kind[kind][area], key=str.lower))) for area in areas}

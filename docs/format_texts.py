@@ -79,7 +79,7 @@ def format_page(name: str, adapter: Adapter) -> str:
     """Return the page of one format: how it is written or read, its arrays, its cells, and the evidence."""
     layouts, system = frameworks()[name], systems()[name]
     page = [
-        f"# {system.title}: the format `{name}`\n\n    {command(name, adapter)}\n",
+        f"# {system.title} (`{name}`)\n\n    {command(name, adapter)}\n",
         f"\nFiles: {endings(name, adapter)}. Versions: {system.versions}. [What goes where](../pairs.md).\n",
     ]
     if system.notes:

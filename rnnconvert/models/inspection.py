@@ -93,9 +93,13 @@ class Inspection:
         wide = max((len(verdict.target) for verdict in self.targets), default=0)
         for name, stack in checkpoint.layers.items():
             yield f"  {paint(called(name), 'bold')}: {stack.describe()}, {stack.parameters:,} weights", 4
+            first: dict[str, str] = {}  # of each reason the target that it was told of
             for verdict in (verdict for verdict in self.targets if verdict.layer == name):
                 word = paint(f"{verdict.verdict:9}", COLOURS[verdict.verdict])
                 detail = verdict.detail.removeprefix(f"layer {name!r}: ")
+                holder, _, reason = detail.partition(" cannot hold ")
+                if reason and first.setdefault(reason, verdict.target) != verdict.target:
+                    detail = f"{holder} cannot hold it either: as for {first[reason]}"
                 yield f"    {verdict.target:{wide}} {word} {detail}", 4 + wide + 11
         if not checkpoint.layers:
             named = suspects(checkpoint)

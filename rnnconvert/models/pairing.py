@@ -7,6 +7,7 @@ say in which order data flows, or where the caller trusts it. The rest is ambigu
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -265,7 +266,8 @@ def _layers(model: Model, name: str) -> list[str]:
 def _named(model: Model, name: str, side: str) -> Unit:
     unit = model.unit(name)
     if unit is None:
-        near = [candidate.name for candidate in model.units if candidate.name.rpartition(".")[2] == name.rpartition(".")[2]]
+        last = re.split(r"[./]", name)[-1]
+        near = [candidate.name for candidate in model.units if last in re.split(r"[./:]", candidate.name)]
         hint = f"Did you mean {near[0]!r}?" if near else f"It has {listing([candidate.name for candidate in model.units])}"
         raise UsageError(f"{side} {model.title} has no layer {name!r}. {hint}")
     return unit

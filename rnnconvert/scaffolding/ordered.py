@@ -47,9 +47,9 @@ class UnstatedOrderError(UsageError):
         self.text, self.order, self.names = text, order, tuple(names)
         if not order:
             way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
-        way = way or f"the only order whose sizes fit, from a recurrent layer on and without functions, is {Flag('chain', order)}"
-        unknown = "which weights do not show (last or final before a layer that reads one step alone)"
-        super().__init__(f"{text}. Or state the order of its layers, with the functions between them, {unknown}: {way}")
+        way = way or f"by sizes alone {Flag('chain', order)}"
+        unknown = "weights do not show functions such as relu, nor last or final before a layer that reads one step"
+        super().__init__(f"{text}. Or state the order of its layers, {way}; {unknown}: add them")
 
     @property
     def single(self) -> bool:
@@ -60,9 +60,7 @@ class UnstatedOrderError(UsageError):
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UnstatedOrderError(
-            self.text, self.order, self.names, f"without functions, by the only order whose sizes fit from a recurrent layer on, {command}"
-        )
+        return UnstatedOrderError(self.text, self.order, self.names, f"by sizes alone {command}")
 
 
 @dataclass(frozen=True)

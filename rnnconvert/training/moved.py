@@ -68,7 +68,7 @@ class MovedOptimizer:
 
 def pace_of(target: OptimizerState) -> str:
     if target.pace:
-        return f"; twice the learning rate for it does ({target.pace}): then accept=['biases']"
+        return f"; twice the learning rate for it does: {target.pace}"
     return f", and {target.framework} has one learning rate for all weights"
 
 

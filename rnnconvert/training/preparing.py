@@ -63,7 +63,7 @@ class StateTransfer:
             self.notes.append(f"taken over: {text}")
         else:
             self.acceptable.append(word)
-            self.problems.append(f"{text}; take this over with accept=[{word!r}]: {ACCEPTS[word]}")
+            self.problems.append(f"{text}. To go on: accept=[{word!r}] ({ACCEPTS[word]})")
 
     def _rules(self) -> None:
         """Object to layers whose state has no rule, and to biases whose rule changes the step."""
@@ -76,8 +76,8 @@ class StateTransfer:
             if there := [name for name in names if name in self.target.names]:
                 self._object(
                     "biases",
-                    f"{listed(there)} of the target is the sum of two biases of the source, each of which takes the whole step: "
-                    f"together twice the step of one. No state makes one bias move twice as far{pace}",
+                    f"{listed(there)} of the target is the sum of two biases of the source, which moves twice as far in a step as one bias "
+                    f"does, whatever its state{pace}",
                 )
 
     def _trained(self) -> list[str]:
