@@ -1,6 +1,6 @@
 """Benchmarks as Markdown tables.
 
-python benchmarks/run.py [speed|memory|start|export|reference|verify|prove|transplant] [--size small|full]
+python benchmarks/run.py [speed|memory|start|export|whole|reference|verify|prove|transplant] [--size small|full]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {"small": (1, 256, 1024), "full": (4, 1024, 2048)}
 """Layers, inputs and units of a bidirectional float32 LSTM: 42 MB and 1.4 GB."""
+WHAT = ("speed", "memory", "start", "export", "whole", "reference", "verify", "prove", "transplant")
 MAIN = "from rnnconvert.cli.main import main; main()"
 
 
@@ -224,6 +225,48 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
         print("\ntorch.onnx with dynamo=True needs onnxscript, which is not installed here: not measured.")
 
 
+def whole_models(folder: Path, size: tuple[int, int, int]) -> None:
+    """Export a whole model, an LSTM with a dense layer, to each target that streams its weights: anonymous memory, and the time of `cp`."""
+    layers, inputs, units = size
+    source, warm = folder / "model.pt", folder / "warm.pt"
+    lines = f"""
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, inputs, units, layers):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(inputs, units, layers, bidirectional=True, batch_first=True)
+        self.head = torch.nn.Linear(2 * units, 16)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0])
+
+torch.manual_seed(0)
+torch.jit.script(Model({inputs}, {units}, {layers}).eval()).save({str(source)!r})
+torch.jit.script(Model(4, 4, 1).eval()).save({str(warm)!r})"""
+    script = folder / "make.py"  # a script of TorchScript's needs its source
+    script.write_text(lines)
+    child(str(script))
+    rows = []
+    for ending, dtype in ((".onnx", ""), (".xml", ""), (".tflite", ""), (".tflite", "float16"), (".tflite", "int8"), (".h", "")):
+        begun = time.perf_counter()
+        subprocess.run(["cp", str(source), str(folder / "copy")], check=True)
+        copied = time.perf_counter() - begun
+        (folder / "copy").unlink()
+        word = f", dtype={dtype!r}" if dtype else ""
+        before = (
+            f"from rnnconvert import export_model as export; export({str(warm)!r}, {str(folder / ('warm' + ending))!r}{word}, force=True)"
+        )
+        figures = measured(before, f"export({str(source)!r}, {str(folder / ('b' + ending))!r}{word}, force=True)")
+        written = sum(path.stat().st_size for path in folder.glob("b.*"))
+        for path in (*folder.glob("b.*"), *folder.glob("warm.*")):
+            if path != warm:
+                path.unlink()
+        rows.append((f"{ending}{f', {dtype}' if dtype else ''}", f"{written / 1e9:.2f} GB", f"{figures['grown']:.0f} MiB",
+                     "96 MiB", f"{figures['seconds']:.1f} s", f"{copied / figures['seconds']:.2f}"))  # fmt: skip
+    table("target | written | anonymous memory grows by | allowed | time | of cp's speed for its source", rows)
+
+
 def start(folder: Path, rounds: int) -> None:
     """Measure what starting costs: the help, and files of 1 MB and of 40 KB."""
     make(folder / "a.pt", 1, 128, 128)
@@ -416,7 +459,7 @@ def versions() -> str:
 def main() -> None:
     """Run what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "prove", "transplant"])
+    parser.add_argument("what", nargs="?", choices=WHAT)
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", help="a folder on the disk to measure; by default that of temporary files")
@@ -428,6 +471,7 @@ def main() -> None:
         "speed": lambda folder: gate_permutation(folder, size, chosen.rounds),
         "memory": lambda folder: memory(folder, size),
         "export": lambda folder: export(folder, size),
+        "whole": lambda folder: whole_models(folder, size),
         "start": lambda folder: start(folder, chosen.rounds),
         "reference": lambda folder: reference(chosen.rounds),
         "verify": lambda folder: verifying(folder, max(2, chosen.rounds // 3)),

@@ -48,7 +48,11 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
     from rnnconvert.scaffolding.export import check_exportable
 
     replacing = {"force": True} if force else {}
-    to = {} if target_format == detect.target(Path(target)).NAME else {"to": target_format}
+    try:
+        by_name = detect.target(Path(target)).NAME
+    except UsageError:  # several formats write files of that name
+        by_name = ""
+    to = {} if target_format == by_name else {"to": target_format}
     try:
         check_exportable(source, target, target_format)
     except UsageError as error:

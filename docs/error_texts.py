@@ -78,8 +78,8 @@ ADVICE = {
 }
 """What to do about each class of errors."""
 
-REFUSALS = ("Obstacle", "Unconvertible")
-"""Values that become the text of a RefusedError."""
+REFUSALS = ("Obstacle", "Unconvertible", "OtherAxesError")
+"""Values that become the text of a RefusedError, and what is one."""
 
 AREAS = {"cli": "The command line", "rnnconvert": "All formats"}
 
@@ -215,6 +215,7 @@ def parameters(name: str) -> list[str]:
     return {
         "UnreadableError": ["path", "problem", "remedy"],
         "RefusedError": ["feature", "target", "reason", "remedy", "layer"],
+        "OtherAxesError": ["feature", "target", "reason", "remedy", "layer"],
         "Obstacle": ["feature", "reason", "remedy"],
         "Unconvertible": ["feature", "reason", "remedy"],
         "MissingPackageError": ["package", "purpose", "remedy"],

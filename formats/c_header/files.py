@@ -15,7 +15,7 @@ from rnnconvert.containers import c_text
 from rnnconvert.containers.c_text import CSource
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
@@ -45,7 +45,8 @@ _MOST = 1e30
 _LEAST_CODE, _LARGEST_CODE = -128, 127
 """C holds another number for one that an int8_t has no place for."""
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"})
+_STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation",
+                     "clips"})  # fmt: skip
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -224,7 +225,7 @@ def _stored(path: Path, source: CSource, full: str, shape: Any, entry: Mapping[s
 
 
 def _cell(path: Path, layout: Layout, entry: Mapping[str, Any]) -> Cell:
-    functions = {}
+    functions: dict[str, Any] = {}
     for key in ("activation", "gate_activation", "output_activation"):
         function = entry.get(key)
         if function is None:
@@ -237,7 +238,15 @@ def _cell(path: Path, layout: Layout, entry: Mapping[str, Any]) -> Cell:
         if not numbers or function[0] not in FUNCTIONS:
             raise UnreadableError(path, f"its description has the {key} {function!r}, which is not a function with its constants")
         functions[key] = Activation(*function)
-    return layout.cell.replace(**functions)
+    return layout.cell.replace(**functions, clips=tuple(_clip(path, layout, clip) for clip in entry.get("clips") or ()))
+
+
+def _clip(path: Path, layout: Layout, stated: Any) -> Clip:
+    """Return a clip of a description: its kind and its two bounds."""
+    plain = isinstance(stated, list) and len(stated) == 3 and stated[0] in layout.holds.open_clips
+    if not plain or not all(type(bound) in (int, float) for bound in stated[1:]) or not stated[1] <= stated[2]:
+        raise UnreadableError(path, f"its description has the clip {stated!r}, which is not a kind with its two bounds")
+    return Clip(*stated)
 
 
 def write(path: Path, job: Job) -> WriteResult:

@@ -90,6 +90,7 @@ class WrittenLayer:
             "dtype": str(self.dtype),
             "shapes": {local: list(array.shape) for local, array in self.stored.numbers.items()},
             **{key: [function.name, function.alpha, function.beta] for key, function in functions.items()},
+            **({"clips": [[clip.kind, clip.low, clip.high] for clip in cell.clips]} if cell.clips else {}),
         }
 
     def arrays(self) -> Iterator[str]:
@@ -162,19 +163,30 @@ class WrittenLayer:
         yield "}"
         yield ""
 
+    def _clipped(self, kind: str, value: str) -> str:
+        """Return the C of a value within the bounds that the cell has for a kind of values."""
+        for clip in self.stack.cell.clips:
+            if clip.kind == kind:
+                value = f"RNNCONVERT_CLIP({value}, {number_in_c(clip.low, self.real)}, {number_in_c(clip.high, self.real)})"
+        return value
+
+    def _gate(self, function: Activation, value: str) -> str:
+        """Return the C of a gate: the function of its sum, within the cell's bounds."""
+        return _function(function, self._clipped("gates", value), self.real)
+
     def _rnn(self, units: int, rows: int) -> Iterator[str]:
-        yield f"    for (j = 0; j < {units}; j++) state->h[j] = {_function(self.stack.cell.activation, 'a[j]', self.real)};"
+        yield f"    for (j = 0; j < {units}; j++) state->h[j] = {self._gate(self.stack.cell.activation, 'a[j]')};"
 
     def _gru(self, units: int, rows: int) -> Iterator[str]:
         """Yield a GRU's step: rows r, z, n."""
         cell, real = self.stack.cell, self.real
-        yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {_function(cell.gate_activation, 'a[j]', real)};"
+        yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {self._gate(cell.gate_activation, 'a[j]')};"
         begin = self._vector("b", f"{3 * units} + j") if cell.reset_after else f"a[{2 * units} + j]"
         yield f"    for (j = 0; j < {units}; j++) n[j] = {begin};"
         vector = "state->h[i]" if cell.reset_after else "a[i] * state->h[i]"
         yield from self._add_products("R", "n", 2 * units, units, rows, units, vector)
         candidate = f"(a[{2 * units} + j] + a[j] * n[j])" if cell.reset_after else "n[j]"
-        yield f"    for (j = 0; j < {units}; j++) n[j] = {_function(cell.activation, candidate, real)};"
+        yield f"    for (j = 0; j < {units}; j++) n[j] = {self._gate(cell.activation, candidate)};"
         yield f"    for (j = 0; j < {units}; j++) {{"
         yield f"        {real} z = a[{units} + j];"
         yield "        state->h[j] = (1 - z) * n[j] + z * state->h[j];"
@@ -185,10 +197,11 @@ class WrittenLayer:
         cell, real = self.stack.cell, self.real
         peeping = "P" in self.stored.numbers
         peep = {gate: f" + {self._vector('P', f'{place * units} + j')} * " if peeping else "" for place, gate in enumerate("ifo")}
-        old, new = ("state->c[j]" if peeping else ""), ("c" if peeping else "")
+        before, after = self._clipped("state", "state->c[j]"), self._clipped("state", "c")
+        old, new = (before if peeping else ""), (after if peeping else "")
 
         def gate(index: int, more: str) -> str:
-            return _function(cell.gate_activation, f"(a[{index * units} + j]{more})", real)
+            return self._gate(cell.gate_activation, f"(a[{index * units} + j]{more})")
 
         projected = self.first.projection_size
         if projected:
@@ -196,14 +209,19 @@ class WrittenLayer:
         yield f"    for (j = 0; j < {units}; j++) {{"
         yield f"        {real} in = {gate(0, peep['i'] + old)};"
         yield f"        {real} forget = {gate(1, peep['f'] + old)};"
-        yield f"        {real} c = forget * state->c[j] + in * {_function(cell.activation, f'a[{2 * units} + j]', real)};"
+        total = f"forget * {before} + in * {self._gate(cell.activation, f'a[{2 * units} + j]')}"
+        yield f"        {real} c = {total};"
+        if (bounded := self._clipped("cell", "c")) != "c":
+            yield f"        c = {bounded};"
         yield f"        {real} out = {gate(3, peep['o'] + new)};"
         yield "        state->c[j] = c;"
-        yield f"        {'m[j]' if projected else 'state->h[j]'} = out * {_function(cell.output_activation, 'c', real)};"
+        yield f"        {'m[j]' if projected else 'state->h[j]'} = out * {_function(cell.output_activation, after, real)};"
         yield "    }"
         if projected:
             yield f"    for (j = 0; j < {projected}; j++) state->h[j] = 0;"
             yield from self._add_products("projection", "state->h", 0, projected, projected, units, "m[i]")
+            if (bounded := self._clipped("projection", "state->h[j]")) != "state->h[j]":
+                yield f"    for (j = 0; j < {projected}; j++) state->h[j] = {bounded};"
 
 
 def _function(function: Activation, value: str, real: str) -> str:

@@ -34,8 +34,9 @@ FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")
 _DTYPES = ("float16", "float32", "float64")
 
 
-def _holds(biases: str = "input", output: str = "same") -> Holds:
-    return Holds((biases,), FUNCTIONS, FUNCTIONS, output, coupled=(), layers=False, directions=1, dtypes=_DTYPES)
+def _holds(biases: str = "input", output: str = "same", clips: tuple[str, ...] = ("gates",)) -> Holds:
+    return Holds((biases,), FUNCTIONS, FUNCTIONS, output, coupled=(), clips=clips, uneven_clips=True, layers=False, directions=1,
+                 dtypes=_DTYPES)  # fmt: skip
 
 
 def _tensors(axes: str, bias: Tensor, *more: Tensor) -> tuple[Tensor, ...]:
@@ -51,7 +52,7 @@ def _cells(ending: str, axes: str, called: str, writable: bool = True) -> tuple[
     more = (Tensor("P", "peephole[i f o]"), Tensor("projection", "projection", "hidden in" if axes == _ROWS else "in hidden"))
     return (
         Layout(f"c_header.lstm{ending}", "lstm", "i f g o", _tensors(axes, _BIAS, *more), _SOURCE, f"LSTM {called}",
-               holds=_holds(output="any"), writable=writable),
+               holds=_holds(output="any", clips=("gates", "cell", "state", "projection")), writable=writable),
         Layout(f"c_header.gru{ending}", "gru", "r z n", _tensors(axes, _FOUR), _SOURCE, f"GRU (reset after) {called}", reset_after=True,
                holds=_holds("both"), writable=writable),
         Layout(f"c_header.gru_reset_before{ending}", "gru", "r z n", _tensors(axes, _BIAS), _SOURCE, f"GRU (reset before) {called}",

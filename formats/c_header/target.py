@@ -25,6 +25,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
+from rnnconvert.scaffolding.tried_axes import OtherAxesError, likelier
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "a C header"
@@ -89,6 +90,8 @@ class ModelBuilder:
         top = description.scope
         indices = _indices(top)
         self.inputs = []
+        self.batches: set[int] = set()
+        """The lengths of the batch that the inputs state, -1 for none."""
         for number, (value, axes) in enumerate(zip(top.inputs, inputs, strict=True)):
             integral = np.dtype(value.dtype).kind in "iub" or id(value) in indices
             time = None
@@ -99,6 +102,8 @@ class ModelBuilder:
             self.program.values.append(StepValues(size, time, integral))
             self._tensors[id(value)] = ProgramTensor(number, axes)
             self.inputs.append(ModelPort(value.name, number, axes))
+            if BATCH in axes:
+                self.batches.add(value.shape[axes.index(BATCH)] or -1)
         self._run(top)
         self.outputs = []
         for value in top.outputs:
@@ -189,8 +194,10 @@ class ModelBuilder:
                 raise self.refused(node, f"a layer of kind {node.kind!r}", "no code in C is known for it")
             try:
                 rule(self, node)
+            except RefusedError as error:  # its remedies are settings of a conversion
+                raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or self.scope.inside(node.label)) from None
             except ValueError as error:
-                raise self.refused(node, f"this layer of kind {node.kind!r}", f"{error}") from None
+                raise OtherAxesError(f"this layer of kind {node.kind!r}", TITLE, f"{error}", "", self.scope.inside(node.label)) from None
 
     def add(self, kind: str, reads: Sequence[int], name: str = "", **settings: Any) -> tuple[int, ...]:
         """Append an operation."""
@@ -305,7 +312,7 @@ def built(description: Description, weights: LayerWeights, name: str, storage: s
             builder = ModelBuilder(description, weights, name, axes, "float32")
             by_steps = not model_of(builder).why_no_step
         except RefusedError as error:
-            first = first or error
+            first = likelier(first, error)
             continue
         finds = any(TIME in each for each in axes) and not any(each.kind == "as steps" for each in builder.program.operations)
         possible = (axes, builder) if by_steps or finds or possible is None else possible

@@ -48,8 +48,10 @@ def _other_axes(m: ModelBuilder, x: ProgramTensor, shape: Sequence[int | None]) 
         place = sum(isinstance(axis, str) for axis in axes)
         enough = math.prod(axis for axis in _since(axes) if isinstance(axis, int)) == runs[place]
         marker = opened[place] if place < len(opened) else ""
-        stated = m.program.length(m.program.values[x.value].time) if marker == TIME else None
-        if marker and enough and (length is None or (marker == TIME and stated == length) or (marker == BATCH and length == -1)):
+        stated: set[int | None] = {-1, *m.batches} if marker == BATCH else set()
+        if marker == TIME:
+            stated.add(m.program.length(m.program.values[x.value].time))
+        if marker and enough and (length is None or length in stated):
             axes.append(marker)
         elif length is None:
             closed = [each for each in shape if each is not None]

@@ -86,7 +86,7 @@ def rendered(layers: Sequence[WrittenLayer], guard: str, model: WrittenModel | N
     yield from (f"#ifndef {guard}", f"#define {guard}", "", "#include <math.h>", "#include <stdint.h>")
     if model is not None:
         yield from ("#include <stddef.h>", "#include <string.h>")
-    yield from ("", *_HELPERS, *(_HALF if half else []))
+    yield from ("", *_HELPERS, *(_HALF if half else []), *(_CLIP if any(layer.stack.cell.clips for layer in layers) else []))
     for layer in layers:
         yield from layer.arrays()
         yield from layer.function()
@@ -115,6 +115,12 @@ _HELPERS = [
     "#define RNNCONVERT_SIGMOID(x) (1 / (1 + exp(-(x))))",
     "#define RNNCONVERT_SIGMOIDF(x) (1 / (1 + expf(-(x))))",
     "#define RNNCONVERT_CLAMP(x) ((x) < 0 ? 0 : (x) > 1 ? 1 : (x))",
+    "#endif",
+    "",
+]
+_CLIP = [
+    "#ifndef RNNCONVERT_CLIP",
+    "#define RNNCONVERT_CLIP(x, low, high) ((x) < (low) ? (low) : (x) > (high) ? (high) : (x))",
     "#endif",
     "",
 ]

@@ -25,6 +25,7 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import Description, Node
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.graph.checks import fixed
+from rnnconvert.scaffolding.tried_axes import likelier
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _MOST_TRIED = 16
@@ -43,7 +44,7 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
         try:
             writer = NetWriter(description, weights, RULES, batches)
         except RefusedError as error:
-            first = first or error
+            first = likelier(first, error)
             continue
         layers = writer.net.finished([port.name for port in writer.outputs])
         notes = ["it computes one sequence at a time: its blobs have no axis for the batch, and it keeps no states from call to call"]

@@ -12,6 +12,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.checks import fixed
+from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "ncnn"
@@ -164,7 +165,8 @@ class NetWriter:
         """Raise RefusedError where a layer's first input does not begin with the batch, or has another number of axes."""
         tensor = self(node.x)
         if tensor.batch != 0 or (rank is not None and len(tensor.shape) != rank):
-            raise self.refused(node, f"a layer of kind {node.kind!r} over these axes", "the batch, of which a blob has none, is among them")
+            reason = "the batch, of which a blob has none, is among them"
+            raise OtherAxesError(f"a layer of kind {node.kind!r} over these axes", TITLE, reason, "", self.scope.inside(node.label))
 
     def run(self, scope: DescribedModel, prefix: str) -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""

@@ -16,7 +16,6 @@ from onnx import helper
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.onnx.export_steps import by_steps
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.formats.onnx.proto.write import write
@@ -133,10 +132,7 @@ def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
 def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
     """Add a recurrent node with its weights; return it in words."""
     stack: Recurrent = node.attributes["stack"]
-    try:
-        fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
-    except RefusedError:  # no operator has its cell
-        return by_steps(nodes, lambda: _ScopeNodes(nodes), node)
+    fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
     packed, inputs = pack(fitted.layout, fitted.stack), [*node.inputs]
     read = tuple((key, id(array)) for layer in stack.layers for direction in layer.directions for key, array in direction.arrays.items())
     for place, key in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):

@@ -22,7 +22,7 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     from rnnconvert.formats.onnx.export_graph import exported
     from rnnconvert.scaffolding.graph.model import operation_graph
 
-    return exported(operation_graph(description, weights, TITLE))
+    return exported(operation_graph(description, weights, TITLE, layouts=NAME))
 
 
 def limits(path: Path) -> Sequence[Limit]:

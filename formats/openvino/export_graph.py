@@ -73,10 +73,6 @@ class _IrWriter(TargetWriter[Out]):
         """Return the lengths of a value's axes, -1 for those that are open; nothing where even their number is not known."""
         return [-1 if length is None else length for length in self.shape(name) or ()]
 
-    def reads(self, name: str) -> bool:
-        """Whether anything reads a value."""
-        return name in self._scope.body.outputs or any(name in node.reads for node in self._scope.nodes)
-
     def stored(self, name: str) -> Array | Pieced:
         """Return stored numbers."""
         return self._graph.arrays[name]
@@ -371,9 +367,6 @@ def _recurrent(w: _IrWriter, node: Operation) -> None:
     w.recurrent.append(f"{name} ({node.kind} {stack.input_size} -> {layer.directions[0].output_size})")
     if not read[4]:
         ends = _sequence(w, name, stack, x, states)
-    elif len(node.outputs) > 2 and w.reads(node.outputs[2]):
-        reason = "its operation does not regard the lengths of sequences"
-        raise RefusedError("the last cell state of a layer that skips steps", "OpenVINO", reason, "", name)
     else:
         lengths = w[read[4]]
         by_way = []
@@ -461,6 +454,7 @@ def _scan(w: _IrWriter, node: Operation) -> None:
     The runtime (2026.4) copies no state that is another one's value, so that it is read after that is overwritten, and leaves out what
     changes nothing; it knows no such thing of the larger of two equal numbers. Of truths it does, so that these go through as numbers.
     """
+    w.recurrent.append(f"{node.name} (Loop)")
     count = len(node.inputs) - node.attributes["num_scan_inputs"]
     ((_, body),) = node.bodies
     names = [*node.inputs, *w.captured(body)]

@@ -21,7 +21,7 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     from rnnconvert.formats.openvino.export_graph import LACKING, exported
     from rnnconvert.scaffolding.graph.model import operation_graph
 
-    return exported(operation_graph(description, weights, TITLE, LACKING))
+    return exported(operation_graph(description, weights, TITLE, LACKING, NAME, counts=False))
 
 
 def companions(path: Path) -> Sequence[Path]:

@@ -90,7 +90,10 @@ def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None)
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
     variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
     if variant is None:
-        raise UsageError(f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model")
+        raise UsageError(
+            f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model, or write "
+            "all of it with rnnconvert.export_model"
+        )
     layout = registry.layout_named(f"pytorch.{variant}")
     arrays = _read(module) if arrays is None else arrays
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})

@@ -245,12 +245,14 @@ def _layer(text: str, arrays: Mapping[str, torch.Tensor], stated: str, behind: i
 def _recurrent(text: str, arrays: Mapping[str, torch.Tensor], stated: str) -> nn.Module:
     """Return a recurrent layer of the sizes that its arrays have."""
     hidden, inputs = arrays["weight_hh_l0"].shape[0], arrays["weight_ih_l0"].shape[1]
-    units = int(arrays["weight_hh_l0"].shape[1])
+    projection = arrays.get("weight_hr_l0")
+    units = int((arrays["weight_hh_l0"] if projection is None else projection).shape[1])
     kind = _GATES.get(hidden // units)
     if kind is None or hidden % units:
         raise NotImplementedError(f"torch.nn has no layer with the {hidden} rows of {text!r} for {units} units")
     numbers = [int(match[1]) for name in arrays if (match := re.fullmatch(r"weight_ih_l(\d+)", name))]
     settings: dict[str, Any] = {"nonlinearity": stated or "tanh"} if kind is nn.RNN else {}
+    settings |= {} if projection is None else {"proj_size": int(projection.shape[0])}
     both, bias = "weight_ih_l0_reverse" in arrays, "bias_ih_l0" in arrays
     layer: nn.Module = kind(int(inputs), units, len(numbers), bias=bias, batch_first=True, bidirectional=both, **settings)
     return layer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnconvert.core.weights import Direction
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -28,30 +29,28 @@ def recurrent(
     merge      how the outputs of two directions are joined: concat, sum, mul or ave
     zero       whether its output is zero at steps that do not count, and not that of the step before, which is zero at first
 
-    Raises RefusedError for other numbers than float32, for directions of different cells, and for projections.
+    Raises RefusedError for other numbers than float32, and for directions of different cells.
     """
     stack = unit.stack
     assert stack is not None
     directions = stack.layers[0].directions
-    ways, units = len(directions), stack.hidden_size
+    ways, units, outputs = len(directions), stack.hidden_size, stack.first.output_size
     if x.dtype != "float32":
         raise build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
-    if stack.first.output_size != stack.hidden_size:
-        raise build.refuse("a recurrent layer with a projection", "whole models are written without them")
     build.need(x.dims[-1], stack.input_size)
-    if len({(direction.cell, direction.hidden_size) for direction in directions}) > 1:
+    if len({(direction.cell, direction.hidden_size, direction.output_size) for direction in directions}) > 1:
         raise build.refuse("two directions of different cells", "they are written as one layer")
     batch, time, _ = x.dims
     build.call(batch, "batch")
     build.call(time, "time")
-    words = ("h", "c") if stack.cell.kind == "lstm" else ("h",)
-    width = ways * units if merge == "concat" else units
+    widths = {"h": outputs, **({"c": units} if stack.cell.kind == "lstm" else {})}
+    width = ways * outputs if merge == "concat" else outputs
     dims = (batch, time, width) if sequences else (batch, width)
     out, *finals = build.several(
         "recurrent",
         unit.name,
         [x],
-        [(dims, "float32", unit.name), *[((batch, units), "float32", f"{unit.name}_{word}") for word in words] * ways],
+        [(dims, "float32", unit.name), *[((batch, size), "float32", f"{unit.name}_{word}") for word, size in widths.items()] * ways],
         {"mask": [] if mask is None else [mask], "states": states},
         cells=tuple(direction.cell for direction in directions),
         units=units,
@@ -61,5 +60,15 @@ def recurrent(
         backwards=stack.first.reverse and ways == 1,
         merge=merge,
         stateful=False,
+        rare=tuple(dict.fromkeys(word for direction in directions for word in _rare(direction))),
     )
     return out, finals
+
+
+def _rare(direction: Direction) -> list[str]:
+    """Return what a direction has that layers of few frameworks have, in words."""
+    cell = direction.cell
+    rare = ["coupled gates"] if cell.coupled else []
+    rare += [f"a clip ({clip})" for clip in cell.clips if clip.kind not in ("gates", "cell")]
+    rare += ["peepholes"] if direction.has_peepholes else []
+    return rare + (["a projection"] if direction.projection_size else [])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Command
 from rnnconvert.scaffolding.description import Check, DescribedModel, Node, Shape, Value
 from rnnconvert.scaffolding.names import RESERVED, Names, comment, identifier
 from rnnconvert.scaffolding.spelling import axes
@@ -141,9 +142,9 @@ class Module(ABC):
         """Return a helper's name, and see that it stands in the file."""
         return self.file.helper(name)
 
-    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
-        return RefusedError(feature, self.TITLE, reason, "", node.layer)
+        return RefusedError(feature, self.TITLE, reason, remedy, node.layer)
 
     def new(self, value: Value, wanted: str = "") -> str:
         """Return a variable for a tensor: x if that is free, so that a chain of layers reads as one."""
@@ -208,6 +209,9 @@ class Module(ABC):
         rule = rules.get(node.kind)
         if rule is None:
             raise self.refused(node, f"a layer of kind {node.kind!r}", f"no line of {self.TITLE} is known for it")
+        if node.settings.get("rare"):
+            remedy = f"Write the model as a file: {Command('export', 'MODEL', 'TARGET')}."
+            raise self.refused(node, f"a cell with {' and '.join(node['rare'])}", "the layers of most frameworks have none", remedy)
         return rule(self, node)
 
     def _leave_out(self, node: Node, error: RefusedError) -> None:

@@ -43,15 +43,6 @@ def test_a_layer_that_reads_from_the_end_gives_its_steps_in_the_order_of_time(tm
     np.testing.assert_allclose(y.transpose(1, 0, 2), reference.run(layer, x).y, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_a_projection_in_a_chain_is_refused(layers: int, tmp_path: Path) -> None:
-    torch = needed("torch", "torch")
-    model = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(5, 4, layers, proj_size=3)})
-    torch.save(model.state_dict(), tmp_path / "a.pt")
-    with pytest.raises(rc.RefusedError, match="projection"):
-        rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain="lstm")
-
-
 def test_no_whole_model_is_offered_without_the_arrays_of_no_known_layer(tmp_path: Path) -> None:
     """The output layer of this network is not read: an order of its recurrent layers is not its model."""
     need("corpus", corpus.absent())
@@ -108,11 +99,14 @@ def test_files_of_other_kinds_are_proved_and_a_lost_function_is_seen(tmp_path: P
     assert not (tmp_path / "a.onnx").exists()
 
 
-def test_a_projection_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chain", ["lstm fc", "lstm last fc", "lstm final fc"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+def test_a_projection_is_a_part_of_its_layer(chain: str, both: bool, tmp_path: Path) -> None:
     torch = needed("torch", "torch")
-    torch.save(torch.nn.ModuleDict({"lstm": torch.nn.LSTM(3, 6, proj_size=2), "fc": torch.nn.Linear(2, 1)}).state_dict(), tmp_path / "a.pt")
-    with pytest.raises(rc.RefusedError, match="a recurrent layer with a projection"):
-        rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain="lstm fc")
+    lstm, fc = torch.nn.LSTM(3, 6, 2, proj_size=2, bidirectional=both), torch.nn.Linear(2 + 2 * both, 1)
+    torch.save(torch.nn.ModuleDict({"lstm": lstm, "fc": fc}).state_dict(), tmp_path / "a.pt")
+    assert rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain=chain, verify=True).equal
 
 
 def test_a_chain_that_nothing_builds_is_not_proved(tmp_path: Path) -> None:

@@ -15,11 +15,15 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.language.layout import Sizes
 from tests.formats.keras.test_whole_onnx_layers import GROUPS, filled
 from tests.helpers.drawn import NotComparedError, drawn, each
 from tests.helpers.exported import RUNS, in_tensorflow
 from tests.helpers.random_models import fill
 from tests.helpers.requirements import needed
+from tests.helpers.sources import checkpoint
+from tests.helpers.stacks import random_stack
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -134,7 +138,7 @@ def recurrent(k: Any) -> dict[str, Callable[[], Any]]:
 
 
 REFUSALS: dict[str, tuple[str, ...]] = {
-    "xml": ("through",),
+    "xml": (),
     "tflite": (),
     "mlpackage": (),
     "graph": (),
@@ -324,3 +328,82 @@ def test_a_refused_conversion_names_the_export_that_holds_the_layer(tmp_path: Pa
     k.Sequential([k.Input((None, 2)), k.layers.GRU(3)]).save(source)
     result = CliRunner().invoke(main, ["convert", str(source), str(target)])
     assert result.exit_code == 4 and f"rnnconvert export {source} {target}\n" in result.output and not target.exists()
+
+
+_RARE: dict[str, tuple[Cell, frozenset[str]]] = {
+    "peepholes": (Cell("lstm"), frozenset({"peephole"})),
+    "coupled gates": (Cell("lstm", coupled="f"), frozenset()),
+    "a clip of gates": (Cell("gru", True, clips=(Clip("gates", -0.2, 0.2),)), frozenset()),
+    "functions": (Cell("lstm", activation=Activation("softsign"), gate_activation=HARD_SIGMOID_KERAS_2), frozenset({"peephole"})),
+}
+
+
+@pytest.mark.parametrize("target", ("xml", "tflite", "graph", "onnx", "mlpackage", "h"))
+@pytest.mark.parametrize("ways", [1, 2])
+def test_cells_that_few_frameworks_have(tmp_path: Path, target: str, ways: int) -> None:
+    onnxruntime = needed("onnxruntime", "onnxruntime")
+    random = np.random.default_rng(4)
+
+    def check(name: str) -> None:
+        cell, parts = _RARE[name]
+        sizes = Sizes(cell.kind, 3, 5, 1, ways, parts=parts | {"input", "recurrent", "input_bias", "recurrent_bias"})
+        stack = random_stack(sizes, 7, np.float32, cell).replace(name="rnn")
+        source, path = tmp_path / "source.onnx", file_of(tmp_path, target)
+        rc.save(checkpoint(stack), source, "onnx", force=True)
+        session = onnxruntime.InferenceSession(str(source))
+        if path.is_dir():
+            shutil.rmtree(path)
+        rc.export_model(source, path, force=True, **STATED.get(target, {}))
+        run = RUNS[path.suffix[1:]](path)
+        for shape in ((6, 2, 3), (1, 3, 3), (4, 1, 3)):
+            x = random.normal(size=shape).astype(np.float32)
+            for output, truth in zip(run([x]), session.run(None, {"x": x}), strict=True):
+                np.testing.assert_allclose(output, truth, rtol=1e-4, atol=1e-5)
+
+    each(_RARE, check)
+
+
+@pytest.mark.parametrize("target", (*RUN_THERE, "onnx", "mlpackage", "h", "param"))
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:LSTM with projections:UserWarning", "ignore:::torch")
+def test_projections_of_pytorch(tmp_path: Path, target: str, both: bool) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(1)
+    lstm = torch.nn.LSTM(3, 6, 2, batch_first=True, bidirectional=both, proj_size=2).eval()
+    torch.jit.trace(lstm, torch.zeros(2, 4, 3), strict=False).save(tmp_path / "source.pt")
+    path = file_of(tmp_path, target)
+    try:
+        rc.export_model(tmp_path / "source.pt", path, axes=[3], **STATED.get(target, {}))
+    except rc.RefusedError as error:
+        assert target == "json" and "projection" in str(error), error
+        return
+    run = RUNS[path.suffix[1:]](path)
+    for shape in ((2, 6, 3), (1, 9, 3), (3, 1, 3)):
+        x = torch.randn(*shape)
+        y, (h, c) = lstm(x)
+        expected = [y, h.swapaxes(0, 1), c.swapaxes(0, 1)] if target == "param" else [y, h, c]
+        for output, truth in zip(run([x.numpy()]), expected, strict=True):
+            np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["onnx", "xml", "tflite"])
+def test_masked_layers_whose_cells_are_no_operation(tmp_path: Path, target: str) -> None:
+    """Steps that do not count leave the states as they are, in either direction, and so do those of an encoder whose states are read."""
+    k = needed("keras", "keras")
+    words, frames = k.Input((None,), dtype="int32"), k.Input((None, 2))
+    x = k.layers.Embedding(9, 5, mask_zero=True)(words)
+    x = k.layers.Bidirectional(k.layers.LSTM(4, activation="silu", return_sequences=True))(x)
+    x, h, c = k.layers.LSTM(3, recurrent_activation="hard_sigmoid", return_sequences=True, return_state=True)(x)
+    decoded = k.layers.LSTM(3, return_sequences=True)(frames, initial_state=[h, c])
+    model = k.Model([words, frames], [x, decoded])
+    fill(model, 3)
+    random = np.random.default_rng(6)
+    calls = [[random.integers(0, 3, (batch, time)).astype(np.int32), values(batch, 4, 2)] for batch, time in ((3, 5), (1, 9), (2, 1))]
+    agrees(model, calls, tmp_path, target)
+
+
+def test_code_is_not_written_for_cells_that_layers_lack(tmp_path: Path) -> None:
+    stack = random_stack(Sizes("lstm", 3, 5, 1, 1, parts=frozenset({"input", "recurrent", "input_bias", "peephole"})), 7, np.float32)
+    rc.save(checkpoint(stack.replace(name="rnn")), tmp_path / "source.onnx", "onnx")
+    with pytest.raises(rc.RefusedError, match=r"a cell with peepholes.*Write the model as a file"):
+        rc.scaffold(tmp_path / "source.onnx", "pytorch")

@@ -74,9 +74,11 @@ def _unit(r: ProgramReading, operator: str, weights: Sequence[Any], ways: int, b
     """Return the layer that weights are of. Raises RefusedError where the operator reads them as others."""
     unit: Unit = r.unit(*weights)
     stack = unit.stack
-    if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * (2 + 2 * biased):
-        raise r.build.refuse("a recurrent layer with a projection, or of other weights than its own", "no line is known for it")
-    order = [word for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * biased]] * ways
+    words = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if biased else ()))
+    words += ("weight_hr",) if stack is not None and stack.first.projection_size else ()
+    if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * len(words):
+        raise r.build.refuse("a recurrent layer of other weights than its own", "no line is known for it")
+    order = [*words] * ways
     for number, (word, weight) in enumerate(zip(order, weights, strict=True)):
         name = weight.stored.rpartition(".")[2]
         if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
@@ -91,8 +93,10 @@ def _states(r: ProgramReading, unit: Unit, states: Sequence[SourceTensor], batch
     if all(map(r.build.is_zero, states)):
         return []
     assert unit.stack is not None
-    for state in states:
-        r.build.need(state.dims[1], unit.stack.hidden_size)
+    first = unit.stack.first
+    widths = [first.output_size, first.hidden_size][: 1 + (first.cell.kind == "lstm")]
+    for number, state in enumerate(states):
+        r.build.need(state.dims[1], widths[number % len(widths)])
         if state.dims[0] != 1:
             r.same(state.dims[0], batch)
-    return [r.build.expand(state, (batch, unit.stack.hidden_size)) if state.dims[0] == 1 else state for state in states]
+    return [r.build.expand(state, (batch, state.dims[1])) if state.dims[0] == 1 else state for state in states]

@@ -148,15 +148,20 @@ RULES: Mapping[str, Rule] = {
 """The kinds that are known."""
 
 
-def operation_graph(description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",)) -> OperationGraph:
+def operation_graph(
+    description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",), layouts: str = "", counts: bool = True
+) -> OperationGraph:
     """Return a described model as basic operations, for a framework.
 
     title    its name in a refusal
     lacking  the operations of composed.py that it lacks
+    layouts  the format whose layouts decide which recurrent layers are operations; the steps of others become a Scan. "" if its rules
+             write every cell
+    counts   whether these operations give the last cell state of sequences of different lengths
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    graph, top = GraphWriter(weights, title, lacking), description.scope
+    graph, top = GraphWriter(weights, title, lacking, layouts, counts), description.scope
     lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
     inputs = []
     for number, value in enumerate(top.inputs):

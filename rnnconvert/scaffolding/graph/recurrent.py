@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.graphs.program.masked_steps import CountedSteps
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.directions import WAYS, unlike
+from rnnconvert.scaffolding.graph.by_steps import by_steps
+from rnnconvert.scaffolding.graph.scans import flipped
 from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
@@ -100,12 +100,42 @@ def _run(
     for word in range(per):
         initial = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
         inputs.append("" if not initial else initial[0] if len(initial) == 1 else g.add("Concat", initial, f"{label}/initials", axis=0))
+    stack = Recurrent(label, (Layer(tuple(directions)),))
+    if not g.holds(stack, counting is not None and _reads_cells(g, node)):
+        return _composed(g, node, label, directions, inputs)
     name = g.name(label)
     outputs = [g.name(f"{name}/{word}") for word in ("Y", "Y_h", "Y_c")[: 1 + per]]
-    stack = Recurrent(name, (Layer(tuple(directions)),))
+    stack = stack.replace(name=name)
     way = "bidirectional" if len(directions) == 2 else "reverse" if directions[0].reverse else "forward"
     g.node(OPERATORS[kind], inputs, outputs, name, stack=stack, hidden_size=directions[0].output_size, direction=way)
     return _NodeOutputs(outputs[0], outputs[1:])
+
+
+def _reads_cells(g: GraphWriter, node: Node) -> bool:
+    """Whether anything in the model reads a last cell state of an LSTM, or it is an output."""
+    read = {id(value) for each in g.scope.nodes for value in each.reads()} | {id(value) for value in g.scope.outputs}
+    return any(id(value) in read for value in node.outputs[_outputs(node) :][1::2])
+
+
+def _outputs(node: Node) -> int:
+    """Return how many outputs a layer has in front of its last states."""
+    return 2 if len(node["cells"]) == 2 and node["merge"] is None else 1
+
+
+def _composed(g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], inputs: Sequence[str]) -> _NodeOutputs:
+    """Add the steps of some directions in basic operations, with the inputs and outputs of an operation."""
+    x, *_, lengths = inputs[:5]
+    outputs_by_way = []
+    for way, direction in enumerate(directions):
+        place = g.index(way)
+        states = [g.add("Gather", [state, place], f"{label}/initial", axis=0) for state in inputs[5:] if state]
+        outputs = by_steps(g, label if len(directions) == 1 else f"{label}/{WAYS[way]}", direction, x, lengths, states, node.x.shape[0])
+        outputs_by_way.append([g.add("Unsqueeze", [out, g.integers(int(not n))], f"{label}/way") for n, out in enumerate(outputs)])
+    every, *ends = (
+        g.add("Concat", list(parts), f"{label}/ways", axis=int(not n)) if len(parts) > 1 else parts[0]
+        for n, parts in enumerate(zip(*outputs_by_way, strict=True))
+    )
+    return _NodeOutputs(every, ends)
 
 
 def _way(
@@ -152,7 +182,7 @@ def _give(g: GraphWriter, node: Node, outputs_by_way: Sequence[_DirectionOutputs
     """Let a layer give what comes of its directions."""
     merge, label = node["merge"], g.label(node)
     outputs = [way.every if node["sequences"] else way.last for way in outputs_by_way]
-    count = 2 if ways == 2 and merge is None else 1
+    count = _outputs(node)
     if ways == 1:
         output = outputs[0]
         if node["backwards"] and node["sequences"]:
@@ -171,10 +201,3 @@ def _give(g: GraphWriter, node: Node, outputs_by_way: Sequence[_DirectionOutputs
     finals = [final for way in outputs_by_way for final in way.finals]
     for value, name in zip(node.outputs, [*outputs[:count], *finals], strict=False):
         g.give(value, name)
-
-
-def flipped(g: GraphWriter, x: str, axes: Sequence[int], wanted: str) -> str:
-    """Add a tensor that runs the other way along some axes."""
-    ends = [np.iinfo(np.int64).min + 1] * len(axes)
-    bounds = [g.integers(*[-1] * len(axes)), g.integers(*ends), g.integers(*axes), g.integers(*[-1] * len(axes))]
-    return g.add("Slice", [x, *bounds], wanted)

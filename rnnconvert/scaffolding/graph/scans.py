@@ -14,7 +14,6 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.graphs.program.operations import Body, Declared
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.graph.layers import PLAIN
-from rnnconvert.scaffolding.graph.recurrent import flipped
 from rnnconvert.scaffolding.graph.space import at_ends, pads_of, window_of
 from rnnconvert.scaffolding.graph.writer import GraphWriter
 from rnnconvert.scaffolding.windows import reached, same
@@ -56,6 +55,13 @@ def scan(
     results = [g.name(f"{label}/{word}") for word in ("last",) * len(states) + ("every",) * len(after.sequences)]
     g.node("Scan", [*states, *sequences], results, g.name(label), body=body, num_scan_inputs=len(sequences))
     return results
+
+
+def flipped(g: GraphWriter, x: str, axes: Sequence[int], wanted: str) -> str:
+    """Add a tensor that runs the other way along some axes."""
+    ends = [np.iinfo(np.int64).min + 1] * len(axes)
+    bounds = [g.integers(*[-1] * len(axes)), g.integers(*ends), g.integers(*axes), g.integers(*[-1] * len(axes))]
+    return g.add("Slice", [x, *bounds], wanted)
 
 
 # LSTMs of convolutions

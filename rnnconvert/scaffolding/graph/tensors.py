@@ -12,7 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.graph.layers import unit
-from rnnconvert.scaffolding.graph.recurrent import flipped
+from rnnconvert.scaffolding.graph.scans import flipped
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
 from rnnconvert.scaffolding.operators import axis_of, same_lengths
 from rnnconvert.scaffolding.spelling import letters

@@ -15,9 +15,12 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.language import registry
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
@@ -36,9 +39,10 @@ class GraphWriter(OperationBuilder):
     scope    the model whose nodes are being added: the outermost, or one in it
     """
 
-    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str]) -> None:
+    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str], layouts: str = "", counts: bool = True) -> None:
         super().__init__()
         self.title = title
+        self._layouts, self._counts = layouts, counts
         self._lacking = lacking
         self.weights = weights
         self.scope = DescribedModel("")
@@ -137,6 +141,21 @@ class GraphWriter(OperationBuilder):
     def parts(self, node: Node, kind: str, inner: str = "") -> dict[str, Array]:
         """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
         return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
+
+    def holds(self, stack: Recurrent, counted: bool) -> bool:
+        """Whether a recurrent operation of the framework computes a layer; its rules write every cell themselves where it has no such.
+
+        counted  whether its last cell state is read, that of an LSTM, after as many steps as each sequence has
+        """
+        if not self._layouts:
+            return True
+        if counted and stack.cell.kind == "lstm" and not self._counts:
+            return False
+        try:
+            fit_to_layout(stack, registry.layouts_of(self._layouts))
+        except RefusedError:
+            return False
+        return not stack.first.projection_size  # it would be folded, so that the states are others
 
     # Nodes
 

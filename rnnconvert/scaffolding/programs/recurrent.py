@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnconvert.core.weights import Direction
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
@@ -26,8 +25,6 @@ def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTen
     """Return the outputs of a recurrent operation, one by one."""
     stack, scope, call = unit.stack, placed.scope, placed.call
     assert stack is not None
-    for direction in stack.layers[0].directions:
-        _check(r, direction)
     value, axes = call.sequence
     source = r.tensor(scope, value)
     r.build.check_sized([source], len(axes))
@@ -53,15 +50,6 @@ def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTen
     for name, tensor in values.items():
         r.give(scope, name, tensor)
     return [values.get(name) for name in placed.node.outputs]
-
-
-def _check(r: GraphReading, direction: Direction) -> None:
-    """Raise RefusedError for what no line here computes."""
-    elsewhere = [clip for clip in direction.cell.clips if clip.kind not in ("gates", "cell")]
-    odd = [*direction.cell.describe()] if direction.cell.coupled or elsewhere else []
-    odd += ["peepholes"] if direction.has_peepholes else []
-    if odd:
-        raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")
 
 
 def _states(r: GraphReading, placed: PlacedCall, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[SourceTensor]:
@@ -115,7 +103,6 @@ def computed(r: GraphReading, scope: Scope, unit: Unit, layer: Computed) -> None
     """Read a layer that other operators compute, and note each of its outputs that is used."""
     match, stack = layer.recognised, layer.stack
     r.build.place = f"{stack.name} ({match.what})"
-    _check(r, match.direction)
     values = layer.reads if layer.turned else [read.value for read in match.reads]
     x = r.build.concatenate([_sequence(r, scope, read, value) for read, value in zip(match.reads, values, strict=True)], 2)
     states = [r.tensor(scope, match.states[letter]) for letter in ("h", "c") if letter in match.states]

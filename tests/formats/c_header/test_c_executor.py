@@ -15,7 +15,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
-from rnnconvert.core.cells import RELU, Activation, Cell
+from rnnconvert.core.cells import RELU, Activation, Cell, Clip
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
@@ -60,6 +60,7 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (of(GRU), {}), (of(Cell("gru", False)), {}), (of(Cell("lstm")), {}),
     (of(Cell("lstm"), FULL), {}), (of(Cell("lstm"), FULL, 3), {}), (of(GRU, layers=2), {}), (of(Cell("lstm"), FULL, 1, np.float64), {}),
     (of(GRU.replace(activation=Activation("softsign"))), {}), (of(GRU, layers=2), {}),
+    (of(Cell("lstm").replace(clips=(Clip("state", -0.1, 0.2), Clip("gates", -0.5, 1.0))), FULL), {}),
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import rnnconvert as rc
 from rnnconvert.containers import c_text
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
@@ -94,6 +94,10 @@ CASES: list[Recurrent] = [
     of(RNN), of(GRU), of(GRU_BEFORE), of(LSTM), of(LSTM, FULL), of(LSTM, layers=2), of(GRU, layers=2), of(LSTM, FULL, 1, np.float64),
     of(GRU, dtype=np.float64), of(GRU_BEFORE, dtype=np.float16), of(LSTM, FULL, 1, np.float16), of(_HARD), of(_ODD),
     of(RNN.replace(activation=RELU)),
+    *(of(cell.replace(clips=(Clip("gates", -0.2, 0.1),))) for cell in (RNN, GRU, GRU_BEFORE)),
+    of(LSTM.replace(clips=(Clip("gates", -0.2, 0.3), Clip("cell", -0.05, 0.1))), FULL),
+    of(LSTM.replace(clips=(Clip("state", -0.05, 0.1), Clip("projection", -0.02, 0.03))), FULL),
+    of(LSTM.replace(clips=(Clip("cell", -0.05, 0.05),)), dtype=np.float64),
 ]  # fmt: skip
 
 
@@ -302,6 +306,16 @@ def test_a_description_that_does_not_fit_is_unreadable(old: str, new: str, tmp_p
         old, new = '"prefix"', '"prefex"'
     (tmp_path / "m.h").write_text(text.replace(old, new, 1))
     with pytest.raises(UnreadableError):
+        rc.load(tmp_path / "m.h")
+
+
+@pytest.mark.parametrize("clip", ['["gates", 1, -1]', '["gate", -1, 1]', '["cell", -1, 1]', '["gates", -1]', '["gates", "-1", "1"]'])
+def test_a_clip_that_no_cell_has_is_unreadable(clip: str, tmp_path: Path) -> None:
+    saved(tmp_path / "m.h", of(GRU.replace(clips=(Clip("gates", -0.5, 0.5),))))
+    text = (tmp_path / "m.h").read_text()
+    assert '["gates", -0.5, 0.5]' in text
+    (tmp_path / "m.h").write_text(text.replace('["gates", -0.5, 0.5]', clip))
+    with pytest.raises(UnreadableError, match="which is not a kind with its two bounds"):
         rc.load(tmp_path / "m.h")
 
 

@@ -499,3 +499,8 @@ def test_torch_compile_makes_one_graph_with_the_same_gradients(make: Any, backen
 def test_plain_parts_only() -> None:
     bare = random_stack(Sizes("gru", 3, 4, parts=PLAIN), 1, np.float32, GRU_BEFORE)
     assert [*rc.to_torch(bare).state_dict()] == ["weight_ih_l0", "weight_hh_l0", "outline"]
+
+
+def test_a_whole_module_is_refused_with_what_writes_it() -> None:
+    with pytest.raises(rc.UsageError, match=r"Sequential is not a torch\.nn\.RNN.*or write all of it with rnnconvert\.export_model"):
+        rc.from_torch(torch.nn.Sequential(torch.nn.Linear(2, 3)))
