@@ -155,7 +155,7 @@ class CellGraph:
     def loops(self, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
         """Return the loops of a graph that read matrices, which are `arrays` by the names of their operations."""
         weighted = []
-        for node in self.scopes[0].nodes:
+        for node in self.scopes[0].nodes if self.scopes else ():
             if node.kind not in ("Loop", *_WHILES):
                 continue
             matrices: dict[str, tuple[int, ...]] = {}
