@@ -29,6 +29,7 @@ TYPES: dict[str, np.dtype[Any]] = {
     "i16": np.dtype("<i2"),
     "i32": np.dtype("<i4"),
     "i64": np.dtype("<i8"),
+    "boolean": np.dtype(np.bool_),
 }
 """The element types of constants that are read, by the IR's names."""
 _VERSIONS = ("10", "11")
@@ -53,7 +54,7 @@ class NetOperation:
     data: dict[str, str]
     inputs: list[Value | None]
     shapes: list[tuple[int, ...]]
-    input_shapes: list[tuple[int, ...]]
+    output_shapes: list[tuple[int, ...]]
     precision: str
 
 

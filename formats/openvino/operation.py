@@ -15,12 +15,14 @@ from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconverti
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
-from rnnconvert.formats.openvino.graph import GraphOperation
+from rnnconvert.formats.openvino.lowering import value_name
 from rnnconvert.formats.openvino.net import Net
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
 
 NAME = "openvino"
 
@@ -34,6 +36,8 @@ _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TAN
 _PLAIN = ("tanh", "sigmoid", "relu")
 
 
+_TYPES = {"FP16": "f2", "FP64": "f8"}
+"""Element types other than float32 in which recurrent operations compute, by the IR's names of precisions."""
 _MERGES = {"ReduceSum": "sum", "ReduceProd": "mul", "ReduceMean": "ave"}
 
 
@@ -130,26 +134,30 @@ class OperationLayer:
         merge = self._merge() if len(layer_directions) == 2 else merge
         return Recurrent(self.name, (Layer(layer_directions, merge),), unconvertible=(*odd, *self._lengths()))
 
-    def operation(self, stack: Recurrent) -> GraphOperation:
-        """Return where the layer that was read stands in its graph: before its directions are merged there, or behind that."""
+    def call(self, stack: Recurrent, merged: bool = True) -> RecurrentCall:
+        """Return the call of the layer that was read.
+
+        merged  whether it gives what the graph makes of its two directions, where that belongs to the layer
+        """
         (layer,) = stack.layers
-        outputs = {(self.layer.id, 0): "bh" if self.cell else "bdth"}
-        merged = layer.merge in _MERGES.values()
+        gives = [value_name(self.net, (self.layer.id, port)) for port in range(len(self.layer.output_shapes))]
+        inputs = [value_name(self.net, value) if value else "" for value in self.layer.inputs]
+        outputs = {gives[0]: "bh" if self.cell else "bdth"} if gives else {}
+        merged = merged and layer.merge in _MERGES.values()
         if merged:
+            readers = self.net.readers[self.layer.id, 0]
             outputs = {
-                (reader.id, 0): "b1th" if reader.data.get("keep_dims") in ("true", "1") else "bth"
-                for reader in self.net.readers[self.layer.id, 0]
+                value_name(self.net, (reader.id, 0)): "b1th" if reader.data.get("keep_dims") in ("true", "1") else "bth"
+                for reader in readers
             }
-        directions = 1 if merged else len(layer.directions)
-        return GraphOperation(
-            self.name,
-            "bi" if self.cell else "bti",
-            [*self.states.values()],
-            self.lengths,
+        dtype = np.dtype(_TYPES.get(self.layer.precision, "f4"))
+        return RecurrentCall(
+            (inputs[0], "bi" if self.cell else "bti"),
             outputs,
-            stack.hidden_size,
-            directions,
-            stack.input_size,
+            CallSizes(stack.hidden_size, directions=1 if merged else len(layer.directions), dtype=dtype, width=stack.input_size),
+            dict(zip(gives[1:], FINAL_WORDS[1:] if self.cell else FINAL_WORDS, strict=False)),
+            [inputs[place] for place in self.states.values() if inputs[place]],
+            [inputs[self.lengths]] if self.lengths else [],
         )
 
     def _merge(self) -> str:

@@ -183,4 +183,4 @@ class XmlGraph:
 
 def code_of(dtype: np.dtype[Any]) -> str:
     """Return the IR's word for an element type."""
-    return "boolean" if dtype == np.bool_ else next(code for code, other in TYPES.items() if other == dtype.newbyteorder("<"))
+    return next(code for code, other in TYPES.items() if other == dtype.newbyteorder("<"))

@@ -20,6 +20,7 @@ from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.formats.tensorflow1.operations import PASSING
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.functions import TWO
 from rnnconvert.recognition.masks import same_numbers
 
 FUNCTIONS: Mapping[str, str] = {
@@ -42,6 +43,8 @@ _BLOCKS = {"BlockLSTM": ((2, 3), (5, 6, 7)), "LSTMBlockCell": ((1, 2), (4, 5, 6)
 """Operations that are steps of a layer: which of their inputs are states, and which the weights of peepholes."""
 _WHILES = ("While", "StatelessWhile")
 _FOLLOWED = 64
+_LEAST = {**dict.fromkeys((*TWO, "MatMul", "GreaterOrEqual", "Gather"), 2), **dict.fromkeys(("Identity", "Cast", "Split"), 1)}
+"""How many inputs operations have at least that are followed."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,14 @@ class CellProduct:
 class CellGraph:
     """The products of a graph, by the names of the variables and constants that they multiply by.
 
-    scopes  every graph, the main one first
+    scopes  every graph, the main one first; nothing where an operation lacks an input
     """
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
-        self.scopes = scopes
+        damaged = any(len(node.inputs) < _LEAST.get(node.kind, 0) for scope in scopes for node in scope.nodes if not node.domain)
+        self.scopes: Sequence[Scope] = () if damaged else scopes
         self._products: dict[str, list[CellProduct]] = {}
-        for scope in scopes:
+        for scope in self.scopes:
             reading: dict[str, list[Operation]] = {}
             for node in scope.nodes:
                 for value in dict.fromkeys(node.inputs):
@@ -155,7 +159,7 @@ class CellGraph:
     def loops(self, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
         """Return the loops of a graph that read matrices, which are `arrays` by the names of their operations."""
         weighted = []
-        for node in self.scopes[0].nodes:
+        for node in self.scopes[0].nodes if self.scopes else ():
             if node.kind not in ("Loop", *_WHILES):
                 continue
             matrices: dict[str, tuple[int, ...]] = {}

@@ -159,7 +159,7 @@ def _numbers(scope: Scope, value: str, depth: int = 0) -> Array | None:
     node, _ = scope.producer(value) or (None, 0)
     if node is None or node.kind not in TWO or depth > _DEEP:
         return spread(scope, value)
-    first, second = (_numbers(scope, operand, depth + 1) for operand in node.inputs)
+    first, second = (_numbers(scope, operand, depth + 1) for operand in node.inputs[:2])
     return None if first is None or second is None else np.asarray(TWO[node.kind](first, second))
 
 

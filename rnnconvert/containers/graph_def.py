@@ -15,7 +15,6 @@ from pathlib import Path
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.containers.graph_def_node import GraphDefNode
-from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import named
 
@@ -41,26 +40,11 @@ class GraphDefFunction:
 
 
 class GraphDef:
-    """Nodes by name, in the file's order, who reads what, and functions by name."""
+    """Nodes by name, in the file's order, and functions by name."""
 
     def __init__(self, nodes: dict[str, GraphDefNode], functions: dict[str, GraphDefFunction] | None = None) -> None:
         self.nodes = nodes
         self.functions = functions or {}
-
-    @cached_property
-    def readers(self) -> dict[str, list[GraphDefNode]]:
-        """The nodes that read each output, by "name:number"."""
-        readers: dict[str, list[GraphDefNode]] = {}
-        for node in self.nodes.values():
-            for source in node.inputs:
-                if not source.startswith("^"):
-                    readers.setdefault(output(source), []).append(node)
-        return readers
-
-
-def output(source: str) -> str:
-    """Return the full name of an input: the first output of a node may go without its number."""
-    return source if ":" in source else f"{source}:0"
 
 
 def looks_like(head: bytes) -> bool:

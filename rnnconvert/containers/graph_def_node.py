@@ -17,6 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import REPEATED_NUMBERS
+from rnnconvert.core.malformed import Entries
 
 _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 """TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
@@ -39,7 +40,7 @@ class GraphDefNode:
     @property
     def read(self) -> tuple[str, ...]:
         """The values that it reads, without the nodes that it only waits for."""
-        return tuple(name for name in self.inputs if not name.startswith("^"))
+        return Entries(name for name in self.inputs if not name.startswith("^"))
 
     def number(self, key: str, default: float) -> float:
         """Return an attribute that is a number, a truth or an element type, or the operation's default where it is left out."""

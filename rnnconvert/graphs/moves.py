@@ -152,14 +152,6 @@ def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Seque
     return array[tuple(index)]
 
 
-def roll(array: Array, shifts: Sequence[int], axes: Sequence[int]) -> Array:
-    """Return an array whose elements move along axes; beyond the end they begin again."""
-    for shift, axis in zip(shifts, axes, strict=True):
-        if shift and shift % array.shape[axis_of(axis, array.ndim)] == 0:
-            raise ChangesError(f"a roll by {shift}")
-    return np.roll(array, tuple(shifts), tuple(axes))
-
-
 def reverse(array: Array, axes: Sequence[int]) -> Array:
     """Return an array turned around along axes."""
     return np.flip(array, tuple(axis_of(axis, array.ndim) for axis in axes))

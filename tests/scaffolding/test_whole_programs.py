@@ -162,10 +162,10 @@ def test_a_cell_that_is_one_operation_gives_what_tensorflow_gives(settings: dict
         if settings is not None and "whole" in settings:
             weights = dict(w=lstm[0], b=lstm[1], **dict(zip(("wci", "wcf", "wco"), sights, strict=True)))
             count, steps = tf.shape(x, tf.int64)[1], tf.transpose(x, [1, 0, 2])
-            whole = tf.raw_ops.BlockLSTM(
+            layer = tf.raw_ops.BlockLSTM(
                 seq_len_max=count, x=steps, cs_prev=c, h_prev=h, **weights, forget_bias=settings["whole"], cell_clip=-1.0
             )
-            h = whole.h[-1]
+            h = layer.h[-1]
         for step in range(0 if settings is not None and "whole" in settings else 5):
             if settings is None:
                 h = tf.raw_ops.GRUBlockCell(x=x[:, step], h_prev=h, w_ru=gru[0], w_c=gru[1], b_ru=gru[2], b_c=gru[3]).h

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnconvert.core.weights import Direction
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
@@ -37,7 +38,7 @@ def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTen
     orders = {order for order in call.outputs.values() if "d" in order}
     batch = next((order.index("b") for order in orders), 1) == 0
     states = _states(r, placed, ways, lstm, batch, x.dims[0])
-    mask = _mask(r, r.tensor(scope, call.lengths[0]) if call.lengths else None, x)
+    mask = _mask(r, scope, call.lengths[0], x) if call.lengths else None
     sequence, finals = called(r.build, unit, x, states, mask, bool(sequences))
     values: dict[str, SourceTensor] = {}
     for name, order in sequences.items():
@@ -72,13 +73,16 @@ def _for_batch(r: GraphReading, state: SourceTensor, batch: Dim) -> SourceTensor
     return r.build.expand(state, (batch, state.dims[1]))
 
 
-def _mask(r: GraphReading, lengths: SourceTensor | None, x: SourceTensor) -> SourceTensor | None:
-    """Return which steps count, where the node reads the lengths of its sequences."""
-    if lengths is None:
+def _mask(r: GraphReading, scope: Scope, lengths: str, x: SourceTensor) -> SourceTensor | None:
+    """Return which steps count by the lengths of the sequences; None where these are as long as there are steps."""
+    where, spread = scope.resolve(lengths)
+    producer = where.producer(spread)
+    if producer is not None and producer[0].kind == "Expand":  # one length for all sequences of the batch
+        spread = producer[0].inputs[0]
+    numbers = r.tensor(where, spread).numbers
+    if numbers is not None and all(length == x.dims[1] for length in numbers.reshape(-1)):
         return None
-    if lengths.numbers is not None and isinstance(x.dims[1], int) and (np.asarray(lengths.numbers) == x.dims[1]).all():
-        return None
-    return r.build.add("mask", [lengths, x], x.dims[:2], "bool", operation="lengths", name="mask")
+    return r.build.add("mask", [r.tensor(scope, lengths), x], x.dims[:2], "bool", operation="lengths", name="mask")
 
 
 def _turned(r: GraphReading, x: SourceTensor) -> SourceTensor:
@@ -142,9 +146,10 @@ def _computed_mask(r: GraphReading, scope: Scope, layer: Computed, x: SourceTens
         raise r.build.refuse("a loop from the end that skips steps of its sequences", "no line is known for it")
     if len(fills) > 1 or "state" in fills or any(use.fill == "zero" for use in match.uses if use.kind in ("hidden", "cell")):
         raise r.build.refuse("a loop whose outputs at skipped steps are not alike", "it is not a plain layer")
-    value, rank = r.tensor(scope, match.mask.value), match.mask.rank
+    rank = match.mask.rank
     if rank == 1:
-        return _mask(r, value, x), fills == {"zero"}
+        return _mask(r, scope, match.mask.value, x), fills == {"zero"}
+    value = r.tensor(scope, match.mask.value)
     value = r.build.squeeze(value, [2]) if rank == 3 else value
     value = r.build.transpose(value, (1, 0)) if match.mask.axis == 0 else value
     value = operations.function(r.build, value, "not", "bool") if match.mask.negated else value

@@ -1,0 +1,423 @@
+"""OpenVINO's operations in the common ones, one rule each.
+
+Source: docs.openvino.ai, Operation Sets; for each operation its class in src/core/src/op. An operation of another set than OpenVINO's
+("opset1" to "opset16") is an extension, which may compute anything under any name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
+from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, Rule
+from rnnconvert.graphs.program.operations import Body, Declared, Program
+
+DOMAIN = "openvino"
+_OPSET = re.compile(r"opset\d{1,2}")
+_PRECISIONS = {
+    "FP32": "f32", "FP16": "f16", "BF16": "bf16", "FP64": "f64", "I8": "i8", "U8": "u8", "I16": "i16", "I32": "i32", "I64": "i64",
+    "BOOL": "boolean",
+}  # fmt: skip
+_TRUE = ("true", "1")
+_SAME = {
+    "Sigmoid": "Sigmoid", "Relu": "Relu", "ReLU": "Relu", "Tanh": "Tanh", "Exp": "Exp", "Log": "Log", "Abs": "Abs", "Ceiling": "Ceil",
+    "Floor": "Floor", "Sin": "Sin", "Cos": "Cos", "Sqrt": "Sqrt", "Sign": "Sign", "Negative": "Neg", "Erf": "Erf", "HSwish": "HardSwish",
+    "SoftPlus": "Softplus", "SoftSign": "Softsign", "Mish": "Mish", "Add": "Add", "Subtract": "Sub", "Multiply": "Mul",
+    "Maximum": "Max", "Minimum": "Min", "Power": "Pow", "Equal": "Equal", "Less": "Less", "LessEqual": "LessOrEqual",
+    "Greater": "Greater", "GreaterEqual": "GreaterOrEqual", "LogicalAnd": "And", "LogicalOr": "Or", "LogicalNot": "Not",
+    "LogicalXor": "Xor", "Select": "Where", "Identity": "Identity", "Range": "Range",
+}  # fmt: skip
+"""Operations that are a common one with the same inputs."""
+
+
+class NetRule(Rule):
+    """One operation, and the graph that it is written into."""
+
+    def __init__(self, net: Net, layer: NetOperation, block: Block) -> None:
+        self.net, self.layer = net, layer
+        outputs = [value_name(net, (layer.id, port)) for port in range(len(layer.output_shapes))]
+        super().__init__(block, [value_name(net, value) if value else "" for value in layer.inputs], outputs, layer.name)
+
+    def numbers(self, index: int) -> Array | None:
+        if index < len(self.layer.inputs):
+            return self.net.constant(self.layer.inputs[index])
+        return self.block.arrays.get(self.inputs[index]) if index < len(self.inputs) else None
+
+    def write(self) -> None:
+        """Write the operation; one of another domain where it has no equivalent."""
+        kind = self.layer.type
+        if _OPSET.fullmatch(self.layer.version) is None:
+            self.block.add(kind, self.inputs, self.outputs, self.label, self.layer.version or "an extension")
+        elif kind in _SAME:
+            self.add(_SAME[kind], self.inputs)
+        elif kind not in _RULES or not _RULES[kind](self):
+            self.block.add(kind, self.inputs, self.outputs, self.label, DOMAIN)
+
+    def words(self, key: str) -> list[int]:
+        """Return an attribute that is a list of whole numbers: "1, 0, 1"."""
+        return [int(word) for word in self.layer.data.get(key, "").split(",") if word.strip()]
+
+    def word(self, key: str, default: str) -> str:
+        """Return an attribute that is a word."""
+        return self.layer.data.get(key, default)
+
+    def option(self, key: str, default: int = 0) -> int:
+        """Return an attribute that is a whole number."""
+        return int(self.layer.data.get(key, default))
+
+    def number(self, key: str, default: float) -> float:
+        """Return an attribute that is a number."""
+        return float(self.layer.data.get(key, default))
+
+    def flag(self, key: str, default: str = "false") -> bool:
+        """Return an attribute that is a truth."""
+        return self.layer.data.get(key, default).lower() in _TRUE
+
+    def lengths(self, index: int) -> tuple[int, ...]:
+        """Return the lengths of an input's axes, -1 for one that is open, as what gives it states them."""
+        value = self.layer.inputs[index]
+        if value is None:
+            raise ValueError(f"the operation {self.layer.name!r} lacks an input")
+        return self.net.layers[value[0]].output_shapes[value[1]]
+
+    def rank(self, index: int) -> int:
+        """Return how many axes an input has."""
+        return len(self.lengths(index))
+
+    def is_float(self) -> bool:
+        """Return whether it gives floating-point numbers."""
+        return self.layer.precision in ("FP32", "FP16", "FP64", "BF16")
+
+    def cast(self) -> bool:
+        """Write a change of the element type."""
+        to = TYPES.get(self.layer.data.get("destination_type", ""))
+        return to is not None and self.add("Cast", self.inputs[:1], to=to.newbyteorder("="))
+
+    def divided(self) -> bool:
+        """Write a quotient; of whole numbers, which are rounded down, only where none is below zero: the common operation cuts them off."""
+        return (self.is_float() or all(map(self._is_length, self.layer.inputs))) and self.add("Div", self.inputs)
+
+    def _is_length(self, value: Value | None) -> bool:
+        """Return whether a value is made of lengths of axes and of constants that are not below zero."""
+        waiting, seen = [value], set[str]()
+        while waiting:
+            layer = self.net.producer(waiting.pop())
+            if layer is None:
+                return False
+            if layer.id in seen or layer.type == "ShapeOf":
+                continue
+            seen.add(layer.id)
+            if layer.type == "Const":
+                numbers = self.net.constant((layer.id, 0))
+                if numbers is None or (numbers < 0).any():
+                    return False
+            elif layer.type not in _OF_LENGTHS:
+                return False
+            waiting += layer.inputs
+        return True
+
+    def reduced_to(self, kind: str) -> bool:
+        """Write a reduction of the numbers along axes."""
+        return self.reduced(kind, self.integers(1), int(self.flag("keep_dims")))
+
+    def multiplied(self) -> bool:
+        """Write a product of matrices, or of stacks of them."""
+        ranks = [self.rank(index) for index in (0, 1)]
+        turns = self.flag("transpose_a"), self.flag("transpose_b")
+        turned = [rank for rank, turn in zip(ranks, turns, strict=True) if turn]
+        return min(turned, default=2) > 1 and self.product(*turns, ranks)
+
+    def reshape(self) -> bool:
+        """Write elements in another shape, in which a length of 0 may stand for the value's own."""
+        return self.add("Reshape", [self.inputs[0], self.wide(1)], **({} if self.flag("special_zero") else {"allowzero": 1}))
+
+    def with_axes(self, kind: str) -> bool:
+        """Write axes of length 1 away, or anew."""
+        if len(self.inputs) < 2:
+            return self.add(kind, self.inputs)
+        axes = self.integers(1)
+        return axes is not None and self.add(kind, self.inputs[:1], axes=axes)
+
+    def ranges(self) -> bool:
+        """Write ranges of axes: where they begin, where they end, their steps, the axes."""
+        axes = [self.wide(4)] if len(self.inputs) > 4 else [""]
+        return self.add("Slice", [self.inputs[0], self.wide(1), self.wide(2), *axes, self.wide(3)])
+
+    def taken_apart(self) -> bool:
+        """Write parts along an axis, of lengths that are stored, or that the graph computes and states of what it gives."""
+        sizes, axis = self.integers(2), self.axis(1)
+        if axis is None:
+            return False
+        stated = [shape[axis] for shape in self.layer.output_shapes]
+        return self.split(stated if min(stated) >= 0 else sizes, axis)
+
+    def strided(self) -> bool:
+        """Write a strided slice."""
+        begin = self.integers(1)
+        if begin is None:
+            return False
+        if len(self.inputs) < 4:
+            self.inputs = [*self.inputs, self.block.constant(np.ones(len(begin), np.int64))]
+        keys = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+        return self.cut([sum(bool(flag) << place for place, flag in enumerate(self.words(f"{key}_mask"))) for key in keys])
+
+    def padded_by(self) -> bool:
+        """Write values around a value: how many before each axis, and behind it."""
+        counts = self.block.add("Concat", [self.wide(1), self.wide(2)], axis=0)
+        mode = self.layer.data.get("pad_mode", "constant")
+        return mode == "constant" and self.add("Pad", [self.inputs[0], counts, *self.inputs[3:4]])
+
+    def tiled(self) -> bool:
+        """Write a value several times along its axes; where fewer times are stated, along the last ones."""
+        repeats, rank = self.integers(1), self.rank(0)
+        if repeats is None:
+            return False
+        times = self.block.constant(np.array([1] * (rank - len(repeats)) + repeats, np.int64))
+        value = self.inputs[0]
+        if len(repeats) > rank:
+            value = self.block.add("Unsqueeze", [value], axes=list(range(len(repeats) - rank)))
+        return self.add("Tile", [value, times])
+
+    def reversed(self) -> bool:
+        """Write a value turned around along axes, which are stated by their numbers or by a truth for each."""
+        places = self.numbers(1)
+        if places is None:
+            return False
+        return self.flip([int(axis) for axis in (np.flatnonzero(places) if self.layer.data.get("mode") == "mask" else places.reshape(-1))])
+
+    def rolled(self) -> bool:
+        """Write elements moved along axes; beyond the end they begin again. How long the axes are must be stated."""
+        shifts, axes, value = self.integers(1), self.integers(2), self.inputs[0]
+        if shifts is None or axes is None or len(shifts) != len(axes) or any(self.lengths(0)[axis] < 1 for axis in axes):
+            return False
+        for shift, axis in zip(shifts, axes, strict=True):
+            first = -shift % self.lengths(0)[axis]
+            parts = [self.block.add("Slice", [value], axes=[axis], starts=[low], ends=[high]) for low, high in ((first, END), (0, first))]
+            value = self.block.add("Concat", parts, axis=axis) if first else value
+        return self.add("Identity", [value])
+
+    def with_constants(self, kind: str, names: Sequence[str], paper: Sequence[float] = ()) -> bool:
+        """Write a function whose constants are stored numbers.
+
+        paper  the constants that the common operation has where it states none
+        """
+        stored = [self.numbers(index) for index in (1, 2)]
+        numbers = [float(array.reshape(())) for array in stored if array is not None and array.size == 1]
+        if len(numbers) != len(names):
+            return False
+        stated = {} if paper and np.allclose(numbers, paper, rtol=1e-6) else dict(zip(names, numbers, strict=True))
+        return self.add(kind, self.inputs[:1], **stated)
+
+    def swish(self) -> bool:
+        """Write Swish; its factor, where it has one, is stored."""
+        scaled = self.block.add("Mul", self.inputs[:2]) if len(self.inputs) > 1 else self.inputs[0]
+        return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
+
+    def gelu(self) -> bool:
+        """Write Gelu, exactly or by tanh."""
+        by_tanh = self.layer.data.get("approximation_mode", "ERF").upper() == "TANH"
+        return self.add("Gelu", self.inputs[:1], **({"approximate": "tanh"} if by_tanh else {}))
+
+    def convolved(self, grouped: bool) -> bool:
+        """Write a convolution of (batch, channels, space), in groups where the weights have an axis for them."""
+        weight, groups = self.inputs[1], 1
+        if grouped:
+            shape = self.lengths(1)
+            if min(shape) < 0:
+                return False
+            groups, rows = shape[0], [shape[0] * shape[1], *shape[2:]]
+            weight = self.block.add("Reshape", [weight, self.block.constant(np.array(rows, np.int64))])
+        return self.add("Conv", [self.inputs[0], weight], group=groups, dilations=self.words("dilations"), **self._windows())
+
+    def softmax(self, kind: str) -> bool:
+        """Write a softmax along an axis, which goes last for it: the common one is of all axes from there on."""
+        rank, axis = self.rank(0), self.option("axis", 1)
+        order = list(range(rank))
+        order[axis], order[-1] = order[-1], order[axis]
+        if order == sorted(order):
+            return self.add(kind, self.inputs, axis=-1)
+        value = self.block.add(kind, [self.block.add("Transpose", self.inputs, perm=order)], axis=-1)
+        return self.add("Transpose", [value], perm=order)
+
+    def sloped(self) -> bool:
+        """Write PReLU, with a slope for all numbers or for each channel, the second axis."""
+        slope, rank = self.numbers(1), self.rank(0)
+        if slope is None or (slope.size > 1 and (slope.ndim != 1 or rank < 2)):
+            return False
+        shape = [1] if slope.size == 1 else [-1, *[1] * (rank - 2)]
+        return self.add("PRelu", [self.inputs[0], self.block.constant(slope.reshape(shape))])
+
+    def pooled(self, kind: str) -> bool:
+        """Write the largest number, or the mean, of windows over the axes of space."""
+        odd = any(length != 1 for length in self.words("dilations")) or (len(self.outputs) > 1 and self._is_read(1))
+        settings = self._windows() | {"kernel_shape": self.words("kernel")}
+        settings |= {"ceil_mode": 1} if self.layer.data.get("rounding_type", "floor") == "ceil" else {}
+        if kind == "AveragePool":
+            settings |= {"count_include_pad": int(not self.flag("exclude-pad", "true"))}
+        if odd or self.layer.data.get("rounding_type") == "ceil_torch":
+            return False
+        self.outputs = self.outputs[:1]
+        return self.add(kind, self.inputs[:1], **settings)
+
+    def _is_read(self, port: int) -> bool:
+        return bool(self.net.readers.get((self.layer.id, port)))
+
+    def _windows(self) -> dict[str, Any]:
+        pads = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}.get(self.layer.data.get("auto_pad", "explicit"))
+        explicit = {"pads": [*self.words("pads_begin"), *self.words("pads_end")]}
+        return {"strides": self.words("strides")} | ({"auto_pad": pads} if pads else explicit)
+
+    def standardised(self) -> bool:
+        """Write numbers less their mean along axes, by the root of their variance."""
+        axes = self.integers(1)
+        if axes is None:
+            return False
+        add, epsilon = self.block.add, self.block.constant(np.array(self.number("eps", 1e-6), np.float32))
+        centred = add("Sub", [self.inputs[0], add("ReduceMean", self.inputs[:1], axes=axes, keepdims=1)])
+        if not self.flag("normalize_variance", "true"):
+            return self.add("Identity", [centred])
+        variance = add("ReduceMean", [add("Mul", [centred, centred])], axes=axes, keepdims=1)
+        inside = self.layer.data.get("eps_mode", "inside_sqrt").lower() == "inside_sqrt"
+        root = add("Sqrt", [add("Add", [variance, epsilon])]) if inside else add("Add", [add("Sqrt", [variance]), epsilon])
+        return self.add("Div", [centred, root])
+
+    def best(self) -> bool:
+        """Write the largest or smallest numbers along an axis, and their places."""
+        count = self.axis(1)
+        if count is None or self.layer.data.get("sort", "value") != "value":
+            return False
+        k = self.block.constant(np.array([count], np.int64))
+        largest = int(self.layer.data.get("mode") == "max")
+        values, places = self.outputs
+        self.block.add("TopK", [self.inputs[0], k], [values, f"{places}/wide"], self.label, axis=self.option("axis"), largest=largest)
+        to = TYPES.get(self.layer.data.get("index_element_type", "i32"), np.dtype(np.int32))
+        self.block.add("Cast", [f"{places}/wide"], [places], to=to.newbyteorder("="))
+        return True
+
+    def wide(self, index: int) -> str:
+        """Return an input of whole numbers as the common operations have them, in 64 bits."""
+        numbers = self.numbers(index)
+        if numbers is not None:
+            return self.block.constant(numbers.astype(np.int64))
+        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
+
+
+def value_name(net: Net, value: Value) -> str:
+    """Return the name of a value: its operation's, with what tells it from others of that name."""
+    layer = net.layers[value[0]]
+    return f"{layer.name} (layer {layer.id})" + (f", output {value[1]}" if value[1] else "")
+
+
+def program(net: Net) -> Program:
+    """Return a graph in the common operations."""
+    block = Block("", {})
+    inputs, outputs, declared = list[str](), list[str](), list[Declared]()
+    for layer in _in_order(net):
+        names = [value_name(net, (layer.id, port)) for port in range(len(layer.output_shapes))]
+        for name, shape in zip(names, layer.output_shapes, strict=True):
+            declared.append(Declared(name, _dtype(layer), _dims(layer, shape)))
+        array = net.constant((layer.id, 0)) if layer.type == "Const" and names else None
+        if array is not None:
+            block.constant(array, names[0], layer.name)
+        elif layer.type == "Parameter":
+            inputs += names
+        elif layer.type == "Result":
+            outputs += [value_name(net, value) for value in layer.inputs if value is not None]
+        elif layer.type != "ReadValue":  # what ReadValue gives is from the run before
+            block.operator = layer.type
+            NetRule(net, layer, block).write()
+    size = net.path.stat().st_size + (0 if net.numbers is None else net.numbers.nbytes)
+    return Program(net.path, Body(block.nodes, inputs, outputs, block.stored, declared), {"": OPSET}, size=size)
+
+
+def _in_order(net: Net) -> Iterator[NetOperation]:
+    """Yield the operations, each behind those that it reads."""
+    done: set[str] = set()
+    for first in net.layers.values():
+        waiting, entered = [(first, False)], set[str]()
+        while waiting:
+            layer, ready = waiting.pop()
+            if ready:
+                done.add(layer.id)
+                yield layer
+            elif layer.id not in done and layer.id not in entered:
+                entered.add(layer.id)
+                waiting.append((layer, True))
+                waiting += [(net.layers[value[0]], False) for value in layer.inputs if value is not None]
+
+
+def _dtype(layer: NetOperation) -> np.dtype[Any] | None:
+    """Return the element type of what an operation gives first."""
+    dtype = TYPES.get(_PRECISIONS.get(layer.precision, ""))
+    return None if dtype is None or len(layer.output_shapes) > 1 else dtype.newbyteorder("=")
+
+
+def _dims(layer: NetOperation, shape: Sequence[int]) -> list[int | str | None]:
+    """Return the lengths of a value's axes; each open one of an input goes by a name."""
+    named = layer.type == "Parameter" or None
+    return [length if length >= 0 else named and f"{layer.id} {axis}" for axis, length in enumerate(shape)]
+
+
+def _reducing(kind: str) -> Callable[[NetRule], bool]:
+    return lambda step: step.reduced_to(kind)
+
+
+_OF_LENGTHS = {
+    "Add", "Concat", "Convert", "Divide", "Gather", "Maximum", "Minimum", "Multiply", "ReduceProd", "Reshape", "Slice", "Squeeze",
+    "StridedSlice", "Unsqueeze",
+}  # fmt: skip
+_RULES: Mapping[str, Callable[[NetRule], bool]] = {
+    "AvgPool": lambda step: step.pooled("AveragePool"),
+    # The inputs of the first set's stand in another order.
+    "BatchNormInference": lambda step: (
+        step.layer.version != "opset1" and step.add("BatchNormalization", step.inputs[:5], epsilon=step.number("epsilon", 1e-5))
+    ),
+    "Broadcast": lambda step: step.word("mode", "numpy") != "explicit" and step.add("Expand", [step.inputs[0], step.wide(1)]),
+    "Clamp": lambda step: step.add("Clip", step.inputs, min=step.number("min", -np.inf), max=step.number("max", np.inf)),
+    "Concat": lambda step: step.add("Concat", step.inputs, axis=step.option("axis")),
+    "Convert": NetRule.cast,
+    "Convolution": lambda step: step.convolved(False),
+    "CumSum": lambda step: (
+        len(step.inputs) > 1 and step.add("CumSum", step.inputs, exclusive=int(step.flag("exclusive")), reverse=int(step.flag("reverse")))
+    ),
+    "Divide": NetRule.divided,
+    "Einsum": lambda step: step.add("Einsum", step.inputs, equation=step.layer.data.get("equation", "")),
+    "Elu": lambda step: step.add("Elu", step.inputs, alpha=step.number("alpha", 1.0)),
+    "Gather": lambda step: not step.option("batch_dims") and step.with_axis("Gather", step.inputs[:2], step.axis(2)),
+    "GatherElements": lambda step: step.add("GatherElements", step.inputs, axis=step.option("axis")),
+    "Gelu": NetRule.gelu,
+    "GroupConvolution": lambda step: step.convolved(True),
+    "HardSigmoid": lambda step: step.with_constants("HardSigmoid", ("alpha", "beta")),
+    "LogSoftmax": lambda step: step.softmax("LogSoftmax"),
+    "MVN": NetRule.standardised,
+    "MatMul": NetRule.multiplied,
+    "MaxPool": lambda step: step.pooled("MaxPool"),
+    "NotEqual": NetRule.differs,
+    "PReLU": NetRule.sloped,
+    "Pad": NetRule.padded_by,
+    **{f"Reduce{word}": _reducing(f"Reduce{word}") for word in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")},
+    "Reshape": NetRule.reshape,
+    "Reverse": NetRule.reversed,
+    "ReverseSequence": lambda step: step.turned_by_lengths(step.option("seq_axis", 1), step.option("batch_axis")),
+    "Roll": NetRule.rolled,
+    "Round": lambda step: step.word("mode", "half_to_even").lower() == "half_to_even" and step.add("Round", step.inputs),
+    "Selu": lambda step: step.with_constants("Selu", ("alpha", "gamma"), (1.67326319, 1.05070102)),
+    "ShapeOf": lambda step: step.shape(TYPES.get(step.layer.data.get("output_type", "i64"), WIDE).newbyteorder("=")),
+    "Slice": NetRule.ranges,
+    **dict.fromkeys(("SoftMax", "Softmax"), lambda step: step.softmax("Softmax")),
+    "Split": lambda step: step.with_axis("Split", step.inputs[:1], step.axis(1)),
+    "SquaredDifference": NetRule.difference_squared,
+    "Squeeze": lambda step: step.with_axes("Squeeze"),
+    "StridedSlice": NetRule.strided,
+    "Swish": NetRule.swish,
+    "Tile": NetRule.tiled,
+    "TopK": NetRule.best,
+    "Transpose": lambda step: step.transpose(step.integers(1)),
+    "Unsqueeze": lambda step: step.with_axes("Unsqueeze"),
+    "VariadicSplit": NetRule.taken_apart,
+}
