@@ -189,6 +189,8 @@ class ModelBuilder:
                 raise self.refused(node, f"a layer of kind {node.kind!r}", "no code in C is known for it")
             try:
                 rule(self, node)
+            except RefusedError:  # of a layer within this one
+                raise
             except ValueError as error:
                 raise self.refused(node, f"this layer of kind {node.kind!r}", f"{error}") from None
 
