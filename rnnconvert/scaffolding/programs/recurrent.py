@@ -6,9 +6,6 @@ where something is left of it.
 
 from __future__ import annotations
 
-import numpy as np
-
-from rnnconvert.core.weights import Direction
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
