@@ -91,6 +91,7 @@ def test_formats_of_an_ending() -> None:
 def test_identify_says_what_to_type_next(tmp_path: Path) -> None:
     layer = stack(name="")
     arrays = rc.pack(layer, "pytorch")
+    assert isinstance(arrays, dict)
     np.save(tmp_path / "flat.npy", np.concatenate([np.ravel(array) for array in arrays.values()]))
     text = printed("identify", tmp_path / "flat.npy")
     assert text.count("the length of the vector allows these sizes, as it does many others") == 1

@@ -697,10 +697,10 @@ def test_what_functions_that_may_overflow_read_lies_beyond_the_exponential() -> 
 @pytest.mark.parametrize(("kind", "other"), [*itertools.permutations(["lstm", "gru", "rnn"], 2)])
 def test_cells_of_two_kinds_are_not_equal(kind: str, other: str, tmp_path: Path) -> None:
     """Other cells do not read the cell states of an LSTM's cases: the verdict is reached, and every difference is in words."""
-    files = [tmp_path / f"{name}.safetensors" for name in (kind, other)]
-    for name, file in zip((kind, other), files, strict=True):
+    a, b = tmp_path / f"{kind}.safetensors", tmp_path / f"{other}.safetensors"
+    for name, file in ((kind, a), (other, b)):
         write(random_stack(Sizes(name, 3, 5, parts=BOTH), 3, np.float32), file)
-    report = rc.verify(*files, settings=["nonlinearity=tanh"] if "rnn" in (kind, other) else [])
+    report = rc.verify(a, b, settings=["nonlinearity=tanh"] if "rnn" in (kind, other) else [])
     assert report.verdict == "not equal"
     text = " ".join(str(report).split())
     assert f"cell: {kind} in A, {other} in B" in text and ": in A" not in text and ", in B" not in text

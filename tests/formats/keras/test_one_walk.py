@@ -156,8 +156,9 @@ def test_masks_of_drawn_models_of_keras_2_are_those_that_it_hands_on(tmp_path: P
     def check(seed: str) -> None:
         path = tmp_path / f"m{seed}.h5"
         read = rc.load(path)
+        stated: Any = read.metadata["attributes"]
         assert bool(read.layers["last"].calls[0].mask) == truth[seed], read.layers["last"].calls
-        model = entries.entry(json.loads(read.metadata["attributes"][""]["model_config"]))
+        model = entries.entry(json.loads(stated[""]["model_config"]))
         assert (KerasFlow(model, 2).masks("last") != "none") == truth[seed]
         try:
             upgrade(path, tmp_path / f"m{seed}.keras")
@@ -261,8 +262,8 @@ def test_masks_of_drawn_models_are_those_with_which_keras_calls_them(ending: str
         model.save(path)
         read = rc.load(path)
         (call,) = read.layers["last"].calls
-        attributes = read.metadata["attributes"]
-        config = read.metadata["config"] if ending == ".keras" else json.loads(attributes[""]["model_config"])
+        attributes: Any = read.metadata["attributes"]
+        config: Any = read.metadata["config"] if ending == ".keras" else json.loads(attributes[""]["model_config"])
         (step,) = [step for step in Layered(entries.entry(config), path).steps if step.layer.name == "last"]
         assert bool(call.mask) == bool(step.mask) == truth, f"inspect: {call.mask!r}, Keras: {truth}"
         if any(layer.class_name == "Masking" for layer in entries.every(entries.entry(config))):

@@ -122,7 +122,7 @@ def test_a_model_that_openvino_converted_goes_on(kind: str, open_lengths: bool, 
     rnn = getattr(torch.nn, kind)(6, 5, num_layers=2, bidirectional=True, batch_first=True)
     norm, linear = torch.nn.LayerNorm(10), torch.nn.Linear(10, 3)
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.rnn, self.norm, self.linear = rnn, norm, linear
@@ -146,7 +146,7 @@ def test_steps_that_are_written_out_are_a_layer(tmp_path: Path) -> None:
     torch.manual_seed(4)
     cell = torch.nn.GRUCell(3, 4)
 
-    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.cell = cell

@@ -1,29 +1,35 @@
 """Programs of TorchScript: inputs that are lists and dictionaries, lengths that no file states, and parts that a step changes in place."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import rnnconvert as rc
+from tests.helpers.requirements import needed
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxruntime")
+torch = needed("torch", "torch")
+needed("onnxruntime", "onnxruntime")
 nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
 
 
 class _Stateful(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.lstm, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
 
 
 class _OfList(_Stateful):
-    def forward(self, x, state: list[torch.Tensor]):
+    def forward(self, x: torch.Tensor, state: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
         y, (h, c) = self.lstm(x, (state[0], state[1]))
         return self.head(y), [h, c]
 
 
 class _OfDictionary(_Stateful):
-    def forward(self, values: dict[str, torch.Tensor]):
+    def forward(self, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         y, (h, c) = self.lstm(values["observed"], (values["hidden"], values["cell"]))
         return self.head(y), h, c
 
@@ -31,7 +37,7 @@ class _OfDictionary(_Stateful):
 class _Stacked(_Stateful):
     """Reads a list as a whole, so that nothing shows how many items it has."""
 
-    def forward(self, x, states: list[torch.Tensor]):
+    def forward(self, x: torch.Tensor, states: list[torch.Tensor]) -> torch.Tensor:
         stacked = torch.stack(states)
         return self.head(self.lstm(x, (stacked[0], stacked[1]))[0])
 
@@ -39,11 +45,11 @@ class _Stacked(_Stateful):
 class _Steps(nn.Module):
     """Calls a layer step by step, at places that it writes as lists."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.LSTM(4, 6)
 
-    def forward(self, x, h, c):
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         outputs = []
         for step in range(x.shape[0]):
             output, (h, c) = self.rnn(x[[step]], (h, c))
@@ -54,11 +60,11 @@ class _Steps(nn.Module):
 class _InPlace(nn.Module):
     """A cell as torch.jit.trace wrote an LSTMCell before there was an operator for it: gates are changed in place."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.x, self.h = nn.Linear(4, 24), nn.Linear(6, 24)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         h, c = torch.zeros(x.size(0), 6), torch.zeros(x.size(0), 6)
         outputs = torch.jit.annotate(list[torch.Tensor], [])
         for step in range(x.size(1)):
@@ -72,7 +78,7 @@ class _InPlace(nn.Module):
 class _StateInPlace(_InPlace):
     """Changes a part of its state, which the step before has given out, in place."""
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = torch.zeros(x.size(0), 6)
         outputs = torch.jit.annotate(list[torch.Tensor], [])
         for step in range(x.size(1)):
@@ -86,11 +92,11 @@ class _StateInPlace(_InPlace):
 class _Paths(nn.Module):
     """A dual-path block for one size."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.within, self.across, self.norm = nn.GRU(6, 6, batch_first=True), nn.GRU(6, 6, batch_first=True), nn.LayerNorm([4, 6])
 
-    def forward(self, x, state):
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.permute(0, 2, 3, 1)
         y = y + self.norm(self.within(y.reshape(5, 4, 6))[0].reshape(1, 5, 4, 6))
         z, state = self.across(y.permute(0, 2, 1, 3).reshape(4, 5, 6), state)
@@ -103,7 +109,7 @@ _X = torch.zeros(2, 3, 4)
 
 @pytest.mark.parametrize("way", ["script", "trace"])
 @pytest.mark.parametrize("kind", [_OfList, _OfDictionary])
-def test_items_of_lists_and_dictionaries_are_inputs(kind, way, tmp_path):
+def test_items_of_lists_and_dictionaries_are_inputs(kind: Any, way: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = kind().eval()
     if way == "script":
@@ -118,13 +124,13 @@ def test_items_of_lists_and_dictionaries_are_inputs(kind, way, tmp_path):
     assert [line.split()[0] for line in done.inputs] == names
 
 
-def test_a_list_that_is_read_as_a_whole_is_refused(tmp_path):
+def test_a_list_that_is_read_as_a_whole_is_refused(tmp_path: Path) -> None:
     torch.jit.script(_Stacked().eval()).save(str(tmp_path / "m.pt"))
     with pytest.raises(rc.RefusedError, match="list or dictionary of inputs as a whole"):
         rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")
 
 
-def test_a_step_at_a_place_in_a_list(tmp_path):
+def test_a_step_at_a_place_in_a_list(tmp_path: Path) -> None:
     torch.manual_seed(0)
     torch.jit.script(_Steps().eval()).save(str(tmp_path / "m.pt"))
     done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
@@ -132,7 +138,7 @@ def test_a_step_at_a_place_in_a_list(tmp_path):
     assert done.layers[0] == "loop (Scan)"
 
 
-def test_lengths_that_a_trace_does_not_state(tmp_path):
+def test_lengths_that_a_trace_does_not_state(tmp_path: Path) -> None:
     torch.manual_seed(0)
     x, state = torch.randn(1, 6, 5, 4), torch.zeros(1, 4, 6)
     source = tmp_path / "m.pt"
@@ -148,7 +154,7 @@ def test_lengths_that_a_trace_does_not_state(tmp_path):
         rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 0, 3), 2])
 
 
-def test_lengths_of_axes_that_a_file_leaves_open(tmp_path):
+def test_lengths_of_axes_that_a_file_leaves_open(tmp_path: Path) -> None:
     torch.manual_seed(0)
     torch.onnx.export(
         _OfDictionary().eval().lstm,
@@ -167,7 +173,7 @@ def test_lengths_of_axes_that_a_file_leaves_open(tmp_path):
         rc.export_model(tmp_path / "m.onnx", tmp_path / "n.onnx", axes=3)
 
 
-def test_parts_that_a_step_changes_in_place(tmp_path):
+def test_parts_that_a_step_changes_in_place(tmp_path: Path) -> None:
     torch.manual_seed(0)
     torch.jit.script(_InPlace().eval()).save(str(tmp_path / "m.pt"))
     assert rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True).equal
