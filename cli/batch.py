@@ -18,7 +18,7 @@ from rnnconvert.core.errors import OutputError, UsageError
 from rnnconvert.core.remedies import Flag
 
 if TYPE_CHECKING:
-    from rnnconvert.batch.run import Done
+    from rnnconvert.batch.run import BatchResult
 
 _EPILOG = """\b
 Examples:
@@ -173,7 +173,7 @@ _ENDINGS = 5
 """How many endings of files are named that show no model."""
 
 
-def _tell_the_same(done: Done) -> None:
+def _tell_the_same(done: BatchResult) -> None:
     """Print of how many more files each error is true."""
     from rnnconvert.batch import outcomes
 
@@ -188,7 +188,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _tell(done: Done, left_out: Counter[str]) -> None:
+def _tell(done: BatchResult, left_out: Counter[str]) -> None:
     """Print how many files came to what, and for those that were not converted what to type next."""
     from rnnconvert.batch import outcomes
 

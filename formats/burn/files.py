@@ -16,7 +16,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.burn import records
 from rnnconvert.formats.burn.records import BurnMetadata
@@ -31,10 +31,10 @@ _FIRST_RECURRENT = (0, 17)
 class Burn(ArrayFiles):
     """The adapter of Burn."""
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a record by its metadata, Burnpack by its first bytes, and an archive by the paths of its arrays."""
         kind = self._kind_in_words(file)
-        return Seen(STATED, kind) if kind else super().recognise(file)
+        return FormatClaim(STATED, kind) if kind else super().recognise(file)
 
     def _kind_in_words(self, file: Opened) -> str:
         """Return which of Burn's own kinds a file is of, in words; "" for any other."""

@@ -21,7 +21,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import KIND, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header import rnnoise_text
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
@@ -49,19 +49,19 @@ _STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "
                      "clips"})  # fmt: skip
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize our own comment, RNNoise's types and tables as text, and CMSIS-NN's names."""
     if file.head.startswith(rnnoise_text.MAGIC):
-        return Seen(STATED, "RNNoise's tables as text, as ffmpeg's arnndn loads them")
+        return FormatClaim(STATED, "RNNoise's tables as text, as ffmpeg's arnndn loads them")
     if lowered(file.path).suffix not in SUFFIXES:
         return None
     if TAG.encode() in file.head:
-        return Seen(STATED, "a C header with rnnconvert's description")
+        return FormatClaim(STATED, "a C header with rnnconvert's description")
     if b"GRULayer" in file.head or b"rnn_weight" in file.head:
-        return Seen(STATED, "C with the types of RNNoise's tables")
+        return FormatClaim(STATED, "C with the types of RNNoise's tables")
     if re.search(rb"_gate_(input_weights|hidden_weights|bias)", file.head):
-        return Seen(STATED, "C with the names of CMSIS-NN's LSTM tables")
-    return Seen(KIND, "a C source, by its ending")
+        return FormatClaim(STATED, "C with the names of CMSIS-NN's LSTM tables")
+    return FormatClaim(KIND, "a C source, by its ending")
 
 
 layouts = written_layouts(NAME)  # those by rows go first

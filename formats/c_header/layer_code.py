@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language.layout import Layout
@@ -25,7 +25,7 @@ class StoredMatrix(NamedTuple):
     scales  of the arrays that are integers, by their names
     """
 
-    numbers: Mapping[str, Array | Pieced]
+    numbers: Mapping[str, Array | PiecewiseArray]
     scales: Mapping[str, Array]
 
     def definitions(self, name: str, dtype: np.dtype[Any]) -> Iterator[str]:
@@ -254,7 +254,7 @@ def numbers_in_c(array: Array, real: str) -> Iterator[str]:
     return (number_in_c(number, real) for number in array.tolist())
 
 
-def _parts(array: Array | Pieced) -> Iterator[Array]:
+def _parts(array: Array | PiecewiseArray) -> Iterator[Array]:
     """Yield an array in parts that are small as Python's numbers, too, each of which takes eight times the memory."""
     return (piece[start : start + _PART] for piece in pieces(array) for start in range(0, piece.size, _PART))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.core import int8
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, c_names
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer, comment
@@ -95,7 +95,9 @@ def rendered(layers: Sequence[WrittenLayer], guard: str, model: WrittenModel | N
     yield "#endif"
 
 
-def as_bytes(packed: Mapping[str, Array | Pieced], matrices: Sequence[str], by_columns: bool = False) -> tuple[StoredMatrix, float, float]:
+def as_bytes(
+    packed: Mapping[str, Array | PiecewiseArray], matrices: Sequence[str], by_columns: bool = False
+) -> tuple[StoredMatrix, float, float]:
     """Return arrays with their matrices in int8, and a scale for each row that acts on a unit; the largest change, the largest number.
 
     by_columns  whether it is a column of the array that acts on a unit

@@ -24,7 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.finder_words import Doubt
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit
@@ -43,10 +43,10 @@ class ChainerMetadata(FileMetadata, total=False):
 class ChainerFiles(ArrayFiles):
     """The adapter of Chainer's files: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize arrays with the names and shapes of a link, or a pickle that names Chainer."""
         if _is_pickle(file.path, file.head):
-            return Seen(STATED, "a pickle of a link of Chainer")
+            return FormatClaim(STATED, "a pickle of a link of Chainer")
         return super().recognise(file)
 
     def kind(self, file: Opened) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from rnnconvert.core import int8
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.coreml import mil
@@ -91,7 +91,7 @@ class MilProgram:
         self.wide: list[str] = []
         self._small: dict[object, MilValue] = {}
 
-    def constant(self, wanted: str, array: Array | Pieced) -> MilValue:
+    def constant(self, wanted: str, array: Array | PiecewiseArray) -> MilValue:
         """Add stored numbers. Whole ones become 32 bits wide, and those beyond them the last; small ones are stored once."""
         dtype, shape = dtype_of(np.dtype(array.dtype)), tuple(array.shape)
         count = int(np.prod(shape, dtype=object))
@@ -109,10 +109,10 @@ class MilProgram:
             self.size += stored.nbytes
         return self._small[key]
 
-    def _in_file(self, wanted: str, array: Array | Pieced, shape: tuple[int, ...]) -> MilValue:
+    def _in_file(self, wanted: str, array: Array | PiecewiseArray, shape: tuple[int, ...]) -> MilValue:
         if self.storage == "float16":
             if int8.largest(array) <= float(np.finfo(np.float16).max):
-                halves = mil.in_file("fp16", shape, self.weights.add(int8.Halves(array)))
+                halves = mil.in_file("fp16", shape, self.weights.add(int8.Float16Array(array)))
                 self.size += 2 * int(np.prod(shape, dtype=object))
                 value = MilValue(self.names.unique(wanted), "fp32", shape)
                 stated = {"source_val": halves, "output_dtype": mil.word("fp32")}

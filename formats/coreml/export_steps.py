@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.coreml import mil
@@ -175,7 +175,7 @@ def _loop(
     goes_on = going.both("less", inner[0], count, f"{name}/less", "bool")
     body = MilBlock(block.program, name)
 
-    def row(stored: str, numbers: Array | Pieced) -> _LoopValue:
+    def row(stored: str, numbers: Array | PiecewiseArray) -> _LoopValue:
         return _LoopValue(body, body.program.constant(stored, numbers))
 
     step = body.op("gather", f"{name}/at", "fp32", (1, *read.shape[1:]), {"x": read, "indices": inner[0], "axis": body.index(0)})

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.wire import field
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.coreml import encode, mil
 from rnnconvert.formats.coreml.encode import number
@@ -61,7 +61,7 @@ class MilWriter(TargetWriter[MilValue]):
         self.outputs: list[MilValue] = []
         self._names = {tensor.name: self.program.names.unique(tensor.name) for tensor in (*graph.inputs, *graph.outputs)}
 
-    def constant(self, name: str, array: Array | Pieced) -> MilValue:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> MilValue:
         return self.program.constant(name, array)
 
     def shape(self, name: str) -> Sequence[int | None] | None:

@@ -11,7 +11,7 @@ from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import network, program, write_network, write_program
 from rnnconvert.formats.coreml.contents import Network
@@ -61,7 +61,7 @@ class CoreMl:
     SUFFIXES: tuple[str, ...]
     ZERO_STATES: ClassVar[bool] = True
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a model by its version, its description and the kind that it states."""
         package = file.path.is_dir() and (file.path / MANIFEST).is_file()
         if not package and not _begins(file.head):
@@ -72,10 +72,14 @@ class CoreMl:
             return self._by_ending(file)
         system = "coreml" if number == _PROGRAM else "coreml_nn"
         what = "a package" if package else "a model"
-        return Seen(STATED, f"{what} of Core ML, by its description and its type") if number and system == self.NAME else None
+        return FormatClaim(STATED, f"{what} of Core ML, by its description and its type") if number and system == self.NAME else None
 
-    def _by_ending(self, file: Opened) -> Seen | None:
-        return Seen(STATED, f"a model of Core ML, by its ending {self.SUFFIXES[0]}") if lowered(file.path).suffix in self.SUFFIXES else None
+    def _by_ending(self, file: Opened) -> FormatClaim | None:
+        return (
+            FormatClaim(STATED, f"a model of Core ML, by its ending {self.SUFFIXES[0]}")
+            if lowered(file.path).suffix in self.SUFFIXES
+            else None
+        )
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return every layer."""

@@ -24,7 +24,7 @@ from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import ChargedFile, map_file, never_replace, view, write_pieces
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UnreadableError, unwritable
 
 MANIFEST = "Manifest.json"
@@ -90,10 +90,10 @@ class NewWeights:
     """A file of weights under construction: arrays are added with their places, and written in one go."""
 
     def __init__(self) -> None:
-        self.arrays: list[Array | Pieced] = []
+        self.arrays: list[Array | PiecewiseArray] = []
         self.at = _HEADER.size
 
-    def add(self, array: Array | Pieced) -> int:
+    def add(self, array: Array | PiecewiseArray) -> int:
         """Add an array; return where its header will stand."""
         offset = self.at
         self.arrays.append(array)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.wire import field, prefix
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
@@ -24,7 +24,7 @@ from rnnconvert.rewrites import split_stack
 
 _FIELDS = {function: place for place, function in FUNCTIONS.items()}
 _UNCLIPPED = 50000.0
-Message = list["bytes | Array | Pieced"]
+Message = list["bytes | Array | PiecewiseArray"]
 """A message as pieces: bytes, and arrays whose numbers stand between them."""
 
 
@@ -111,7 +111,7 @@ def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:
     return _field(430 if both else 420, [sizes + functions + field(15, settings), *weights, reverse])
 
 
-def _weights(packed: Mapping[str, Pieced], fields: Mapping[str, int]) -> Message:
+def _weights(packed: Mapping[str, PiecewiseArray], fields: Mapping[str, int]) -> Message:
     """Return the fields of the arrays that a layer has, each a message with one packed list of float32 numbers."""
     body: Message = []
     for local, place in fields.items():

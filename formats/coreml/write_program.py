@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.wire import field
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.coreml import encode, mil
@@ -86,7 +86,7 @@ class _ProgramWriter:
         self.operations.append(mil.operation("const", name, {}, [(name, kind)], {"val": value}))
         return name
 
-    def constant(self, name: str, array: Array | Pieced) -> str:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> str:
         """Add numbers that lie in the file of weights."""
         shape = tuple(array.shape)
         return self._const(name, self._type(shape), mil.in_file(self.type, shape, self.weights.add(array)))

@@ -33,7 +33,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.files.raw import begins_otherwise, map_bare
 from rnnconvert.formats.cudnn.description import describe, form_of, layout_of, stack_of
@@ -53,12 +53,12 @@ _CHECKSUMS: dict[str, Callable[[Array], str]] = {
 """The possible statements of a description about its buffer; the first is written."""
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a description next to the file, or in its metadata."""
     if "described" in file.kinds:
-        return Seen(STATED, f"a description next to it, {_description_of(file.path).name}")
+        return FormatClaim(STATED, f"a description next to it, {_description_of(file.path).name}")
     if lowered(file.path).suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
-        return Seen(STATED, "cuDNN buffers described in its metadata")
+        return FormatClaim(STATED, "cuDNN buffers described in its metadata")
     return None
 
 

@@ -21,7 +21,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
 from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
@@ -37,11 +37,11 @@ SUFFIXES = registry.endings(NAME)
 _CONFIGURATION, _COEFFICIENTS = "configuration.json", "coefficients.bin"
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a zip archive with a configuration and coefficients."""
     if not {_CONFIGURATION, _COEFFICIENTS} <= {*(file.entries or ())}:
         return None
-    return Seen(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
+    return FormatClaim(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
 
 
 layouts = written_layouts(NAME)

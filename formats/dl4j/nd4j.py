@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import view
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import AXES
 
@@ -86,7 +86,7 @@ _MODE, _FLOAT_FLAG = "MIXED_DATA_TYPES", 1 << 13
 """How a row of float32 is stored, and what its description says of that: a file of 1.0.0-beta4 has them."""
 
 
-def write(out: IO[bytes], check: Crc32, arrays: Sequence[Array | Pieced]) -> None:
+def write(out: IO[bytes], check: Crc32, arrays: Sequence[Array | PiecewiseArray]) -> None:
     """Write arrays of float32, one behind the other, as one row; add its bytes to a checksum."""
 
     def put(data: bytes) -> None:
@@ -99,12 +99,12 @@ def write(out: IO[bytes], check: Crc32, arrays: Sequence[Array | Pieced]) -> Non
             put(piece.astype(">f4").tobytes())
 
 
-def size(arrays: Sequence[Array | Pieced]) -> int:
+def size(arrays: Sequence[Array | PiecewiseArray]) -> int:
     """Return how many bytes `write` writes."""
     return len(_head(arrays)) + 4 * sum(math.prod(array.shape) for array in arrays)
 
 
-def _head(arrays: Sequence[Array | Pieced]) -> bytes:
+def _head(arrays: Sequence[Array | PiecewiseArray]) -> bytes:
     """Return the bytes before the numbers: the description of the row, and the head of its buffer."""
     count = sum(math.prod(array.shape) for array in arrays)
     about = struct.pack(">8q", 2, 1, count, 1, 1, _FLOAT_FLAG, 1, ord("c"))

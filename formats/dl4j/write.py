@@ -15,7 +15,7 @@ from typing import IO, Any
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import replacing
 from rnnconvert.containers.stored_zip import StoredZip
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Recurrent
@@ -48,11 +48,11 @@ class GraphVertex:
     reads: str
     layer: Mapping[str, Any]
     variables: Sequence[str]
-    arrays: Sequence[Array | Pieced]
+    arrays: Sequence[Array | PiecewiseArray]
     before: str = ""
 
 
-def recurrent(name: str, reads: str, layout: str, single: Recurrent, share: Array | Pieced) -> GraphVertex:
+def recurrent(name: str, reads: str, layout: str, single: Recurrent, share: Array | PiecewiseArray) -> GraphVertex:
     """Return a recurrent layer.
 
     layout  the second half of its layout's name

@@ -14,7 +14,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 
@@ -33,13 +33,13 @@ class GuitarMetadata(TypedDict):
 class GuitarMl(ArrayFiles):
     """The adapter of state dictionaries as JSON."""
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize `model_data` and `state_dict`, or arrays with torch's names."""
         document = file.json
         if document is None:
             return None
         if isinstance(document.get(_STATE), dict) and isinstance(document.get(_ABOUT), dict):
-            return Seen(STATED, f"JSON with {_ABOUT} and {_STATE}, as CoreAudioML writes it")
+            return FormatClaim(STATED, f"JSON with {_ABOUT} and {_STATE}, as CoreAudioML writes it")
         return super().recognise(file)
 
     def kind(self, file: Opened) -> str:

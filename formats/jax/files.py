@@ -10,7 +10,7 @@ from typing import Any
 from rnnconvert.containers import archives, msgpack_file, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
 from rnnconvert.core.names import add
@@ -18,7 +18,7 @@ from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax import orbax_folder
 from rnnconvert.formats.jax.trees import CALLED, find, linear
@@ -29,7 +29,7 @@ from rnnconvert.language.registry import endings, layouts_of
 from rnnconvert.rewrites import split_stack
 
 
-def recognise(name: str, file: Opened) -> Seen | None:
+def recognise(name: str, file: Opened) -> FormatClaim | None:
     """See whether a file holds cells of a library; a tree with no cell at all counts as Flax's."""
     by_name = file.kinds & {"npz", "pickle"}
     if file.path.is_dir():
@@ -43,11 +43,11 @@ def recognise(name: str, file: Opened) -> Seen | None:
     try:
         cells_found = find(_weights(_stored(file)), doubts=[])
     except (UnreadableError, MissingPackageError):
-        return Seen(KIND, kind) if name == "flax" and not by_name else None
+        return FormatClaim(KIND, kind) if name == "flax" and not by_name else None
     class_names = [cell.layout.class_name for cell in cells_found if cell.layout.framework == name]
     if class_names:
-        return Seen(SHAPED, f"{kind}, with arrays named as those of {class_names[0]}")
-    return Seen(KIND, kind) if name == "flax" and not by_name and not cells_found else None
+        return FormatClaim(SHAPED, f"{kind}, with arrays named as those of {class_names[0]}")
+    return FormatClaim(KIND, kind) if name == "flax" and not by_name and not cells_found else None
 
 
 def _stored(file: Opened) -> Stored:
@@ -105,7 +105,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
 
 def write(name: str, path: Path, job: Job) -> WriteResult:
     """Write a tree of parameters: one layer of another format as the tree itself, several under their names."""
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     notes, recipe = [], []
     stacks = [(part.layout, stack) for part in job.parts for stack in split_stack(part.stack)]
     bare = len(stacks) == 1 and job.source.format != name
@@ -125,7 +125,7 @@ def write(name: str, path: Path, job: Job) -> WriteResult:
     return result
 
 
-def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write arrays by their paths, as the kind of file that the path's ending stands for."""
     if lowered(path).suffix == ".npz":
         npz_file.write(path, arrays)
@@ -146,7 +146,7 @@ class TreeFiles:
     SUFFIXES: tuple[str, ...]
     other: str = ""
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a tree with the array names of its cells."""
         return recognise(self.NAME, file)
 

@@ -13,15 +13,15 @@ from rnnconvert.containers import npy, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import FileMetadata
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, ask_others, check_places, parse_places, placed, search, shapes_of
+from rnnconvert.files.positional import LayerPlaces, ask_others, check_places, parse_places, placed, search, shapes_of
 from rnnconvert.formats.jax.files import TreeFiles, constructor
 from rnnconvert.language import registry
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -36,20 +36,20 @@ _LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
 class EquinoxFiles(TreeFiles):
     """The adapter of Equinox's files: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a tree with arrays named as its cells', or a row of arrays with some shaped as theirs."""
         if "npy" not in file.kinds:
             seen = super().recognise(file)
             lux = seen is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.cached(npz_file.read).arrays))
             return None if lux else seen
         if lowered(file.path).suffix == _ROW:
-            return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
+            return FormatClaim(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
         try:
             runs, doubts = search(shapes_of(_row(file.path)[0]), registry.layouts_of(self.NAME))
         except UnreadableError:
             return None
         row = "a row of .npy records, some of them shaped as those of Equinox's cells"
-        return Seen(SHAPED, row) if runs or doubts else None
+        return FormatClaim(SHAPED, row) if runs or doubts else None
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every cell; in a row of arrays they are called lstm_0, gru_1 and so on.
@@ -83,7 +83,7 @@ class EquinoxFiles(TreeFiles):
             ),
             options.questions,
             (*doubts, *unreadable),
-            read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
+            read=LayerPlaces({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
             unread=tuple(doubts),
         )
 
@@ -94,16 +94,16 @@ class EquinoxFiles(TreeFiles):
         """
         if lowered(path).suffix != _ROW:
             return super().write(path, job)
-        home = job.source.read if isinstance(job.source.read, Home) and job.source.format == self.NAME else Home({})
+        home = job.source.read if isinstance(job.source.read, LayerPlaces) and job.source.format == self.NAME else LayerPlaces({})
         starts = home.starts
-        rows: list[tuple[int | None, list[Array | Pieced]]] = []
+        rows: list[tuple[int | None, list[Array | PiecewiseArray]]] = []
         notes = []
         for part in job.parts:
             for stack in split_stack(part.stack):
                 rows.append((starts.get(stack.name), list(pack(part.layout, stack, job.dtype, job.watch).values())))
                 notes.append(f"{stack.name or 'the file'} holds the parameters of {constructor(part.layout, stack)}")
         check_places(path, home, [start for start, _ in rows], job.carried)
-        others: dict[int, Array | Pieced] = {}
+        others: dict[int, Array | PiecewiseArray] = {}
         for name, array in job.carried.items():
             if starts and not name.isdecimal():
                 raise UsageError(

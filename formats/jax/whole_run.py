@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import FLOATS, Array, epsilon
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, argument_names, moved
+from rnnconvert.models.runners import FileModel, ModelOutputs, argument_names, moved
 
 NAME = "nnx"
 BY_APPLY = True
@@ -24,7 +24,7 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
     raise UsageError(f"{path} holds a tree without code. Hand in the module: report.verify(inputs, source=module)")
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
     """Return the outputs of a module as it stands, in evaluation if it was set to that. Raises UsageError for a state without code."""
     import jax.numpy as jnp
 
@@ -39,7 +39,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     outputs = live(*(jnp.asarray(value) for value in inputs))
     begin_anew()
     listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return Ran(tuple(np.asarray(value) for value in listed), {})
+    return ModelOutputs(tuple(np.asarray(value) for value in listed), {})
 
 
 def input_names(live: Any) -> list[str]:

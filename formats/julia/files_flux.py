@@ -16,7 +16,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.metadata import JuliaMetadata
@@ -87,18 +87,18 @@ class FluxFiles(JuliaFiles):
         """The fields of Flux's structs, of every version."""
         return FIELDS
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize arrays named and shaped as Flux's; also a file of Julia's that is damaged, or whose arrays are of other layers."""
         kind = self.kind(file)
         if ".jl" in kind:
             try:
                 self.stored(file)
             except UnreadableError:
-                return Seen(KIND, kind)  # reading it says what is wrong with it
+                return FormatClaim(KIND, kind)  # reading it says what is wrong with it
         seen = super().recognise(file)
         if seen or ".jl" not in kind:
             return seen
-        return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else Seen(KIND, kind)
+        return FormatClaim(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else FormatClaim(KIND, kind)
 
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file; initial states are those that Flux.reset! goes back to."""

@@ -9,7 +9,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.flat import Description
-from rnnconvert.files.opened import SHAPED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.metadata import JuliaMetadata
@@ -55,7 +55,7 @@ class KnetFiles(JuliaFiles):
         """The fields of Knet's RNN."""
         return FIELDS
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a flat vector `w` with the sizes of an RNN."""
         kind = self.kind(file)
         try:
@@ -65,8 +65,8 @@ class KnetFiles(JuliaFiles):
         try:
             groups = self.find(file.path, stored, Options())[0] if kind else []
         except UnreadableError:
-            return Seen(SHAPED, f"{kind}, with the sizes of a Knet.RNN")  # reading it says what is wrong with them
-        return Seen(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if groups else None
+            return FormatClaim(SHAPED, f"{kind}, with the sizes of a Knet.RNN")  # reading it says what is wrong with them
+        return FormatClaim(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if groups else None
 
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file; `w` is one line of numbers, as in memory."""

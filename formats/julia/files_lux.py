@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.files.opened import FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.files_flux import called
 from rnnconvert.formats.julia.julia_tree import below
@@ -32,7 +32,7 @@ class LuxFiles(JuliaFiles):
     root: str = "ps"
     always_rooted: bool = True  # so that an archive is known again
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize arrays with Lux's names and shapes; an archive of .npy files with matrices by column, or with Lux's names."""
         seen = super().recognise(file)
         if seen is None or "npz" not in file.kinds:

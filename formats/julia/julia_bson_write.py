@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.julia.julia_bson import LARGEST, import_bson
@@ -80,7 +80,7 @@ def _counted(value: dict[str, Any]) -> dict[str, Any]:
     return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
 
 
-def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
+def _lower_array(bson: Any, value: Array | PiecewiseArray, where: str) -> tuple[dict[str, Any], Any]:
     kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
         raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}")
@@ -91,7 +91,7 @@ def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str
     return _type("Array", [element, bson.Int64(len(value.shape))]), lowered
 
 
-def _contiguous(value: Array | Pieced) -> Array:
+def _contiguous(value: Array | PiecewiseArray) -> Array:
     """Return all of an array, assembled piece by piece."""
     flat = np.empty(math.prod(value.shape), value.dtype)
     at = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
@@ -48,7 +48,7 @@ class VariableTree:
     dropped     carried tensors that have no place in it
     """
 
-    arrays: dict[str, Array | Pieced]
+    arrays: dict[str, Array | PiecewiseArray]
     attributes: dict[str, dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     dropped: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class VariableTree:
         if name:
             self.attributes[f"{path}/vars"] = {"name": name}
 
-    def put(self, path: str, arrays: Iterable[Array | Pieced], name: str = "") -> None:
+    def put(self, path: str, arrays: Iterable[Array | PiecewiseArray], name: str = "") -> None:
         """Store a layer's or cell's variables, numbered."""
         self.name(path, name)
         self.arrays.update({f"{path}/vars/{number}": array for number, array in enumerate(arrays)})

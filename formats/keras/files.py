@@ -14,7 +14,7 @@ from rnnconvert.core.remedies import Command
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import registry
@@ -28,26 +28,26 @@ _MODELS = ("Sequential", "Model", "Functional", "Graph")
 _IN_YAML = re.compile(rb"^class_name: *(%s) *\r?$" % "|".join(_MODELS).encode(), re.MULTILINE)
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
     if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
-        return Seen(KIND, "an HDF5 file")
+        return FormatClaim(KIND, "an HDF5 file")
     if _states_architecture(file):
-        return Seen(STATED, "the architecture of a Keras model, without weights")
+        return FormatClaim(STATED, "the architecture of a Keras model, without weights")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
-        return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
+        return FormatClaim(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
     from rnnconvert.formats.keras import pickled, variables
 
     evidence = pickled.recognise(file)
     if evidence:
-        return Seen(STATED, evidence)
+        return FormatClaim(STATED, evidence)
     evidence = variables.recognise(file)
     if evidence:
-        return Seen(SHAPED, evidence)
+        return FormatClaim(SHAPED, evidence)
     from rnnconvert.formats.keras import object_checkpoint  # few files are any
 
     evidence = object_checkpoint.recognise(file.path)
-    return Seen(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
+    return FormatClaim(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
 
 
 def _states_architecture(file: Opened) -> bool:

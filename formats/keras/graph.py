@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -62,7 +62,7 @@ class Variables:
     path: str
     scope: str
     label: str
-    arrays: Mapping[str, Array | Pieced]
+    arrays: Mapping[str, Array | PiecewiseArray]
 
 
 @dataclass(frozen=True)

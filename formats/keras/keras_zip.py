@@ -25,7 +25,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError, unwritable
 from rnnconvert.core.names import named
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -130,7 +130,7 @@ def write(
     path: str | os.PathLike[str],
     config: Mapping[str, Any],
     metadata: Mapping[str, Any],
-    arrays: Mapping[str, Array | Pieced],
+    arrays: Mapping[str, Array | PiecewiseArray],
     attributes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write a `.keras` file: the two texts and the arrays at their HDF5 paths, streamed.
@@ -151,7 +151,7 @@ def write(
         archive.finish()
 
 
-def _merge(target: IO[bytes], check: Crc32, frame: IO[bytes], places: list[tuple[int, Array | Pieced]]) -> None:
+def _merge(target: IO[bytes], check: Crc32, frame: IO[bytes], places: list[tuple[int, Array | PiecewiseArray]]) -> None:
     """Write the frame's bytes with the arrays' numbers in their places, in one pass."""
 
     def copy(size: int) -> None:

@@ -25,7 +25,7 @@ from rnnconvert.formats.keras.run_exact import exact as exact
 from rnnconvert.formats.keras.run_exact import in_float32, shut_gates
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, Tap, moved
+from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, moved
 
 NAME = "keras"
 
@@ -115,7 +115,7 @@ def _names(stated: object) -> list[str]:
     return [str(reference[0]) for reference in stated if isinstance(reference, list) and reference] if isinstance(stated, list) else []
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
     """Run the model without training, recording its recurrent layers' outputs."""
     taps: dict[str, Tap] = {}
     layers = dict(_layers(live))
@@ -138,7 +138,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
             layer.call = call
         for state, values in zip(states, old, strict=True):
             state.assign(values)
-    return Ran(outputs, taps)
+    return ModelOutputs(outputs, taps)
 
 
 def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:

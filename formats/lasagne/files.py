@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnconvert.containers import archives, npz_file
 from rnnconvert.containers.stored import FileMetadata
-from rnnconvert.core.arrays import Array, Pieced, Source
+from rnnconvert.core.arrays import Array, PiecewiseArray, Source
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
@@ -22,9 +22,9 @@ from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
-from rnnconvert.files.opened import SHAPED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import ArrayRun, Home, ask_others, check_places, parse_places, placed, search, shapes_of
+from rnnconvert.files.positional import ArrayRun, LayerPlaces, ask_others, check_places, parse_places, placed, search, shapes_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -36,7 +36,7 @@ SUFFIXES = registry.endings(NAME)
 _NAME = re.compile(r"arr_(\d{1,6})")
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize an archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
     if not file.kinds & {"npz", "pickle"}:
         return None
@@ -45,7 +45,7 @@ def recognise(file: Opened) -> Seen | None:
     except UnreadableError:
         return None
     description = f"{file.archive}, arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
-    return Seen(SHAPED, description) if runs or doubts else None
+    return FormatClaim(SHAPED, description) if runs or doubts else None
 
 
 layouts = written_layouts(NAME)
@@ -94,7 +94,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         ),
         options.questions,
         (*doubts, *unreadable),
-        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
+        read=LayerPlaces({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
         unread=tuple(doubts),
     )
 
@@ -133,18 +133,18 @@ def _check_release(name: str, direction: Direction, options: Options) -> None:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write the layers in the order of the source, other arrays of a Lasagne file in their old places."""
-    home = job.source.read if isinstance(job.source.read, Home) and job.source.format == NAME else Home({})
+    home = job.source.read if isinstance(job.source.read, LayerPlaces) and job.source.format == NAME else LayerPlaces({})
     starts = home.starts
-    rows: list[tuple[int | None, list[Array | Pieced]]] = []
+    rows: list[tuple[int | None, list[Array | PiecewiseArray]]] = []
     notes = []
     for part in job.parts:
         for stack in split_stack(part.stack):
             with_states = each(stack, _with_states)
-            packed: list[Array | Pieced] = list(pack(part.layout, with_states, job.dtype, job.watch).values())
+            packed: list[Array | PiecewiseArray] = list(pack(part.layout, with_states, job.dtype, job.watch).values())
             rows.append((starts.get(stack.name), packed))
             notes.append(f"{stack.name} loads into {_constructor(part.layout, with_states)}, from its place on ({len(packed)} arrays)")
     check_places(path, home, [start for start, _ in rows], job.carried)
-    others: dict[int, Array | Pieced] = {}
+    others: dict[int, Array | PiecewiseArray] = {}
     dropped = []
     for full, array in job.carried.items():
         match = _NAME.fullmatch(full)

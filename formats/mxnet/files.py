@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
-from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.arrays import FLOATS, Array, PiecewiseArray
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.names import distinct
 from rnnconvert.core.notes import UNREAD, LayerNote
@@ -23,7 +23,7 @@ from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.flat import Description
-from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
@@ -62,12 +62,12 @@ class _LayerArrays(NamedTuple):
     names: dict[str, str]
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize the number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
     if mxnet_params.looks_like(file.head):
-        return Seen(STATED, "the magic number of MXNet's lists of arrays")
+        return FormatClaim(STATED, "the magic number of MXNet's lists of arrays")
     if lowered(file.path).suffix in SUFFIXES and "npz" in file.kinds:
-        return Seen(SHAPED, "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters")
+        return FormatClaim(SHAPED, "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters")
     return None
 
 
@@ -290,7 +290,7 @@ def _fitted(
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write a file of parameters: one layer of another format under its own names, several with their names before them."""
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     notes = []
     homes: dict[str, dict[str, str]] = job.source.metadata_as(MxnetMetadata).get("homes", {}) if job.source.format == NAME else {}
     mark = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""

@@ -17,7 +17,7 @@ import numpy as np
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import AXES
 from rnnconvert.core.names import named
@@ -191,7 +191,7 @@ def _skip_sparse(reader: _ParamsReader, name: str, kind: str, dense_arrays: int)
     raise _LeftOutError(f"it is sparse ({kind}). Make it dense in MXNet with array.tostype('default')")
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write a file that mx.nd.load reads, with the headers that MXNet writes since 1.0; equal arrays give equal bytes.
 
     Where an array has no axes or no elements, all have the headers of numpy's shapes, which MXNet reads since 1.6.

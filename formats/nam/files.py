@@ -21,7 +21,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Input, Key, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -48,7 +48,7 @@ class NamMetadata(TypedDict, total=False):
     document: dict[str, Any]
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize an architecture, its configuration and its weights."""
     document = file.json
     if document is None or not isinstance(document.get("config"), dict) or "weights" not in document:
@@ -56,7 +56,7 @@ def recognise(file: Opened) -> Seen | None:
     architecture = document.get("architecture")
     if not isinstance(architecture, str):
         return None
-    return Seen(STATED, f"JSON with the architecture {architecture!r}, its config and its weights")
+    return FormatClaim(STATED, f"JSON with the architecture {architecture!r}, its config and its weights")
 
 
 layouts = written_layouts(NAME)

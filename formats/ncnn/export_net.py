@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.data_files import replacing_both
-from rnnconvert.containers.files import Summed
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.containers.files import ChecksumWriter
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.formats.ncnn import param
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.runners import FileModel, ModelApart, Ran
+from rnnconvert.models.runners import FileModel, ModelApart, ModelOutputs
 from rnnconvert.running.models import NamedArrays
 
 Settings = Mapping[int, int | float | Sequence[int]]
@@ -41,7 +41,7 @@ class NetLayer:
     bottoms: list[str]
     tops: list[str]
     settings: Settings = field(default_factory=dict)
-    numbers: Sequence[tuple[bool, Array | Pieced]] = ()
+    numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = ()
 
     def __str__(self) -> str:
         words = [self.type, self.name, str(len(self.bottoms)), str(len(self.tops)), *self.bottoms, *self.tops]
@@ -78,7 +78,7 @@ class NetLayers:
         bottoms: Sequence[str],
         wanted: str,
         settings: Settings | None = None,
-        numbers: Sequence[tuple[bool, Array | Pieced]] = (),
+        numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = (),
         tops: int = 1,
     ) -> list[str]:
         """Add a layer; return the blobs that it gives, of which the first has its name."""
@@ -175,7 +175,7 @@ class NetExport:
         """Write both files; large numbers stream into the .bin, whose checksum the .param states."""
         rows = [*map(str, self.layers)]
         with replacing_both(path, path.with_suffix(".bin")) as (file, numbers):
-            summed = Summed(numbers)
+            summed = ChecksumWriter(numbers)
             for tagged, array in (pair for layer in self.layers for pair in layer.numbers):
                 if tagged:
                     summed.write(bytes(4))
@@ -206,7 +206,9 @@ class _BySequence(ModelApart):
     def model(self) -> Model:
         return self._written.model
 
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         """Run each sequence from zeros on: nothing is kept from the calls before."""
         reads, gives = self._ports
         arrays = [array for _, array in inputs]
@@ -216,8 +218,8 @@ class _BySequence(ModelApart):
         ]
         plain, moved = self._written.apart(calls, shakes)
 
-        def joined(runs: Sequence[tuple[Array, ...]]) -> Ran:
+        def joined(runs: Sequence[tuple[Array, ...]]) -> ModelOutputs:
             blobs = dict(zip(self._unread, zip(*runs, strict=True), strict=True))
-            return Ran(tuple(np.stack(blobs[port.name], port.batch) for port in gives), {})
+            return ModelOutputs(tuple(np.stack(blobs[port.name], port.batch) for port in gives), {})
 
         return joined(plain), [joined(runs) for runs in moved]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
@@ -109,7 +109,9 @@ class NetWriter:
             )
         self._tensors[id(value)] = tensor
 
-    def put(self, node: Node, kind: str, settings: Settings | None = None, numbers: Sequence[tuple[bool, Array | Pieced]] = ()) -> None:
+    def put(
+        self, node: Node, kind: str, settings: Settings | None = None, numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = ()
+    ) -> None:
         """Add the layer that gives what a node gives of its first input, number by number."""
         self.give(node.y, self.add(kind, [self.blob(node, node.x)], self.label(node), settings, numbers), self(node.x).batch)
 
@@ -119,7 +121,7 @@ class NetWriter:
         bottoms: Sequence[str],
         wanted: str,
         settings: Settings | None = None,
-        numbers: Sequence[tuple[bool, Array | Pieced]] = (),
+        numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = (),
     ) -> str:
         """Add a layer of one blob; return that."""
         return self.net.add(kind, bottoms, wanted, settings, numbers)[0]
@@ -182,7 +184,7 @@ class NetWriter:
         self.scope, self._prefix = outer, before
 
 
-def real(array: Array | Pieced) -> Array | Pieced:
+def real(array: Array | PiecewiseArray) -> Array | PiecewiseArray:
     """Return stored numbers in float32; those that are stay where they lie."""
     return array if array.dtype == np.float32 else np.asarray(array).astype(np.float32)
 

@@ -8,16 +8,16 @@ import numpy as np
 
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.data_files import replacing_both
-from rnnconvert.containers.files import Summed, check_one_write
+from rnnconvert.containers.files import ChecksumWriter, check_one_write
 from rnnconvert.containers.reading import charging
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts, zeros
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
 from rnnconvert.formats.ncnn.graph import calls
@@ -37,11 +37,11 @@ _GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
 _MOST = 1 << 31
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize the number in the first line."""
     if file.head.startswith(param.MAGIC.encode()):
-        return Seen(STATED, "a text that begins with ncnn's number")
-    return Seen(1, "a .param file, by its ending") if file.path.suffix.lower() == ".param" else None
+        return FormatClaim(STATED, "a text that begins with ncnn's number")
+    return FormatClaim(1, "a .param file, by its ending") if file.path.suffix.lower() == ".param" else None
 
 
 layouts = written_layouts(NAME)
@@ -171,7 +171,7 @@ def write(path: Path, job: Job) -> WriteResult:
     """Write a chain of layers for each stack, with the last states as blobs, and the numbers next to it."""
     rows: list[str] = []
     blobs: list[str] = []
-    data: list[tuple[int, Pieced]] = []
+    data: list[tuple[int, PiecewiseArray]] = []
     names: set[str] = set()
     notes = []
     for number, part in enumerate(job.parts):
@@ -207,7 +207,7 @@ def write(path: Path, job: Job) -> WriteResult:
     ]
     if not job.dry_run:
         with replacing_both(path, weights_file) as (file, numbers):
-            summed = Summed(numbers)
+            summed = ChecksumWriter(numbers)
             for tag, array in data:
                 summed.write(tag.to_bytes(4, "little"))
                 summed.pieces(array)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rnnconvert.containers.files import lowered
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import KIND, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 
@@ -22,15 +22,15 @@ SUFFIXES = registry.endings(NAME)
 _SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2))
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a protobuf message that begins like a model, also by its name, since protobuf has no magic number."""
     suffix, head = lowered(file.path).suffix, file.head
     if suffix in SUFFIXES[1:]:
-        return Seen(STATED, f"a text model, by its ending {suffix}")
+        return FormatClaim(STATED, f"a text model, by its ending {suffix}")
     if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND and not _is_message(head[2:]):
-        return Seen(KIND, "a protobuf message that begins as an ONNX model does")
+        return FormatClaim(KIND, "a protobuf message that begins as an ONNX model does")
     other = head[:4] == b"PK\x03\x04" or head[8:9] == b"{"
-    return Seen(KIND, "an ONNX model, by its ending") if suffix == ".onnx" and not other else None
+    return FormatClaim(KIND, "an ONNX model, by its ending") if suffix == ".onnx" and not other else None
 
 
 def _is_message(head: bytes) -> bool:

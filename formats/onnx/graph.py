@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, Source
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray, Source
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
@@ -35,7 +35,7 @@ _REVERSED_SLICE = 10  # Slice with a negative step came with opset 10
 _NOT_IN_ONNXRUNTIME = ("float64", "bfloat16")
 """Element types that ONNX has but onnxruntime 1.31 does not run: "LSTM operator does not support double yet"."""
 
-Arrays = dict[str, "Array | Pieced"]
+Arrays = dict[str, "Array | PiecewiseArray"]
 
 
 def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
@@ -97,5 +97,5 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **o
     return onnx_ir.from_proto(model)
 
 
-def _joined(array: Array | Pieced) -> Array:
+def _joined(array: Array | PiecewiseArray) -> Array:
     return np.asarray(array, order="C")  # np.ascontiguousarray would give a number without axes one

@@ -13,7 +13,7 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, Tap, moved
+from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, moved
 
 if TYPE_CHECKING:
     import onnx
@@ -48,7 +48,7 @@ def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:
     return folder / "model.onnx"
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
     """Run the model on inputs in its own order, its recurrent operators' outputs added to the model's.
 
     Raises MissingPackageError without onnxruntime, UsageError for another number of inputs.
@@ -77,7 +77,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     results = dict(zip((*outputs, *more), session.run([*outputs, *more], feeds), strict=True))
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer} | feeds | results
     taps = {unit: _tap(results[value], every_step, values.get(lengths)) for unit, (value, every_step, lengths) in heard.items()}
-    return Ran(tuple(results[name] for name in outputs), taps)
+    return ModelOutputs(tuple(results[name] for name in outputs), taps)
 
 
 def input_names(live: Any) -> list[str]:

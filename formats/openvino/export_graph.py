@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, code_of
@@ -66,14 +66,14 @@ class _IrWriter(TargetWriter[Out]):
         else:
             self.named(name, self.transposed(name, out, [2, 1, 0, 3], self.lengths(name)))
 
-    def constant(self, name: str, array: Array | Pieced) -> Out:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> Out:
         return self.xml.constant(name, array)
 
     def lengths(self, name: str) -> list[int]:
         """Return the lengths of a value's axes, -1 for those that are open; nothing where even their number is not known."""
         return [-1 if length is None else length for length in self.shape(name) or ()]
 
-    def stored(self, name: str) -> Array | Pieced:
+    def stored(self, name: str) -> Array | PiecewiseArray:
         """Return stored numbers."""
         return self._graph.arrays[name]
 

@@ -14,7 +14,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import lowering, xml_graph
 from rnnconvert.formats.openvino import net as nets
@@ -34,11 +34,15 @@ _LATER = re.compile(r"(/(MatMul|Add|BiasAdd)(_\d+)?)+$")
 _ODD = {"AUGRUCell", "AUGRUSequence"}
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize XML that begins with a net."""
     if lowered(file.path).suffix != ".xml":
         return None
-    return Seen(STATED, "XML with a <net>, as OpenVINO's IR has it") if b"<net" in file.head[:4096] else Seen(1, "XML, by its ending")
+    return (
+        FormatClaim(STATED, "XML with a <net>, as OpenVINO's IR has it")
+        if b"<net" in file.head[:4096]
+        else FormatClaim(1, "XML, by its ending")
+    )
 
 
 layouts = written_layouts(NAME)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.data_files import replacing_both
-from rnnconvert.containers.files import Summed
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.containers.files import ChecksumWriter
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.openvino.net import TYPES
@@ -53,7 +53,7 @@ class XmlGraph:
     def __init__(self, around: XmlGraph | None = None) -> None:
         self.layers: list[str] = []
         self.edges: list[str] = []
-        self.arrays: list[Array | Pieced] = []
+        self.arrays: list[Array | PiecewiseArray] = []
         self.size = 0
         self.names: set[str] = set() if around is None else around.names
         self.types: dict[Out, str] = {}
@@ -98,7 +98,7 @@ class XmlGraph:
         self.layers.append("".join(lines) + inside + "</layer>")
         return number, first
 
-    def constant(self, name: str, array: Array | Pieced) -> Out:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> Out:
         """Add a constant; float16 weights become float32 in the graph, as the runtime's own compression has it."""
         code = code_of(array.dtype)
         shape = tuple(array.shape)
@@ -121,7 +121,7 @@ class XmlGraph:
         self.add("Result", f"{name}/result", [same], [], {})
 
     def sequence(
-        self, name: str, single: Recurrent, packed: Mapping[str, Array | Pieced], x: Out, states: Sequence[Out], lengths: Out
+        self, name: str, single: Recurrent, packed: Mapping[str, Array | PiecewiseArray], x: Out, states: Sequence[Out], lengths: Out
     ) -> Out:
         """Add a recurrent operation; return its outputs (batch, directions, time, units), which its last states follow."""
         (pair,) = single.layers
@@ -164,7 +164,7 @@ class XmlGraph:
     def write(self, path: Path) -> None:
         """Write the two files."""
         with replacing_both(path, *companions(path)) as (file, data):
-            numbers = Summed(data)
+            numbers = ChecksumWriter(data)
             for array in self.arrays:
                 numbers.pieces(array)
                 numbers.write(bytes(-nbytes(array) % 8))

@@ -16,14 +16,14 @@ import numpy as np
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.finder_words import sentences
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import inference, paddle_params
 from rnnconvert.formats.paddle.paddle_params import PaddleMetadata
@@ -52,7 +52,7 @@ class PaddleFiles(ArrayFiles):
         notes = {**stored.metadata_as(PaddleMetadata).get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize an inference model by its beginning, and a state_dict by its arrays."""
         seen = inference.recognise(file) or super().recognise(file)
         if seen is None or seen.score != SHAPED:
@@ -61,7 +61,7 @@ class PaddleFiles(ArrayFiles):
         stored = file.cached(paddle_params.read)
         has_names = stored.metadata_as(PaddleMetadata)["names"] or any(map(_CELL.fullmatch, stored.arrays))
         named = lowered(file.path).suffix == registry.endings(self.NAME)[0]
-        return Seen(STATED if has_names or named else KIND, seen.evidence)
+        return FormatClaim(STATED if has_names or named else KIND, seen.evidence)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every layer. Raises what others raise."""
@@ -106,7 +106,7 @@ class PaddleFiles(ArrayFiles):
         words += [f"proj_size={stack.first.projection_size}"] if stack.first.projection_size else []
         return f"{layout.class_name}({', '.join(words)})"
 
-    def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    def write_arrays(self, path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
         """Write the arrays, and the arrays of stacks a second time as Paddle lists them."""
         projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
         written = dict(arrays)

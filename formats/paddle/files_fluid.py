@@ -21,7 +21,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import SHAPED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
 from rnnconvert.formats.paddle import program as paddle_program
@@ -40,19 +40,19 @@ _PART = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?:gru|lstm)_\d+)\.[wb]_\d+", r
 _GATES = {"gru": 3, "lstm": 4}
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
     if not file.path.is_dir():
         return None
     combined = _combined(file.path)
     if combined is not None:
-        return Seen(SHAPED, f"a folder of a Fluid program and its parameters in one file, {combined.name}")
+        return FormatClaim(SHAPED, f"a folder of a Fluid program and its parameters in one file, {combined.name}")
     try:
         names = (entry.name for entry in file.path.iterdir() if _LAYER.fullmatch(entry.name) and lod_tensor.looks_like(entry))
         name = next(names, "")
     except OSError:
         return None
-    return Seen(SHAPED, f"a folder of Fluid's parameters, {name} among them") if name else None
+    return FormatClaim(SHAPED, f"a folder of Fluid's parameters, {name} among them") if name else None
 
 
 _ALL = ("__params__", "params")

@@ -21,7 +21,7 @@ from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
 from rnnconvert.formats.paddle import program as protobuf
@@ -50,15 +50,15 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a program by its beginning or its ending, and parameters by the program next to them."""
     if pir.looks_like(file.head):
-        return Seen(STATED, "a program of Paddle 3 in JSON")
+        return FormatClaim(STATED, "a program of Paddle 3 in JSON")
     ending = lowered(file.path).suffix
     if ending == PROGRAMS[1] and file.head[:1] == b"\n":
-        return Seen(STATED, "a program of Paddle's, by its ending and its beginning")
+        return FormatClaim(STATED, "a program of Paddle's, by its ending and its beginning")
     if ending == PARAMETERS and lod_tensor.looks_like(file.path):
-        return Seen(STATED, "the parameters of a Paddle program, by its ending and its beginning")
+        return FormatClaim(STATED, "the parameters of a Paddle program, by its ending and its beginning")
     return None
 
 

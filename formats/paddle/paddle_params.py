@@ -20,7 +20,7 @@ from rnnconvert.containers.files import map_file, replacing, write_pieces
 from rnnconvert.containers.numpy_values import numpy_value
 from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ENTRIES, PICKLED_NESTING
 from rnnconvert.core.names import add, checked_name
@@ -96,7 +96,7 @@ def _called(value: Any) -> str:
     return f"an object made by {value.made_by}" if isinstance(value, Foreign) else f"a {type(value).__name__}"
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write a file that paddle.load reads as a state_dict; equal arrays give equal bytes.
 
     Raises UsageError if an element type or a name cannot be written, or the path cannot.
@@ -111,7 +111,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
         file.write(pickle.SETITEMS + pickle.STOP)
 
 
-def _head(path: object, name: str, array: Array | Pieced) -> bytes:
+def _head(path: object, name: str, array: Array | PiecewiseArray) -> bytes:
     """Return the instructions that make an array and its name, up to its numbers.
 
     Source: the __reduce__ of ndarray in numpy/_core/src/multiarray; its older module name is known to every numpy.

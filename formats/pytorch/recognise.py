@@ -12,45 +12,45 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.formats.pytorch.archives import zip_reader
 from rnnconvert.formats.pytorch.layouts import SYSTEM
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.language import registry
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a zip with a data.pkl, an old torch.save file, or a .safetensors."""
     path = file.path
     if path.is_dir():
         inside = in_folder(path)
         folder = f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
-        return Seen(KIND, folder) if inside else None
+        return FormatClaim(KIND, folder) if inside else None
     if file.head[:4] == b"PK\x03\x04":
         return _in_zip(file)
     if _is_legacy(file):
-        return Seen(STATED, "the magic number of torch.save before version 1.6")
+        return FormatClaim(STATED, "the magic number of torch.save before version 1.6")
     if of_tensors(file):
-        return Seen(STATED, "a pickle with PyTorch's tensors in it")
+        return FormatClaim(STATED, "a pickle with PyTorch's tensors in it")
     named = named_in_pickle(file)
     if named:
-        return Seen(SHAPED, named)
+        return FormatClaim(SHAPED, named)
     if lowered(path).name.endswith(".safetensors.index.json"):
-        return Seen(STATED, "the index of a sharded safetensors checkpoint")
+        return FormatClaim(STATED, "the index of a sharded safetensors checkpoint")
     if "safetensors" in file.kinds:
         return _in_safetensors(file)
-    return Seen(KIND, "a safetensors header") if lowered(path).suffix == ".safetensors" else None
+    return FormatClaim(KIND, "a safetensors header") if lowered(path).suffix == ".safetensors" else None
 
 
-def _in_safetensors(file: Opened) -> Seen:
+def _in_safetensors(file: Opened) -> FormatClaim:
     """Return how sure a safetensors file is PyTorch's: its metadata and the names of its tensors speak for it."""
     try:
         stored = file.cached(safetensors.read)
     except UnreadableError:
-        return Seen(KIND, "a safetensors header")
+        return FormatClaim(KIND, "a safetensors header")
     stated = stored.metadata_as(TorchMetadata).get("__metadata__", {}).get("format") == "pt"
     named = any(_NAMED.fullmatch(name) for name in stored.arrays)
-    return Seen((KIND, SHAPED, STATED)[stated + named], "a safetensors header")
+    return FormatClaim((KIND, SHAPED, STATED)[stated + named], "a safetensors header")
 
 
 def _is_legacy(file: Opened) -> bool:
@@ -80,18 +80,18 @@ def is_first_torchscript(file: Opened) -> bool:
     return any(name.startswith(tuple(f"{root}tensors/" for root in roots)) for name in entries)
 
 
-def _in_zip(file: Opened) -> Seen | None:
+def _in_zip(file: Opened) -> FormatClaim | None:
     if zip_reader.pickle_names(file.entries or ()):
-        return Seen(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
+        return FormatClaim(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
     if is_exported(file):
-        return Seen(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")
+        return FormatClaim(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")
     if is_first_torchscript(file):
-        return Seen(STATED, "a zip archive with a model.json and tensors, as torch.jit.save of PyTorch 1.0 wrote it")
+        return FormatClaim(STATED, "a zip archive with a model.json and tensors, as torch.jit.save of PyTorch 1.0 wrote it")
     named = named_as_torch(file) if "npz" in file.kinds else ""
     if named:
-        return Seen(SHAPED, named)
+        return FormatClaim(SHAPED, named)
     by_ending = lowered(file.path).suffix == ".safetensors"
-    return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
+    return FormatClaim(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
 
 
 _FOLDER_FILES = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")

@@ -20,7 +20,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, Ran, Tap, argument_names, moved
+from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, argument_names, moved
 
 NAME = "pytorch"
 
@@ -67,7 +67,7 @@ def open_chain(path: Path, chain: str) -> FileModel:
     return model
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
     """Run the module in evaluation, on the device and in the element type of its parameters."""
     import torch
 
@@ -106,7 +106,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
         for module in training:
             module.training = True
     taps = {unit.name: _tap(modules, unit, heard[unit.name]) for unit in units if unit.name in heard}
-    return Ran(tuple(numbers(tensor) for tensor in outputs), taps)
+    return ModelOutputs(tuple(numbers(tensor) for tensor in outputs), taps)
 
 
 def input_names(live: Any) -> list[str]:

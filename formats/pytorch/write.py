@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import lowered
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import RELU
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
@@ -25,7 +25,7 @@ from rnnconvert.language.packing import pack
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     notes: list[str] = []
     single = len(job.parts) == 1 and job.source.format != NAME
     stacks = job.stacks()
@@ -108,7 +108,7 @@ def left_behind(source: Checkpoint) -> str:
     return f"{', '.join(names[:8]) or 'its nesting'}{' ...' if len(names) > 8 else ''} left out"
 
 
-def _like_source(job: Job) -> dict[str, Array | Pieced] | None:
+def _like_source(job: Job) -> dict[str, Array | PiecewiseArray] | None:
     """Return the weights by their names in the source, if the target is the source's envelope; None for a plain file.
 
     If a file of tensors alone cannot hold the result, it is written without its nesting.
@@ -121,7 +121,7 @@ def _like_source(job: Job) -> dict[str, Array | Pieced] | None:
         return None
     homes = job.source.read_as(LayerNames).homes
     loses = bool(_values(job.source) or stated.get("unreadable"))
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     for part in job.parts:
         layout, names = homes.get(part.stack.name, (None, {}))
         packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}

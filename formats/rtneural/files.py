@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import LAYERS
 from rnnconvert.core.notes import UNREAD, LayerNote
@@ -23,7 +23,7 @@ from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.rtneural import recorded
 from rnnconvert.graphs.row import in_a_row
@@ -65,7 +65,7 @@ class RtNeural(ArrayFiles):
 
     ZERO_STATES: ClassVar[bool] = True
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize a row of layers with their types, and the shape of the input."""
         document = file.json
         if document is None:
@@ -75,7 +75,7 @@ class RtNeural(ArrayFiles):
             return None
         typed = layers and all(isinstance(layer, dict) and isinstance(layer.get("type"), str) for layer in layers)
         reader = "AIDA-X" if {*_CHANGES, "samplerate"} & document.keys() else "RTNeural"
-        return Seen(STATED, f"JSON with in_shape and a row of layers by type, as {reader} reads it") if typed else None
+        return FormatClaim(STATED, f"JSON with in_shape and a row of layers by type, as {reader} reads it") if typed else None
 
     def stored(self, file: Opened) -> Stored:
         """Return the weights of all layers, and the document around them."""
@@ -151,9 +151,9 @@ class RtNeural(ArrayFiles):
             below = width
         return result, doubts
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | PiecewiseArray], WriteResult]:
         """Return the weights of the layers by full names, and these names."""
-        arrays: dict[str, Array | Pieced] = {}
+        arrays: dict[str, Array | PiecewiseArray] = {}
         names: dict[str, None] = {}
         complete = self._is_whole_file(job)
         for layout, stack in job.stacks():
@@ -206,7 +206,7 @@ def _width(path: Path, shape: object, what: str) -> int:
     raise UnreadableError(path, f"{what} is not a list that ends in a width")
 
 
-def _filled(metadata: Mapping[str, Any], arrays: Mapping[str, Array | Pieced]) -> dict[str, Any]:
+def _filled(metadata: Mapping[str, Any], arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, Any]:
     """Return the document that was read with other weights in its recurrent layers."""
     document, names = metadata["document"], metadata["names"]
     layers = []
@@ -216,11 +216,11 @@ def _filled(metadata: Mapping[str, Any], arrays: Mapping[str, Array | Pieced]) -
     return {**document, "layers": layers}
 
 
-def _row(job: Job, names: list[str], arrays: Mapping[str, Array | Pieced]) -> dict[str, Any]:
+def _row(job: Job, names: list[str], arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, Any]:
     """Return a document of recurrent layers that read one another."""
     layers = []
     stacks = job.stacks()
-    weights: dict[str, list[Array | Pieced]] = {}
+    weights: dict[str, list[Array | PiecewiseArray]] = {}
     for full, array in arrays.items():
         weights.setdefault(full.partition("/")[0], []).append(array)
     for name, (layout, stack) in zip(names, stacks, strict=True):

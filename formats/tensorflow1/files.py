@@ -29,7 +29,7 @@ from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
@@ -60,27 +60,27 @@ _HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
     if graph_model.topology(file) is not None:
-        return Seen(STATED, "a graph of TensorFlow's, as TensorFlow.js keeps it")
+        return FormatClaim(STATED, "a graph of TensorFlow's, as TensorFlow.js keeps it")
     listed = manifest.manifest(file)
     if listed is not None:
         if not _has_known(wrappers(manifest.names(listed))):
             return None
-        return Seen(STATED, "a manifest of a checkpoint's variables, as deeplearn.js and ml5.js load them")
+        return FormatClaim(STATED, "a manifest of a checkpoint's variables, as deeplearn.js and ml5.js load them")
     index = tensor_bundle.index_of(file.path)
     if index is not None:
         kind = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
-        return Seen(STATED, "a TensorFlow checkpoint of version 1")
+        return FormatClaim(STATED, "a TensorFlow checkpoint of version 1")
     elif lowered(file.path).suffix == _GRAPH and graph_def.looks_like(file.head):
-        return Seen(STATED, "a graph of TensorFlow's")
+        return FormatClaim(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz", "pickle"}:
         kind = file.archive if _in_archive(file) else ""
     else:
         return None
-    return Seen(SHAPED, f"{kind} with variables in the scopes of tf.nn.rnn_cell") if kind else None
+    return FormatClaim(SHAPED, f"{kind} with variables in the scopes of tf.nn.rnn_cell") if kind else None
 
 
 def _in_archive(file: Opened) -> bool:

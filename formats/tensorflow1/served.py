@@ -42,7 +42,7 @@ class _Called:
     flat: dict[str, str] = field(default_factory=Fields)
 
 
-class Frozen:
+class FrozenFunction:
     """A function that is served, on its way to a frozen graph.
 
     graph    the frozen graph

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rnnconvert.containers import npz_file, tensor_bundle
 from rnnconvert.containers.files import lowered
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
@@ -34,7 +34,7 @@ def companions(path: Path) -> tuple[Path, ...]:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own wrapper."""
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     notes = []
     homes = job.source.read_as(CellPlaces).cells if isinstance(job.source.read, CellPlaces) else {}
     bare = len(job.parts) == 1 and not homes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.tfjs.export_tables import CLASSES, FIRST_ARRAYS, FUNCTIONS, LINES, NEUTRAL, PAIRS, RENAMED
 from rnnconvert.models.model import by_class
@@ -65,7 +65,7 @@ def _stated(m: LayersWriter, node: Node, keras_layer: KerasLayer, key: str, valu
     return list(value) if isinstance(value, tuple) else value
 
 
-def arrays(m: LayersWriter, node: Node, class_name: str) -> dict[str, Array | Pieced]:
+def arrays(m: LayersWriter, node: Node, class_name: str) -> dict[str, Array | PiecewiseArray]:
     """Return the weights of a layer without recurrence, by their names in it."""
     path = m.scope.inside(node.settings.get("of", node.layer))
     if class_name == "PReLU":
@@ -75,7 +75,7 @@ def arrays(m: LayersWriter, node: Node, class_name: str) -> dict[str, Array | Pi
     if layout is None:
         return {}
     parts = m.weights.parts(path, layout.kind)
-    stored: dict[str, Array | Pieced] = {}
+    stored: dict[str, Array | PiecewiseArray] = {}
     for tensor in layout.tensors:
         if tensor.part in parts:
             array = parts[tensor.part]
@@ -101,6 +101,6 @@ def _kernel(node: Node, weight: Array) -> tuple[int, ...]:
     return sizes[::-1]
 
 
-def as_float32(array: Array | Pieced) -> Array | Pieced:
+def as_float32(array: Array | PiecewiseArray) -> Array | PiecewiseArray:
     """Return an array in the only type of weights."""
     return np.asarray(array, np.float32) if isinstance(array, np.ndarray) and array.dtype != np.float32 else array

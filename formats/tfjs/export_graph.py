@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tfjs.export_config import as_float32
 from rnnconvert.formats.tfjs.export_layers import RULES, refusals
@@ -34,7 +34,7 @@ class LayersModel:
     """
 
     model: Mapping[str, Any]
-    weights: Mapping[str, Array | Pieced]
+    weights: Mapping[str, Array | PiecewiseArray]
     inputs: Sequence[str]
     outputs: Sequence[str]
     nodes: int

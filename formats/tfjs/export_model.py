@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.tfjs.export_config import arrays, configured, lifted
@@ -48,7 +48,7 @@ class TfjsLayer:
     class_name: str
     config: dict[str, Any]
     calls: list[list[TensorPlace]] = field(default_factory=list)
-    weights: dict[str, Array | Pieced] = field(default_factory=dict)
+    weights: dict[str, Array | PiecewiseArray] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return it as the file states it."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT, OperatorValues, computed
 
@@ -39,7 +39,7 @@ class GraphModelParts:
         """
         self.names = set(names)
         self._numbers: dict[str, int] = {}
-        self.weights: dict[str, Array | Pieced] = {}
+        self.weights: dict[str, Array | PiecewiseArray] = {}
         self.graphs: list[NodeGraph] = []
 
     def new_name(self, wanted: str) -> str:
@@ -75,7 +75,7 @@ class NodeGraph(OperatorValues):
         self.nodes: list[dict[str, Any]] = []
         self._names: list[str] = []
         self._sources: dict[int, str] = {}
-        self._stored: dict[int, Array | Pieced] = {}
+        self._stored: dict[int, Array | PiecewiseArray] = {}
 
     # What the rules of TFLite use
 
@@ -84,13 +84,13 @@ class NodeGraph(OperatorValues):
         self._names.append(name)
         return len(self.kinds) - 1
 
-    def constant(self, name: str, array: Array | Pieced) -> int:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> int:
         stored = computed(array)
         place = self.value(name, {"f": FLOAT, "b": BOOL}.get(stored.dtype.kind, INT))
         self._stored[place] = stored
         return place
 
-    def matrix(self, name: str, array: Array | Pieced, axis: int = 0, hybrid: bool = True) -> int:
+    def matrix(self, name: str, array: Array | PiecewiseArray, axis: int = 0, hybrid: bool = True) -> int:
         return self.constant(name, array)
 
     def inner(self, name: str) -> NodeGraph:

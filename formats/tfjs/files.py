@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from rnnconvert.containers import graph_def_json, json_file
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING
@@ -19,7 +19,7 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import weight_groups
 from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras.model.entries import MODELS, Entry, entry
 from rnnconvert.formats.keras.model.layered import Layered
@@ -55,7 +55,7 @@ class TfjsMetadata(TypedDict, total=False):
     document: dict[str, Any]
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize a topology beside a manifest of weights, in a file or in the folder that is downloaded with it."""
     if file.path.is_dir():
         inside = _topology(file.path)
@@ -63,7 +63,7 @@ def recognise(file: Opened) -> Seen | None:
     document = file.json
     if document is None or not isinstance(document.get("weightsManifest"), list) or graph_def_json.is_graph(document.get("modelTopology")):
         return None
-    return Seen(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
+    return FormatClaim(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
 
 
 def _topology(path: Path) -> Path:
@@ -252,7 +252,7 @@ def write(path: Path, job: Job) -> WriteResult:
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     layers: list[dict[str, Any]] = []
     names: set[str] = set()
-    weights: dict[str, Array | Pieced] = {}
+    weights: dict[str, Array | PiecewiseArray] = {}
     for single in split_stack(part.stack):
         name = unique(single.name or single.cell.kind, names)
         names.add(name)

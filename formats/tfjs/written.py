@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from rnnconvert.containers.data_files import replacing_with_data
-from rnnconvert.containers.files import Summed
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.containers.files import ChecksumWriter
+from rnnconvert.core.arrays import Array, PiecewiseArray
 
-Weights: TypeAlias = "Mapping[str, Array | Pieced]"
+Weights: TypeAlias = "Mapping[str, Array | PiecewiseArray]"
 """The arrays of a model by name, in their order in the file: of float32, and of int32 and truths in graphs."""
 
 
@@ -55,7 +55,7 @@ def write_document(path: Path, document: Mapping[str, Any], weights: Weights) ->
     """Write a model, and return the file of its numbers next to it. Raises UsageError if nothing can be written there."""
 
     def fill(data: IO[bytes]) -> str:
-        numbers = Summed(data)
+        numbers = ChecksumWriter(data)
         for array in weights.values():
             numbers.pieces(array)
         return f"{numbers.value:08x}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.tflite.operator_values import BOOL, INT, OperatorValues
 from rnnconvert.scaffolding.graph.step_values import StepEquations, StepMatrix, StepValue
@@ -82,7 +82,7 @@ def steps(graph: OperatorValues, name: str, direction: Direction, x: int, states
         after = body.add("ADD", [number, body.integer(1)], f"{name}/next", shape=())
         read = StepTensor(body, body.add("GATHER", [sequence, number], f"{name}/x", axis=0, batch_dims=0))
 
-        def row(stored: str, numbers: Array | Pieced) -> StepTensor:
+        def row(stored: str, numbers: Array | PiecewiseArray) -> StepTensor:
             return StepTensor(body, body.constant(stored, numbers))
 
         before = [StepTensor(body, place) for place in others[: len(widths)]]

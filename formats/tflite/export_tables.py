@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rnnconvert.core import int8
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Number
 from rnnconvert.formats.tflite.operator_values import FLOAT, INT, OperatorValues, computed, kind_of
@@ -109,7 +109,7 @@ class OperatorGraph(GraphTables, OperatorValues):
         name: str,
         kind: int,
         shape: Sequence[int | None] | None = None,
-        array: Array | Pieced | None = None,
+        array: Array | PiecewiseArray | None = None,
         scales: tuple[Array, int] | None = None,
     ) -> int:
         signature: Sequence[int] = ()
@@ -122,19 +122,19 @@ class OperatorGraph(GraphTables, OperatorValues):
         self._shapes[place] = shape or ()
         return place
 
-    def constant(self, name: str, array: Array | Pieced) -> int:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> int:
         kind = kind_of(array.dtype)
         shape = tuple(array.shape)
         if self.model.storage == "float16" and kind == FLOAT and shape:
             if int8.largest(array) <= float(np.finfo(np.float16).max):
-                return self._meant(name, self.value(f"{name}/half", HALF, shape, int8.Halves(array)), shape, _HALVES)
+                return self._meant(name, self.value(f"{name}/half", HALF, shape, int8.Float16Array(array)), shape, _HALVES)
             self.model.wide.append(name)
         stored = computed(array)
         if kind == FLOAT:
             return self.value(name, kind, shape, stored)
         return self.value(name, kind, shape, np.frombuffer(np.ascontiguousarray(stored).tobytes(), np.uint8))
 
-    def matrix(self, name: str, array: Array | Pieced, axis: int = 0, hybrid: bool = True) -> int:
+    def matrix(self, name: str, array: Array | PiecewiseArray, axis: int = 0, hybrid: bool = True) -> int:
         shape = tuple(array.shape)
         if self.model.storage != "int8" or not all(shape):
             return self.constant(name, array)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.tflite.export_tables import WIDE
 from rnnconvert.formats.tflite.operator_values import INT, OperatorValues, kind_of
 from rnnconvert.graphs.program.operations import Body, Operation
@@ -34,7 +34,7 @@ class TfliteWriter(TargetWriter[int]):
         super().__init__(graph, rules)
         self.values = values
 
-    def constant(self, name: str, array: Array | Pieced) -> int:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> int:
         return self.values.constant(name, array)
 
     @property

@@ -15,7 +15,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
@@ -39,11 +39,11 @@ class TfliteMetadata(TypedDict, total=False):
     description: str
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize the identifier behind the place of the first table."""
     if file.head[4:8] == s.IDENTIFIER:
-        return Seen(STATED, "a FlatBuffer that says that it is a TFLite model")
-    return Seen(STATED, "a TFLite model, by its ending") if lowered(file.path).suffix == ".tflite" else None
+        return FormatClaim(STATED, "a FlatBuffer that says that it is a TFLite model")
+    return FormatClaim(STATED, "a TFLite model, by its ending") if lowered(file.path).suffix == ".tflite" else None
 
 
 def layouts(options: Options) -> list[Layout]:

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.core.arrays import Pieced, nbytes
+from rnnconvert.core.arrays import PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
 
@@ -117,7 +117,7 @@ class _Laid:
             part = len(self.parts) - 1
             self.waiting += [(element, part, 4 + 4 * index) for index, element in enumerate(value)]
             return place
-        array: np.ndarray[Any, Any] | Pieced = value
+        array: np.ndarray[Any, Any] | PiecewiseArray = value
         place = self._add(bytearray(struct.pack("<I", int(np.prod(array.shape)) * _unit(array))), 4, _ALIGNED, 4)
         self._add(array, nbytes(array), 1)
         return place

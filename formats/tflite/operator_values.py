@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 
 FLOAT, INT, BOOL = 0, 2, 6
 """Numbers of element types."""
@@ -22,7 +22,7 @@ def kind_of(dtype: np.dtype[Any]) -> int:
     return {"f": FLOAT, "V": FLOAT, "b": BOOL}.get(dtype.kind, INT)
 
 
-def computed(array: Array | Pieced) -> Array | Pieced:
+def computed(array: Array | PiecewiseArray) -> Array | PiecewiseArray:
     """Return stored numbers in the type that is computed with: whole ones are 32 bits wide, and those beyond them the last."""
     kind = kind_of(array.dtype)
     if array.dtype == np.float32 or kind == BOOL:
@@ -60,11 +60,11 @@ class OperatorValues(ABC):
         """Add a value; return its place."""
 
     @abstractmethod
-    def constant(self, name: str, array: Array | Pieced) -> int:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> int:
         """Add stored numbers. Whole ones become 32 bits wide, and those beyond them the last."""
 
     @abstractmethod
-    def matrix(self, name: str, array: Array | Pieced, axis: int = 0, hybrid: bool = True) -> int:
+    def matrix(self, name: str, array: Array | PiecewiseArray, axis: int = 0, hybrid: bool = True) -> int:
         """Add the stored numbers of a product or a table.
 
         axis    what has a scale for each of its places: the first axis or the last

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
@@ -72,7 +72,7 @@ class GraphTables:
         self,
         name: str,
         shape: Sequence[int],
-        array: Array | Pieced | None = None,
+        array: Array | PiecewiseArray | None = None,
         kind: int = _FLOAT,
         variable: bool = False,
         signature: Sequence[int] = (),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import NotALayerError, UsageError
 from rnnconvert.core.names import add, named
 from rnnconvert.core.notes import UNREAD, LayerNote
@@ -15,7 +15,7 @@ from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
 from rnnconvert.formats.torch7.classes import (
@@ -46,9 +46,9 @@ _NOT_WEIGHTS = frozenset({"gradInput", "gradWeight", "gradBias", "gradWeightO", 
 """Fields of modules that lead to copies and to what training leaves behind."""
 
 
-def recognise(file: Opened) -> Seen | None:
+def recognise(file: Opened) -> FormatClaim | None:
     """Recognize what .t7 files begin with."""
-    return Seen(STATED, "an object as torch.save of Torch7 writes it") if torch7_file.looks_like(file.head) else None
+    return FormatClaim(STATED, "an object as torch.save of Torch7 writes it") if torch7_file.looks_like(file.head) else None
 
 
 layouts = written_layouts(NAME)
@@ -182,7 +182,7 @@ def write(path: Path, job: Job) -> WriteResult:
                 )
             modules[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
             notes.append(f"{name or 'the file itself'} is an {modules[name].name}; {_needs(modules[name].name)}")
-    others: dict[str, Array | Pieced] = {}
+    others: dict[str, Array | PiecewiseArray] = {}
     dropped = job.carry(others)
     bare = len(modules) == 1 and job.source.format != NAME
     root = next(iter(modules.values())) if bare else LuaTable({**modules, **others})

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.torch7.torch7_file import BOOLEAN, NIL, NUMBER, STRING, TABLE, TORCH, TYPES, Object
 
@@ -49,7 +49,7 @@ class _ObjectWriter:
             self._ints(STRING)
             self._text(value)
         elif id(value) in self.objects:
-            kind = TORCH if isinstance(value, Object | np.ndarray | Pieced) else TABLE
+            kind = TORCH if isinstance(value, Object | np.ndarray | PiecewiseArray) else TABLE
             self._ints(kind, self.objects[id(value)][0])
         elif isinstance(value, dict | list):
             entries = dict(enumerate(value, 1)) if isinstance(value, list) else value
@@ -60,7 +60,7 @@ class _ObjectWriter:
         elif isinstance(value, Object) and value.name != "function":
             self._class(value.name, value)
             self.put(value.fields)
-        elif isinstance(value, np.ndarray | Pieced):
+        elif isinstance(value, np.ndarray | PiecewiseArray):
             self._array(value)
         else:
             raise UsageError(f"{self.path}: Torch7's files cannot hold {type(value).__name__}")
@@ -86,7 +86,7 @@ class _ObjectWriter:
         self._text("V 1")
         self._text(name)
 
-    def _array(self, array: Array | Pieced) -> None:
+    def _array(self, array: Array | PiecewiseArray) -> None:
         name = _NAMES.get(array.dtype.newbyteorder("<"))
         if name is None:
             raise UsageError(f"{self.path}: Torch7's files cannot hold elements of type {array.dtype}")

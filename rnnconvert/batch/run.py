@@ -41,7 +41,7 @@ Seen = Callable[[JournalEntry, int, int], None]
 
 
 @dataclass(frozen=True)
-class Done:
+class BatchResult:
     """The outcome of a batch.
 
     entries  an entry for every file, in the order of the manifest
@@ -89,7 +89,7 @@ class Done:
 
 def run(
     items: Sequence[Item], journal: Journal, workers: Workers, options: dict[str, Any], seen: Seen = lambda entry, done, total: None
-) -> Done:
+) -> BatchResult:
     """Convert items, and return what became of each.
 
     workers  who converts
@@ -114,7 +114,7 @@ def run(
     for folder in {Path(item.target).parent for item in left if not is_url(item.target)}:
         sweep(folder)
     uploads.sweep(item.target for item in left)
-    return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
+    return BatchResult(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 
 def _left(items: Sequence[Item], entries: Sequence[JournalEntry | None]) -> list[Item]:

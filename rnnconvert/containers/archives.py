@@ -13,7 +13,7 @@ from typing import Any
 from rnnconvert.containers import json_file, msgpack_file, npz_file, pickled_arrays, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -21,13 +21,13 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 C_SOURCES = (".h", ".hpp", ".c", ".cc", ".cpp")
 
 
-def _write_hdf5(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+def _write_hdf5(path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     from rnnconvert.containers import hdf5_write  # its library is imported where such a file is met
 
     hdf5_write.write(path, arrays)
 
 
-_WRITERS: dict[str, Callable[[Path, Mapping[str, Array | Pieced]], None]] = {
+_WRITERS: dict[str, Callable[[Path, Mapping[str, Array | PiecewiseArray]], None]] = {
     ".npz": npz_file.write,
     ".safetensors": safetensors.write,
     ".h5": _write_hdf5,
@@ -89,7 +89,7 @@ def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
     raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
 
 
-def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+def write(path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write arrays as the kind of file that the path's ending says.
 
     Raises UsageError for another ending, or names that exclude each other.

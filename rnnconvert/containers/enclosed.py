@@ -34,7 +34,7 @@ _HEADS = ((0, b"PK\x03\x04"), (0, b"\x89HDF\r\n\x1a\n"), (257, b"ustar"), (0, b"
 _STATE = "data.pkl"
 
 
-class Inside(NamedTuple):
+class EnclosedFile(NamedTuple):
     """A file, or a folder of them, that was inside another.
 
     path   the temporary copy
@@ -45,7 +45,7 @@ class Inside(NamedTuple):
     place: str
 
 
-def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
+def members(path: Path, wanted: Callable[[str], bool]) -> list[EnclosedFile]:
     """Return the members of a zip or tar archive whose names are wanted, each in its folder; none of any other or damaged file.
 
     Raises UnreadableError if a name leads outside, or if it holds more than is plausible.
@@ -82,7 +82,7 @@ def _listed(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-def _unpacked(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Inside]:
+def _unpacked(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[EnclosedFile]:
     chosen = [(name.replace("\\", "/"), size, opener) for name, size, opener in entries]
     chosen = [entry for entry in chosen if wanted(entry[0])]
     if not chosen:
@@ -109,7 +109,7 @@ def _unpacked(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[I
             target.parent.mkdir(parents=True, exist_ok=True)
             with opener() as source, target.open("xb") as out:
                 _copy(path, source, out, size)
-            result.append(Inside(target, name))
+            result.append(EnclosedFile(target, name))
     return result
 
 
@@ -122,12 +122,12 @@ def _copy(path: Path, source: IO[bytes], target: IO[bytes], size: int) -> None:
         target.write(piece)
 
 
-def in_pickle(path: Path) -> list[Inside]:
+def in_pickle(path: Path) -> list[EnclosedFile]:
     """Return the files that a pickle holds as bytes; a pickle may be a file, or state in a zip archive.
 
     A damaged pickle has none: its reader reports the damage.
     """
-    unpacked: list[Inside] = []
+    unpacked: list[EnclosedFile] = []
     try:
         described = _described(path)
     except UnreadableError:
@@ -140,11 +140,11 @@ def in_pickle(path: Path) -> list[Inside]:
         with room_for(path), target.open("wb") as out:
             out.write(data)
         show_as(target, for_user(str(path)))
-        unpacked.append(Inside(target, place))
+        unpacked.append(EnclosedFile(target, place))
     return unpacked
 
 
-def texts_in_pickle(path: Path) -> list[Inside]:
+def texts_in_pickle(path: Path) -> list[EnclosedFile]:
     """Return the texts in a pickle that may be JSON objects, each in a file; none where it holds matrices, which such a text would
     not stand for.
     """
@@ -155,14 +155,14 @@ def texts_in_pickle(path: Path) -> list[Inside]:
         return []
     if any(array.ndim > 1 for array in held.values()):
         return []
-    unpacked: list[Inside] = []
+    unpacked: list[EnclosedFile] = []
     for place, value in _values(described, path):
         if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(unpacked) < ENCLOSED_FILES:
             target = lasting_folder() / "text.json"
             with room_for(path):
                 target.write_text(value, "utf-8", "replace")
             show_as(target, for_user(str(path)))
-            unpacked.append(Inside(target, place))
+            unpacked.append(EnclosedFile(target, place))
     return unpacked
 
 

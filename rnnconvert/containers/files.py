@@ -24,7 +24,7 @@ from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import ChargedFile as ChargedFile
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import UnreadableError, UsageError, unwritable
 from rnnconvert.core.remedies import Flag
@@ -255,7 +255,7 @@ def _become(handle: int, status: os.stat_result) -> None:
         os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
 
 
-class Summed:
+class ChecksumWriter:
     """Writes a file and takes its checksum along the way, by which the other file of a model knows it."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -267,7 +267,7 @@ class Summed:
         self._file.write(data)
         self._check.append(self._check.part(memoryview(data)), len(data))
 
-    def pieces(self, array: Array | Pieced) -> None:
+    def pieces(self, array: Array | PiecewiseArray) -> None:
         """Write an array as `write_pieces` does."""
         write_pieces(self._file, array, self._check)
 

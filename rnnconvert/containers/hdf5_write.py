@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
 
 ATTRIBUTE_BYTES = 64512
@@ -18,7 +18,7 @@ ATTRIBUTE_BYTES = 64512
 
 
 def write(
-    path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced], attributes: Mapping[str, Mapping[str, Any]] | None = None
+    path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray], attributes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
     """Write arrays as contiguous datasets at their paths.
 
@@ -33,7 +33,7 @@ def write(
 
 
 def lay_out(
-    path: object, file: IO[bytes], arrays: Mapping[str, Array | Pieced], attributes: Mapping[str, Mapping[str, Any]]
+    path: object, file: IO[bytes], arrays: Mapping[str, Array | PiecewiseArray], attributes: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[int, str]]:
     """Write everything but the numbers, and say where those go: (offset, name), in the file's order.
 
@@ -60,7 +60,7 @@ def lay_out(
     return sorted(places)
 
 
-def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None:
+def _allocate(target: h5py.File, name: str, array: Array | PiecewiseArray) -> int | None:
     """Create a dataset without numbers, and return the offset of its bytes, or None if it has none."""
     folder, _, last = name.rpartition("/")
     group = target.require_group(folder) if folder else target

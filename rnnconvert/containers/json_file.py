@@ -20,7 +20,7 @@ from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.json_text import fields_of
 from rnnconvert.containers.reading import foresee_output
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING, JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
 from rnnconvert.core.names import checked_name
@@ -190,7 +190,7 @@ def _texts(value: Any, path: Path) -> Iterator[str]:
         yield from _numbers(np.asarray(value), path)
 
 
-def _arrays(value: Any) -> Iterator[Array | Pieced]:
+def _arrays(value: Any) -> Iterator[Array | PiecewiseArray]:
     """Yield the arrays of an object to be written."""
     if isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
@@ -199,7 +199,7 @@ def _arrays(value: Any) -> Iterator[Array | Pieced]:
         yield value
 
 
-def _foresee(arrays: Sequence[Array | Pieced]) -> None:
+def _foresee(arrays: Sequence[Array | PiecewiseArray]) -> None:
     """Refuse arrays at once whose text is more than may be written; they are measured only where it could be. Raises BudgetError."""
     try:
         foresee_output(sum(math.prod(array.shape) for array in arrays) * _LONGEST)
@@ -207,7 +207,7 @@ def _foresee(arrays: Sequence[Array | Pieced]) -> None:
         foresee_output(sum(least_text(np.asarray(array)) for array in arrays))
 
 
-def _numbers(values: Array | Pieced, path: Path) -> Iterator[str]:
+def _numbers(values: Array | PiecewiseArray, path: Path) -> Iterator[str]:
     """Yield an array as lists of numbers."""
     numbers = np.asarray(values).astype(np.float32)
     if not np.isfinite(numbers).all():

@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NPY_HEADER_BYTES
 
@@ -62,7 +62,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
     return stored.T if by_column else stored, behind
 
 
-def header(array: Array | Pieced) -> bytes:
+def header(array: Array | PiecewiseArray) -> bytes:
     """Return the header before an array's numbers; equal arrays give equal bytes."""
     head = io.BytesIO()
     dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
@@ -90,7 +90,7 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
     return Stored(arrays, FileMetadata(unreadable=unreadable))
 
 
-def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | Pieced]) -> None:
+def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | PiecewiseArray]) -> None:
     """Write a row of records. Raises UsageError if nothing can be written there."""
     with replacing(Path(path)) as file:
         for array in arrays:

@@ -13,7 +13,7 @@ from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.zips import Archive, entry_names
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.names import distinct
 
 _SUFFIX = ".npy"
@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     return Stored(arrays, FileMetadata(unreadable=unreadable))
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write a file that numpy.load reads; equal arrays give equal bytes.
 
     Raises UsageError if nothing can be written there.
@@ -67,7 +67,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
         for name, array in arrays.items():
             head = npy.header(array)
 
-            def fill(out: IO[bytes], check: Crc32, head: bytes = head, array: Array | Pieced = array) -> None:
+            def fill(out: IO[bytes], check: Crc32, head: bytes = head, array: Array | PiecewiseArray = array) -> None:
                 out.write(head)
                 check.append(check.part(memoryview(head)), len(head))
                 write_pieces(out, array, check)

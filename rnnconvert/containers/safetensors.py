@@ -20,7 +20,7 @@ from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
 from rnnconvert.containers.shards import check
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import HEADER_BYTES
 
@@ -193,7 +193,7 @@ def _is_plain_name(name: str) -> bool:
     return plain and name not in ("", ".", "..") and "\0" not in name
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced], metadata: Mapping[str, str] | None = None) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray], metadata: Mapping[str, str] | None = None) -> None:
     """Write a file that every safetensors reader accepts; equal content gives equal bytes.
 
     The widest elements go first, so that each tensor is aligned to its element.

@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.writing import write_pieces
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
 
 ALIGNMENT = 64
@@ -40,7 +40,7 @@ class StoredZip:
         self._at = 0
         self._entries: list[bytes] = []
 
-    def add(self, name: str, content: bytes | Array | Pieced) -> None:
+    def add(self, name: str, content: bytes | Array | PiecewiseArray) -> None:
         """Write an entry of bytes or of an array."""
         array = np.frombuffer(content, np.uint8) if isinstance(content, bytes) else content
         self.add_filled(name, nbytes(array), lambda file, check: write_pieces(file, array, check))

@@ -26,7 +26,7 @@ from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.data_files import replacing_both
 from rnnconvert.containers.files import lowered, map_file, view, write_pieces
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.arrays import BFLOAT16, Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import AXES
 
@@ -225,7 +225,7 @@ def data_beside(index: Path) -> Path:
     return Path(str(index)[: -len(SUFFIX)] + ".data-00000-of-00001")
 
 
-def write(index: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+def write(index: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write a checkpoint that TensorFlow 1 and 2 load: the index, and one data file.
 
     Raises UsageError if nothing can be written there, or if TensorFlow lacks an element type.

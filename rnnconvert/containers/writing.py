@@ -21,9 +21,9 @@ import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
 from rnnconvert.containers.reading import charge_output
-from rnnconvert.core.arrays import Array, Pieced, Runs, Stretch, nbytes, pieces, runs_of
+from rnnconvert.core.arrays import Array, PiecewiseArray, Runs, Stretch, nbytes, pieces, runs_of
 from rnnconvert.core.binding import bound
-from rnnconvert.core.threads import Team
+from rnnconvert.core.threads import ThreadTeam
 
 APART = 1 << 20
 """Arrays of more bytes than this are written by several threads."""
@@ -49,7 +49,7 @@ def counting(seen: Callable[[int], None]) -> Iterator[None]:
         yield
 
 
-def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None = None) -> None:
+def write_pieces(file: IO[bytes], array: Array | PiecewiseArray, check: Checksum | None = None) -> None:
     """Write an array in C order and little-endian, straight from its memory if that is contiguous.
 
     A large one is written by several threads, if its stretches can be made in any order and the file is a file of the system.
@@ -88,7 +88,7 @@ class ChargedFile(io.BufferedRandom):
         return super().write(data)
 
 
-def _runs(array: Array | Pieced) -> Iterator[Stretch] | None:
+def _runs(array: Array | PiecewiseArray) -> Iterator[Stretch] | None:
     if isinstance(array, np.ndarray):
         return runs_of(array)
     return array.runs() if isinstance(array, Runs) else None
@@ -127,14 +127,14 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class _Apart:
     """An array that several threads write into one file."""
 
-    def __init__(self, file: IO[bytes], array: Array | Pieced, runs: Iterator[Stretch], check: Checksum | None) -> None:
+    def __init__(self, file: IO[bytes], array: Array | PiecewiseArray, runs: Iterator[Stretch], check: Checksum | None) -> None:
         self._file, self._dtype, self._size, self._runs, self._check = file, array.dtype, nbytes(array), runs, check
         file.flush()
         self._handle, self._at = file.fileno(), file.tell()
         self._lock, self._writes = threading.Lock(), threading.Lock()
         self._parts: list[tuple[int, int, Any]] = []
         self._new = 0
-        self._team, self._counter = Team(), _counters.get()
+        self._team, self._counter = ThreadTeam(), _counters.get()
         self._asks = threading.get_ident()
 
     def write(self) -> None:

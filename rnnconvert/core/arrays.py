@@ -73,7 +73,7 @@ def identical(first: Array, other: Array) -> bool:
 
 
 @runtime_checkable
-class Pieced(Protocol):
+class PiecewiseArray(Protocol):
     """An array that can be written out in order without being held in memory."""
 
     @property
@@ -109,7 +109,7 @@ class Runs(Protocol):
     dtype: np.dtype[Any]
 
     def runs(self) -> Iterator[Stretch] | None:
-        """Yield the stretches in C order; None if they have to be made one after the other (see Pieced)."""
+        """Yield the stretches in C order; None if they have to be made one after the other (see PiecewiseArray)."""
         ...
 
 
@@ -194,12 +194,12 @@ Source: TypeAlias = "Array | Deferred"
 """An array of the canonical form or of a model: numbers at hand, or numbers to be computed or read."""
 
 
-def nbytes(array: Array | Pieced) -> int:
+def nbytes(array: Array | PiecewiseArray) -> int:
     """Return the size of an array in bytes, whether or not it is in memory."""
     return int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
 
 
-def pieces(array: Array | Pieced) -> Iterator[Array]:
+def pieces(array: Array | PiecewiseArray) -> Iterator[Array]:
     """Yield any array in C order, piece by piece; a contiguous one is not copied.
 
     A piece may be a view of a buffer that the next piece but one overwrites: while a piece is being written, the next one can be made.

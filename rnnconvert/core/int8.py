@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.errors import RefusedError
 
 
@@ -31,12 +31,12 @@ class RowCodes:
             place += len(rows)
 
 
-class Halves:
+class Float16Array:
     """An array in float16, computed when it is written."""
 
     dtype = np.dtype("<f2")
 
-    def __init__(self, array: Array | Pieced) -> None:
+    def __init__(self, array: Array | PiecewiseArray) -> None:
         self.shape, self._array = tuple(array.shape), array
 
     def pieces(self) -> Iterator[Array]:
@@ -61,7 +61,7 @@ class ByteMatrix:
     most: float
 
 
-def as_bytes(array: Array | Pieced, by_columns: bool = False) -> ByteMatrix:
+def as_bytes(array: Array | PiecewiseArray, by_columns: bool = False) -> ByteMatrix:
     """Return a matrix (rows, columns) in int8; a row of zeros has the scale 1.
 
     by_columns  whether it is a column that has a scale, and not a row
@@ -87,7 +87,7 @@ def as_bytes(array: Array | Pieced, by_columns: bool = False) -> ByteMatrix:
     return ByteMatrix(codes, scales, lost, float(largest.max(initial=0)))
 
 
-def _rows(array: Array | Pieced) -> Iterator[Array]:
+def _rows(array: Array | PiecewiseArray) -> Iterator[Array]:
     """Yield a matrix, some whole rows at a time."""
     width, rest = array.shape[1], np.empty(0, array.dtype)
     for piece in pieces(array):
@@ -98,7 +98,7 @@ def _rows(array: Array | Pieced) -> Iterator[Array]:
         rest = rest[count * width :].copy()
 
 
-def largest(array: Array | Pieced) -> float:
+def largest(array: Array | PiecewiseArray) -> float:
     """Return the largest size of a finite number of an array; 0 where it has none."""
     sizes = (np.abs(piece[np.isfinite(piece)]).max(initial=0) for piece in pieces(array))
     return float(max(sizes, default=0.0))

@@ -13,7 +13,7 @@ MOST = 4
 """The most threads at work: more than these, one disk or one memory does not keep up with."""
 
 
-class Team:
+class ThreadTeam:
     """Threads that do the same work, each taking what nobody has begun.
 
     stopped  whether the work is to be left: something went wrong in one of them, or the caller was interrupted

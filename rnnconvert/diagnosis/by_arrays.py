@@ -23,7 +23,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Explained:
+class ArrayExplanation:
     """The conventions that turn A's arrays into B's.
 
     faults   conventions that do so together, and in `others` alternatives that do so as well
@@ -47,7 +47,7 @@ class Explained:
         return not self.faults and not self.moved
 
 
-def explained(a: Recurrent, b: Recurrent) -> Explained | None:
+def explained(a: Recurrent, b: Recurrent) -> ArrayExplanation | None:
     """Return the conventions that turn the arrays of one stack into another's; None if they are the same, or of other sizes."""
     if not _comparable(a, b):
         return None
@@ -59,11 +59,11 @@ def explained(a: Recurrent, b: Recurrent) -> Explained | None:
     if apart or len(off) > 1:
         leading = [fault for fault in _stack_faults(a) if _leads(compare, fault, a, b)]
         if leading:
-            return Explained((leading[0],), tuple(leading[1:]))
+            return ArrayExplanation((leading[0],), tuple(leading[1:]))
     return None if apart else _by_direction(compare, a, b, off)
 
 
-def explained_in_any_form(a: Recurrent, b: Recurrent) -> Explained | None:
+def explained_in_any_form(a: Recurrent, b: Recurrent) -> ArrayExplanation | None:
     """Return the conventions that turn the arrays of one stack into another's: as they are stored, or else in one form."""
     explanation = explained(a, b)
     if explanation is not None and explanation.complete:
@@ -75,7 +75,7 @@ def explained_in_any_form(a: Recurrent, b: Recurrent) -> Explained | None:
 _LISTED = 8
 
 
-def listed(explanation: Explained) -> Iterator[str]:
+def listed(explanation: ArrayExplanation) -> Iterator[str]:
     """Yield where arrays come from that no convention explains, and those that come from nowhere."""
     if explanation.moved:
         yield "of B's arrays, " + "; ".join(explanation.moved[:_LISTED]) + _rest(explanation.moved)
@@ -132,7 +132,7 @@ def _leads(compare: Comparing, fault: Fault, a: Recurrent, b: Recurrent) -> bool
 # Several directions ---------------------------------------------------------------------------------------
 
 
-def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place]) -> Explained:
+def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place]) -> ArrayExplanation:
     ways_by_place = {at: compare.leading(a[at], b[at]) for at in sorted(off)}
     named = likeliest(ways_by_place)
     others = _alternatives(a, ways_by_place, named)
@@ -144,7 +144,7 @@ def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place
         more, nowhere = sources.described(compare, a, b, at)
         moved += more
         unknown += nowhere
-    return Explained(tuple(grouped(a, named)), others, tuple(moved), tuple(unknown))
+    return ArrayExplanation(tuple(grouped(a, named)), others, tuple(moved), tuple(unknown))
 
 
 def likeliest(ways_by_place: Mapping[Place, Sequence[Way]]) -> dict[Place, Way]:

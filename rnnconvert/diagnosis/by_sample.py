@@ -20,7 +20,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, search
-from rnnconvert.diagnosis.by_arrays import Explained
+from rnnconvert.diagnosis.by_arrays import ArrayExplanation
 from rnnconvert.diagnosis.comparing import Way
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, of_stack
 from rnnconvert.diagnosis.model_faults import EXCHANGED
@@ -51,7 +51,7 @@ _NEAR = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class SampleEvidence:
     """The evidence of a sample about one layer of a file.
 
     name       the layer's name
@@ -76,7 +76,7 @@ class Sampled:
 
 def layers_beside(
     checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float, explained: Callable[[], bool] = lambda: False
-) -> list[Sampled]:
+) -> list[SampleEvidence]:
     """Judge each layer of a file by a sample of what one of them gave.
 
     read       reads the file again, where there is a file
@@ -90,13 +90,13 @@ def layers_beside(
     result = []
     for name, stack in checkpoint.layers.items():
         if name not in works:
-            result.append(Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",)))
+            result.append(SampleEvidence(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",)))
         elif name in right:
             result.append(right[name])
         elif right:
-            result.append(Sampled(name, stack, "other layer", ("another layer of the file computes the sample",)))
+            result.append(SampleEvidence(name, stack, "other layer", ("another layer of the file computes the sample",)))
         elif not searched:
-            result.append(Sampled(name, stack, "not searched", ("not searched: the whole model explains the sample",)))
+            result.append(SampleEvidence(name, stack, "not searched", ("not searched: the whole model explains the sample",)))
         else:
             result.append(works[name].wrong(read))
     return result
@@ -127,7 +127,7 @@ class _SampledLayer:
         self._search = Search(arrays_of(checkpoint, self._stack), self._samples, seconds)
         self._dtype = self._search.dtype
 
-    def right(self) -> Sampled | None:
+    def right(self) -> SampleEvidence | None:
         """Return that the layer computes the sample, or would if its axes were exchanged; None if neither."""
         merge = self._stack.layers[-1].merge
         matching = [sample for sample in self._samples if ratio(self._stack, sample, merge, self._dtype) <= 1]
@@ -138,15 +138,15 @@ class _SampledLayer:
             there, here = ("time", "(batch, time, features)") if stated else ("batch", "(time, batch, features)")
             sentence = f"it does if the first axis of x is {there}: the file takes {here}"
             remedy = f"to mend it, {EXCHANGED.remedy}"
-            return Sampled(self._name, self._file, "explained", (_NOT, sentence, remedy), EXCHANGED.name)
+            return SampleEvidence(self._name, self._file, "explained", (_NOT, sentence, remedy), EXCHANGED.name)
         axes = {sample.axes for sample in matching}
         sentences = ["the file computes the sample" + (f", with x as ({axes.pop()})" if stated is None and len(axes) == 1 else "")]
         hidden = unseen(self._stack, matching[0], self._dtype)
         if hidden:
             sentences.append(f"this sample shows nothing of: {', '.join(hidden)}")
-        return Sampled(self._name, self._file, "equal", tuple(sentences))
+        return SampleEvidence(self._name, self._file, "equal", tuple(sentences))
 
-    def wrong(self, read: Read | None) -> Sampled:
+    def wrong(self, read: Read | None) -> SampleEvidence:
         """Return why the layer does not compute the sample."""
         identification = identified("", self._search, TIERS[:_FIRST])
         if identification.verdict in _CONCLUSIVE:
@@ -166,22 +166,22 @@ class _SampledLayer:
         if error <= _NEAR:
             sentences.insert(0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded")
         sentences += [f"to decide: {question}" for question in identification.questions]
-        return Sampled(self._name, self._file, "unknown", tuple(sentences))
+        return SampleEvidence(self._name, self._file, "unknown", tuple(sentences))
 
-    def _read_otherwise(self, identification: Identification, read: Read | None) -> Sampled:
+    def _read_otherwise(self, identification: Identification, read: Read | None) -> SampleEvidence:
         """Return the finding for other readings of the arrays that compute the sample, in the words of wrong conventions."""
         named = [(candidate, self._explained(candidate)) for candidate in identification.functions]
         causes = [f"it does if {_cause(function, why)}" for function, why in named]
         if identification.verdict == "ambiguous":
             sentences = [_NOT, *(causes if len(causes) == 1 else [_SEVERAL, *causes])]
             sentences += [f"to decide: {question}" for question in identification.questions]
-            return Sampled(self._name, self._file, "ambiguous", tuple(sentences))
+            return SampleEvidence(self._name, self._file, "ambiguous", tuple(sentences))
         ((function, why),) = named
         fault = " and ".join(each.name for each in why.faults) if why is not None and why.complete else ""
         fix, layout = self._fix(function.stack, read, function)
-        return Sampled(self._name, self._file, "explained", (_NOT, *causes, *_in_words(fix)), fault, fix, layout)
+        return SampleEvidence(self._name, self._file, "explained", (_NOT, *causes, *_in_words(fix)), fault, fix, layout)
 
-    def _explained(self, function: Function) -> Explained | None:
+    def _explained(self, function: Function) -> ArrayExplanation | None:
         """Return the conventions that turn the file's arrays into a function's, in the reading that needs fewest."""
         explanations = [by_arrays.explained_in_any_form(self._stack, settled(stack)) for stack in function.stacks[:_NAMED]]
         complete = [explanation for explanation in explanations if explanation is not None and explanation.complete]
@@ -213,7 +213,7 @@ class _SampledLayer:
                 return ways
         return []
 
-    def _of_planted(self, ways: Sequence[Way], read: Read | None) -> Sampled:
+    def _of_planted(self, ways: Sequence[Way], read: Read | None) -> SampleEvidence:
         causes = [" and ".join(fault.sentence for fault in way) for way in ways]
         stacks = [self._with(way) for way in ways]
         single = len(ways) == 1 or all(a is not None and b is not None and same(a, b) for a, b in itertools.pairwise(stacks))
@@ -223,12 +223,12 @@ class _SampledLayer:
             *(f"it does if {cause}" for cause in (causes if not single else causes[:1])),
         ]
         if not single:
-            return Sampled(self._name, self._file, "ambiguous", tuple(sentences))
+            return SampleEvidence(self._name, self._file, "ambiguous", tuple(sentences))
         if stacks[0] is None:
             sentences.append("the weights are right: the run that gave the sample was another one")
         fix, layout = ("", "") if stacks[0] is None else self._fix(stacks[0], read)
         fault = " and ".join(fault.name for fault in ways[0])
-        return Sampled(self._name, self._file, "explained", (*sentences, *_in_words(fix)), fault, fix, layout)
+        return SampleEvidence(self._name, self._file, "explained", (*sentences, *_in_words(fix)), fault, fix, layout)
 
     def _with(self, way: Way) -> Recurrent | None:
         """Return the layer with these faults; None if one is of the run."""
@@ -282,7 +282,7 @@ def _in_words(fix: str) -> Iterator[str]:
         yield f"read it with {fix}"
 
 
-def _cause(function: Function, why: Explained | None) -> str:
+def _cause(function: Function, why: ArrayExplanation | None) -> str:
     """Return the completion of "the file computes the sample if"."""
     if why is not None and why.complete:
         return " and ".join(fault.sentence for fault in why.faults)

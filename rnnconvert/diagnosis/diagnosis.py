@@ -13,11 +13,11 @@ from rnnconvert.core.cached import cached_property
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
-from rnnconvert.diagnosis.by_arrays import Explained
+from rnnconvert.diagnosis.by_arrays import ArrayExplanation
 from rnnconvert.diagnosis.faults import Fault
-from rnnconvert.diagnosis.near import Near, near
+from rnnconvert.diagnosis.near import ElementDifferences, near
 from rnnconvert.diagnosis.search import Answers, FaultSearch
-from rnnconvert.judging.measure import Measure, Off, settled
+from rnnconvert.judging.measure import Deviation, Measure, settled
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Comparand:
         self._stack, self.other, self.outputs = stack, other, outputs or {}
 
     @cached_property
-    def arrays(self) -> Explained | None:
+    def arrays(self) -> ArrayExplanation | None:
         """The conventions that turn the one's arrays into the other's."""
         return by_arrays.explained_in_any_form(self._stack, self.other)
 
     @cached_property
-    def near(self) -> Near | None:
+    def near(self) -> ElementDifferences | None:
         """How the numbers of the other differ, where they stand in the same places; None where a convention explains arrays."""
         return near(self._stack, self.other) if self.arrays is not None and self.arrays.in_place else None
 
@@ -113,7 +113,7 @@ def diagnose(
     elif ran:
         own_off = _own_off(comparand, measures, answers, dtype)
     else:
-        own_off = Off(0.0, 0.0)
+        own_off = Deviation(0.0, 0.0)
     reason: _Reason | None
     if comparand is not None and arrays is not None and arrays.complete and own_off is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
@@ -163,7 +163,7 @@ def _equal(error: float) -> str:
     return f"equal to {error:.2g}" if error else "exactly equal"
 
 
-def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Off | None:
+def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Deviation | None:
     """Return how far the outputs are from the outputs of the other file's weights; None if these cannot be run."""
     try:
         if all(case.name in comparand.outputs for case, _ in answers):
@@ -177,7 +177,7 @@ def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers
     return max(offs, key=lambda off: off.ratio, default=None)
 
 
-def _moved(explanation: Explained | None) -> Iterator[str]:
+def _moved(explanation: ArrayExplanation | None) -> Iterator[str]:
     """Yield the evidence of the arrays if no convention explains all of them."""
     if explanation is None or explanation.complete:
         return
@@ -186,7 +186,7 @@ def _moved(explanation: Explained | None) -> Iterator[str]:
     yield from by_arrays.listed(explanation)
 
 
-def _weights(found_in: Sequence[Difference], own_off: Off | None) -> Iterator[str]:
+def _weights(found_in: Sequence[Difference], own_off: Deviation | None) -> Iterator[str]:
     """Yield the evidence of the other file's own weights about the difference."""
     yield from first_difference.gates(found_in)
     if own_off is not None and own_off.ratio <= 1:

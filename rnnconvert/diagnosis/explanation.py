@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rnnconvert.diagnosis.comparing import Way
-from rnnconvert.judging.measure import Off
+from rnnconvert.judging.measure import Deviation
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Explanation:
     """Faults that explain all answers, and how far their outputs are from those found."""
 
     faults: Way
-    off: Off
+    off: Deviation
 
     @property
     def name(self) -> str:

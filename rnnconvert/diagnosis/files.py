@@ -25,7 +25,7 @@ from rnnconvert.judging.measure import Measure, settled
 
 
 @dataclass(frozen=True)
-class Compared:
+class LayerComparison:
     """A layer of two files.
 
     pair         which layers
@@ -62,7 +62,7 @@ class Compared:
         return (*limits, *self.stated)
 
 
-def cause(compared: Compared) -> str:
+def cause(compared: LayerComparison) -> str:
     """Say which wrong convention turns A's arrays into B's, or where B's arrays come from; "" where they are equal."""
     if compared.equal:
         return ""
@@ -88,12 +88,12 @@ class Diagnosed:
     equal      whether they compute the same, on the cases that were run
     """
 
-    compared: Compared
+    compared: LayerComparison
     diagnosis: Diagnosis
     equal: bool
 
 
-def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()) -> list[Compared]:
+def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()) -> list[LayerComparison]:
     """Return the differences of every layer, or of the layers of A that are named.
 
     chosen  pairs as `pairing.pair` takes them
@@ -104,7 +104,7 @@ def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chos
     # Files of one format say the same things of a layer: what one leaves to its caller, the other does, too.
     outside = a.format != b.format
     return [
-        Compared(
+        LayerComparison(
             paired,
             tuple(differences(paired.stack, paired.counterpart, outside=outside)),
             tuple(unshared(a, paired.own_names, b, paired.names)),
@@ -123,7 +123,7 @@ def diagnose_files(
     return [_diagnosed(compared, draw or Draw()) for compared in compare_files(a, b, layers, chosen)]
 
 
-def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
+def _diagnosed(compared: LayerComparison, draw: Draw) -> Diagnosed:
     a, b = compared.pair.stack, compared.pair.counterpart
     notes: list[Note] = []
     # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.

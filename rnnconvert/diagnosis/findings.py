@@ -11,11 +11,11 @@ from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers
 from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.printable import called, finite
 from rnnconvert.core.verdict import LAYERS, NOT_COMPARED, NOT_EQUAL, Limit, Scope, Verdict, not_chosen
-from rnnconvert.diagnosis.files import Compared, Diagnosed, cause
+from rnnconvert.diagnosis.files import Diagnosed, LayerComparison, cause
 from rnnconvert.diagnosis.models import UNEXPLAINED, ModelDiagnosis
 from rnnconvert.files.checkpoint import Checkpoint
 
-LayerFindings = TypeVar("LayerFindings", Compared, Diagnosed)
+LayerFindings = TypeVar("LayerFindings", LayerComparison, Diagnosed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +118,7 @@ class _TwoFiles(Generic[LayerFindings]):
         raise NotImplementedError
 
 
-class Comparison(_TwoFiles[Compared]):
+class Comparison(_TwoFiles[LayerComparison]):
     """The comparison of two files, layer by layer.
 
     a, b    the files
@@ -136,19 +136,19 @@ class Comparison(_TwoFiles[Compared]):
             return f"the recurrent layers of {files} are equal; {'; '.join(map(str, verdict.limits))}"
         return f"the recurrent layers of {files} are {verdict}"
 
-    def _pair(self, layer: Compared) -> LayerPair:
+    def _pair(self, layer: LayerComparison) -> LayerPair:
         return layer.pair
 
-    def _limits(self, layer: Compared) -> Sequence[Limit]:
+    def _limits(self, layer: LayerComparison) -> Sequence[Limit]:
         return layer.limits
 
-    def _headline(self, layer: Compared) -> str:
+    def _headline(self, layer: LayerComparison) -> str:
         return _headline(layer.pair)
 
-    def lines_of(self, layer: Compared) -> Iterator[str]:
+    def lines_of(self, layer: LayerComparison) -> Iterator[str]:
         return _differences(layer)
 
-    def _document(self, layer: Compared) -> dict[str, Any]:
+    def _document(self, layer: LayerComparison) -> dict[str, Any]:
         return {**_document(layer, layer.equal), "cause": cause(layer)}
 
 
@@ -199,7 +199,7 @@ def _place(difference: Difference) -> str:
     return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
 
 
-def _document(compared: Compared, equal: bool) -> dict[str, Any]:
+def _document(compared: LayerComparison, equal: bool) -> dict[str, Any]:
     pair = compared.pair
     return {
         "name": pair.name,
@@ -215,7 +215,7 @@ def _document(compared: Compared, equal: bool) -> dict[str, Any]:
     }
 
 
-def _differences(compared: Compared) -> Iterator[str]:
+def _differences(compared: LayerComparison) -> Iterator[str]:
     differences_ = compared.differences
     if why := cause(compared):
         yield f"cause: {why}"

@@ -11,9 +11,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case
-from rnnconvert.judging.measure import Measure, Off, distance
+from rnnconvert.judging.measure import Deviation, Measure, distance
 
-Offs = Sequence[Mapping[str, Off]]
+Offs = Sequence[Mapping[str, Deviation]]
 
 
 def place(stack: Recurrent, layer: int, number: int) -> str:

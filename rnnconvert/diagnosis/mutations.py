@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import solved
-from rnnconvert.judging.measure import Measure, Off, narrowed, settled
+from rnnconvert.judging.measure import Deviation, Measure, narrowed, settled
 
 MARGIN = 10
 """How many times what is allowed a fault must be off to count as caught."""
@@ -31,7 +31,7 @@ BUDGET = 2_000_000
 
 
 @dataclass(frozen=True)
-class Caught:
+class CaughtFault:
     """A fault that would have been caught: how far off, how many times what is allowed, and in which case."""
 
     name: str
@@ -41,7 +41,7 @@ class Caught:
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedFault:
     """A fault that would have passed, and why."""
 
     name: str
@@ -57,9 +57,9 @@ class Score:
     inapplicable  faults that it cannot have, or that no case can show, and what would be needed
     """
 
-    caught: tuple[Caught, ...]
-    missed: tuple[Missed, ...]
-    inapplicable: tuple[Missed, ...]
+    caught: tuple[CaughtFault, ...]
+    missed: tuple[MissedFault, ...]
+    inapplicable: tuple[MissedFault, ...]
 
     def __str__(self) -> str:
         total = len(self.caught) + len(self.missed)
@@ -77,18 +77,18 @@ def score(
     """
     stack = settled(stack)
     measures = _Screened.of_all(stack, [capped(stack, case) for case in cases], dtype or stack.dtype)
-    caught: list[Caught] = []
-    missed: list[Missed] = []
-    inapplicable: list[Missed] = []
+    caught: list[CaughtFault] = []
+    missed: list[MissedFault] = []
+    inapplicable: list[MissedFault] = []
     for number, fault in enumerate(FAULTS.values()):
         progress(number, len(FAULTS))
         effect = _effect(fault, stack, measures)
         if effect is None:
-            inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))
+            inapplicable.append(MissedFault(fault.name, f"needs {fault.needs}"))
         elif effect[0].ratio >= MARGIN:
-            caught.append(Caught(fault.name, effect[0].error, effect[0].ratio, effect[1]))
+            caught.append(CaughtFault(fault.name, effect[0].error, effect[0].ratio, effect[1]))
         else:
-            missed.append(Missed(fault.name, _why(fault, stack, effect[0])))
+            missed.append(MissedFault(fault.name, _why(fault, stack, effect[0])))
     caught.sort(key=lambda entry: -entry.times_allowed)
     return Score(tuple(caught), tuple(missed), tuple(inapplicable))
 
@@ -119,7 +119,7 @@ class _Screened:
         ]
         return [cls(measure, measure.around(outputs), measure.worst(outputs).error) for measure, outputs in zip(exact, single, strict=True)]
 
-    def at_once(self, planted: _Planted) -> Off | None:
+    def at_once(self, planted: _Planted) -> Deviation | None:
         """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
         for state in planted.first_states(self.exact.case, self.quick.truth):
             off = self.quick.worst(state)
@@ -127,7 +127,7 @@ class _Screened:
                 return off
         return None
 
-    def off(self, planted: _Planted) -> Off | None:
+    def off(self, planted: _Planted) -> Deviation | None:
         """Return how far a fault is off; None where it does not apply to the case. In float64 only if it is not clear before."""
         case = self.exact.case
         quick = planted.outputs(case, np.float32)
@@ -139,7 +139,7 @@ class _Screened:
         exact = planted.outputs(case, np.float64)
         return None if exact is None else self.exact.worst(exact)
 
-    def _is_clear(self, off: Off) -> bool:
+    def _is_clear(self, off: Deviation) -> bool:
         far = off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor
         return far and bool(np.isfinite(off.error))
 
@@ -203,9 +203,9 @@ def _cut(case: Case, start: int, stop: int) -> Case:
     return replace(case, hidden=hidden, cell=cell)
 
 
-def _effect(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
+def _effect(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Deviation, str] | None:
     """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can show it."""
-    best: tuple[Off, str] | None = None
+    best: tuple[Deviation, str] | None = None
     planted = _Planted(fault, stack)
     if not planted.possible:
         return None
@@ -224,7 +224,7 @@ def _effect(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tu
     return best
 
 
-def _why(fault: Fault, stack: Recurrent, off: Off) -> str:
+def _why(fault: Fault, stack: Recurrent, off: Deviation) -> str:
     """Return why a fault does not show."""
     planted = fault.change(stack) if fault.change is not None else None
     if planted is not None and same_numbers(stack, planted):

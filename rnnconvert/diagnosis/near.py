@@ -34,7 +34,7 @@ Pair = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class Near:
+class ElementDifferences:
     """How numbers differ that stand in the same places.
 
     name      what reports call it
@@ -45,7 +45,7 @@ class Near:
     sentence: str
 
 
-def near(a: Recurrent, b: Recurrent) -> Near | None:
+def near(a: Recurrent, b: Recurrent) -> ElementDifferences | None:
     """Return how the numbers of one stack differ from another's, if nothing but numbers differs."""
     for first, other in ((a, b), to_common_form(a, b)[:2]):
         pairs = _unlike(first, other)
@@ -71,7 +71,7 @@ def _unlike(a: Recurrent, b: Recurrent) -> list[Pair]:
 
 
 @np.errstate(all="ignore")
-def _named(exact: list[Pair]) -> Near | None:
+def _named(exact: list[Pair]) -> ElementDifferences | None:
     """Return how the arrays that differ do so."""
     count = sum(first.size for first, _ in exact)
     if sum(int((first != second).sum()) for first, second in exact) < _MOST * count:
@@ -79,13 +79,13 @@ def _named(exact: list[Pair]) -> Near | None:
     for name in _SHORTER:
         dtype = FLOATS[name]
         if all(np.array_equal(first.astype(dtype).astype(np.float64), second) for first, second in exact):
-            return Near(f"{ROUNDED} {name}", f"the weights are rounded to {name}")
+            return ElementDifferences(f"{ROUNDED} {name}", f"the weights are rounded to {name}")
     if all(_stepped(first, second) for first, second in exact):
-        return Near(f"{ROUNDED} 8-bit integers", "the weights are rounded to 8-bit integers with a scale")
+        return ElementDifferences(f"{ROUNDED} 8-bit integers", "the weights are rounded to 8-bit integers with a scale")
     total = np.sqrt(sum(float(np.square(second - first).sum()) for first, second in exact))
     size = np.sqrt(sum(float(np.square(first).sum()) for first, _ in exact))
     if 0 < total < _NEAR * size and all(_is_near(first, second) for first, second in exact):
-        return Near(
+        return ElementDifferences(
             OTHER_NUMBERS,
             f"all weights differ slightly, by {total / size:.1%} (root mean square), as after another training step or with added noise",
         )

@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.containers.npz_file import read as read_npz
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
-from rnnconvert.diagnosis.by_sample import Sampled, layers_beside
+from rnnconvert.diagnosis.by_sample import SampleEvidence, layers_beside
 from rnnconvert.diagnosis.model_faults import EXCHANGED
 from rnnconvert.diagnosis.models import UNEXPLAINED, ModelDiagnosis, diagnose_model_by_sample
 from rnnconvert.files.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ class SampleFindings:
     """
 
     source: Checkpoint
-    layers: tuple[Sampled, ...]
+    layers: tuple[SampleEvidence, ...]
     model: ModelDiagnosis | None = None
 
     @property

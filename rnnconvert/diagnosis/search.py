@@ -22,7 +22,7 @@ from rnnconvert.diagnosis.faults import ACROSS, ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.first_difference import place
 from rnnconvert.diagnosis.mutations import cost
 from rnnconvert.judging.case_kinds import Case
-from rnnconvert.judging.measure import FAR, Measure, Off, distance, rows_of, settled
+from rnnconvert.judging.measure import FAR, Deviation, Measure, distance, rows_of, settled
 
 Answers = Sequence[tuple[Case, Outputs]]
 """The outputs found for each case."""
@@ -243,7 +243,7 @@ class FaultSearch:
         if alone and not measure.around(_outputs(planted, measure.case)).near(answer):
             return None
         faulty = settled(planted[0]), planted[1]
-        worst = Off(0.0, 0.0)
+        worst = Deviation(0.0, 0.0)
         for measure, answer in self._all:
             # Quickly away with what is far off; what is near is judged by what rounding explains of the faulty model.
             if not measure.around(_outputs(faulty, measure.case)).near(answer):

@@ -36,12 +36,12 @@ import numpy as np
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import unknown
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.files.opened import FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, System
@@ -82,7 +82,7 @@ class Job:
         pieces = [stated.get(layer, False) for layer in self.source.layers]  # it may be a piece of one, or several joined
         return stated.get(name, bool(pieces) and all(pieces))
 
-    def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> list[str]:
+    def carry(self, arrays: dict[str, Array | PiecewiseArray], name: Callable[[str], str] = str) -> list[str]:
         """Add the other tensors to those that are written, under what `name` makes of their names.
 
         Returns the names of those that have no place, since a layer's array bears their name.
@@ -109,7 +109,7 @@ class WriteResult:
     companions: Sequence[Path] = ()
 
 
-def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
+def put(arrays: dict[str, Array | PiecewiseArray], name: str, array: Array | PiecewiseArray) -> None:
     """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
     if name in arrays:
         raise UsageError(f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}")
@@ -221,7 +221,7 @@ class Adapter(Protocol):
     NAME: str
     SUFFIXES: tuple[str, ...]
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Return how sure it is that a file is of this format, and the evidence; None where nothing speaks for it."""
         ...
 

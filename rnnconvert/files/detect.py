@@ -15,7 +15,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.adapter import Adapter, adapter, names
-from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.files.opened import FormatClaim, Opened
 from rnnconvert.files.raw import PACKED
 from rnnconvert.language import registry
 
@@ -53,14 +53,14 @@ class DetectedSource(NamedTuple):
     others: tuple[tuple[str, str], ...] = ()
 
 
-def seen(file: Opened) -> dict[str, Seen]:
+def seen(file: Opened) -> dict[str, FormatClaim]:
     """Return the formats that a file may have, each with what it sees, the surest first; only rooms of its kinds are
     entered, and once in a reading.
     """
     return file.examined(_seen)
 
 
-def _seen(file: Opened) -> dict[str, Seen]:
+def _seen(file: Opened) -> dict[str, FormatClaim]:
     formats = {}
     for name in names():
         card = registry.cards().get(name)

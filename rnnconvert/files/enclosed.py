@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rnnconvert.containers import enclosed, unpacked
 from rnnconvert.containers.archives import HDF5
-from rnnconvert.containers.enclosed import Inside
+from rnnconvert.containers.enclosed import EnclosedFile
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.errors import UnreadableError, for_user, show_as
 from rnnconvert.core.limits import ENCLOSED_NESTING
@@ -85,7 +85,7 @@ def _inside(file: Opened, pickled: bool) -> list[tuple[Path, str]]:
     return [(folder.path, f"from {folder.place!r} in the archive") for folder in folders]
 
 
-def _from_pickle(inside: Inside) -> str:
+def _from_pickle(inside: EnclosedFile) -> str:
     what = "a text" if inside.path.suffix else "bytes"
     return f"from {what} {f'at {inside.place!r} ' if inside.place else ''}in the pickle"
 
@@ -106,11 +106,11 @@ def _named(file: Opened) -> Opened:
     return Opened(renamed)
 
 
-def _folders(inside: list[Inside]) -> list[Inside]:
+def _folders(inside: list[EnclosedFile]) -> list[EnclosedFile]:
     """Return the files, with the files of a folder that is one model replaced by that folder."""
     folders = {entry.path.parent: entry.place.rpartition("/")[0] for entry in inside if entry.path.name == _FOLDER}
     left = [entry for entry in inside if not any(folder in entry.path.parents for folder in folders)]
-    return [*(Inside(path, place or "all of it") for path, place in folders.items()), *left]
+    return [*(EnclosedFile(path, place or "all of it") for path, place in folders.items()), *left]
 
 
 def _may_be_model(name: str) -> bool:

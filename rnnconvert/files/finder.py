@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnconvert.containers import archives, npy
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import Array, Pieced, is_float
+from rnnconvert.core.arrays import Array, PiecewiseArray, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.limits import NAME_LENGTH
@@ -33,7 +33,7 @@ from rnnconvert.files.cuts import cut
 from rnnconvert.files.finder_words import Doubt, doubt_about_extra, sentences, unlike, why_none
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
-from rnnconvert.files.opened import SHAPED, Opened, Seen
+from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import as_wide, fits, may_name, more_matrices, names_of, norms
@@ -61,7 +61,7 @@ class ArrayFiles:
     training: tuple[str, ...] = ()
     cuts: tuple[Cut, ...] = ()
 
-    def recognise(self, file: Opened) -> Seen | None:
+    def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize arrays with the names and shapes of one of its layouts."""
         kind = self.kind(file)
         if not kind:
@@ -72,10 +72,10 @@ class ArrayFiles:
             return None
         if groups:
             covered = sum(len(group.names) for group in groups)
-            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(groups[0].layout)}", covered)
+            return FormatClaim(SHAPED, f"{kind}, with arrays named as those of {class_in_words(groups[0].layout)}", covered)
         fitting = [doubt for doubt in doubts.values() if doubt.fits]
         covered = sum(doubt.covered for doubt in fitting)
-        return Seen(SHAPED, f"{kind}, with arrays of its shapes", covered) if fitting else None
+        return FormatClaim(SHAPED, f"{kind}, with arrays of its shapes", covered) if fitting else None
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return the layouts that can be written."""
@@ -117,9 +117,9 @@ class ArrayFiles:
             self.write_arrays(path, arrays)
         return written
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | PiecewiseArray], WriteResult]:
         """Return the arrays of the file by full names, and the rest of the result."""
-        arrays: dict[str, Array | Pieced] = {}
+        arrays: dict[str, Array | PiecewiseArray] = {}
         notes = []
         stacks = job.stacks()
         places = self.places([stack for _, stack in stacks], job)
@@ -323,7 +323,7 @@ class ArrayFiles:
         reader = npy.read_row if self.cuts and "npy" in file.kinds else archives.reader(file.path, file.head)
         return cut(file.path, file.cached(reader), self.cuts)
 
-    def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    def write_arrays(self, path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
         """Write everything into a file."""
         archives.write(path, arrays)
 

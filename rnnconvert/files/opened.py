@@ -26,7 +26,7 @@ KIND, SHAPED, STATED = 1, 2, 3
 """How sure a format is: it writes this kind of file; arrays are named or shaped as its own; the file says whose it is."""
 
 
-class Seen(NamedTuple):
+class FormatClaim(NamedTuple):
     """A format's claim on a file that may be its own: how sure it is, the evidence in words, and how many arrays it accounts for if their
     names are the evidence.
     """

@@ -59,7 +59,7 @@ class ArrayRun(NamedTuple):
         return f"{self.layout.name} of {self.sizes.input_size} inputs and {self.sizes.hidden_size} units"
 
 
-class Home(NamedTuple):
+class LayerPlaces(NamedTuple):
     """Where the layers of a file lie.
 
     starts  the place of each one's first array, by its name
@@ -139,7 +139,7 @@ def ask_others(runs: Sequence[ArrayRun], array_shapes: Sequence[Shape | None], o
         options.ask("arrays", assumed=listed, why=why)
 
 
-def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
+def check_places(path: Path, home: LayerPlaces, starts: Sequence[int | None], others: Collection[str]) -> None:
     """Raise UsageError if other arrays would go into a row whose order is no longer known.
 
     starts  the old places of the layers that are written, None for one that had none

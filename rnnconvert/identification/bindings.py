@@ -19,7 +19,7 @@ _MOST_DEALT = 8000
 def bindings(
     layout: Layout, blocks: Mapping[str, Shape], shapes: Mapping[str, Shape], common_only: bool, tied: bool
 ) -> Iterator[dict[str, str]]:
-    """Yield the ways of taking one array for each block, by shapes; see Tier for `common_only` and `tied`.
+    """Yield the ways of taking one array for each block, by shapes; see SearchRound for `common_only` and `tied`.
 
     Where the gates of each part are in any order, the gate orders decide which array of a part is which gate.
     """

@@ -27,7 +27,7 @@ from rnnconvert.identification.deadline import NEVER, Deadline
 from rnnconvert.identification.reading import LayerReading, blocks_of
 from rnnconvert.identification.search import TIERS, Search, SearchResult
 from rnnconvert.identification.statistics import Candidate
-from rnnconvert.identification.structures import Tier
+from rnnconvert.identification.structures import SearchRound
 
 Verdict = Literal["identified", "ambiguous", "near", "unknown", "candidates"]
 
@@ -261,7 +261,7 @@ def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:
     return usable
 
 
-def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Identification:
+def identified(source: str, search: Search, tiers: Sequence[SearchRound] = TIERS) -> Identification:
     """Run a search through some tiers, and return what it found."""
     findings = search.run(tiers)
     samples = search.samples

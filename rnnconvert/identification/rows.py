@@ -15,7 +15,7 @@ from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.identification.conventions import FORGET_BIAS, SIGNED, Functions, functions, reset_modes
 from rnnconvert.identification.reading import LayerReading
-from rnnconvert.identification.structures import Tier, candidates_only
+from rnnconvert.identification.structures import SearchRound, candidates_only
 from rnnconvert.language.layout import Layout
 
 
@@ -77,7 +77,7 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     """Return the readings that a first step from a zero state can decide; R has its gates in the order of W until that is changed.
 
     held         the kinds of biases that there are, and the gates that have a peephole
-    tied, plain  as a Tier has them
+    tied, plain  as a SearchRound has them
     """
     orders = _orders(kind, coupled, shared)
     seeing = [gate for gate in PEEPHOLE_GATES if gate in held]
@@ -97,7 +97,7 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     )
 
 
-def completed(rows: RowReadings, layout: Layout, tier: Tier) -> RowReadings:
+def completed(rows: RowReadings, layout: Layout, tier: SearchRound) -> RowReadings:
     """Return readings with everything that a first step cannot show: the order of R, and what is added at run time."""
     orders = _orders(layout.kind, layout.coupled, bool(layout.letters))
     count = 1 if tier.tied else len(orders)

@@ -24,7 +24,17 @@ from rnnconvert.identification.many import errors
 from rnnconvert.identification.reading import Blocks, LayerReading, blocks_of, in_rounding, off, pairs, solve, unseen
 from rnnconvert.identification.rows import RowReadings, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
-from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known_templates, possible, templates
+from rnnconvert.identification.structures import (
+    ArrangedTemplate,
+    Options,
+    SearchRound,
+    Structure,
+    arranged,
+    enough,
+    known_templates,
+    possible,
+    templates,
+)
 from rnnconvert.language.layout import Layout, Sizes
 
 _UNITS = 48
@@ -37,24 +47,26 @@ _SEARCHING = 0.75
 _ORDERED = ("input_bias", "recurrent_bias", "peephole")
 
 TIERS = (
-    Tier("the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh", registered=True),
-    Tier("the same with other functions", registered=True, plain=False),
-    Tier("the places of every known layout, with gates in another order in each array", registered=True, tied=False),
-    Tier("arrays of one shape and their gates in any order", registered=True, common=False, tied=False),
-    Tier("any order of axes"),
-    Tier("arrays and gates in any order, with other functions", registered=True, common=False, tied=False, plain=False),
-    Tier("some of the arrays alone", registered=True, whole_file=False),
-    Tier("arrays of one shape in any order", registered=True, common=False),
-    Tier("gates in another order in each array, with other functions", registered=True, tied=False, plain=False),
-    Tier("arrays of one shape in any order, with other functions", registered=True, common=False, plain=False),
-    Tier("some of the arrays alone, with other functions", registered=True, whole_file=False, plain=False),
-    Tier("any order of axes, with other functions", plain=False),
-    Tier("any order of axes, of some of the arrays alone", whole_file=False),
-    Tier("any order of axes and of arrays of one shape", common=False),
-    Tier("any order of axes, with gates in another order in each array", tied=False),
-    Tier("gates and arrays in any order", common=False, tied=False),
-    Tier("any order of axes, of gates in each array, and other functions", tied=False, plain=False),
-    Tier("any order of axes, of some of the arrays alone, with other functions", whole_file=False, plain=False),
+    SearchRound(
+        "the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh", registered=True
+    ),
+    SearchRound("the same with other functions", registered=True, plain=False),
+    SearchRound("the places of every known layout, with gates in another order in each array", registered=True, tied=False),
+    SearchRound("arrays of one shape and their gates in any order", registered=True, common=False, tied=False),
+    SearchRound("any order of axes"),
+    SearchRound("arrays and gates in any order, with other functions", registered=True, common=False, tied=False, plain=False),
+    SearchRound("some of the arrays alone", registered=True, whole_file=False),
+    SearchRound("arrays of one shape in any order", registered=True, common=False),
+    SearchRound("gates in another order in each array, with other functions", registered=True, tied=False, plain=False),
+    SearchRound("arrays of one shape in any order, with other functions", registered=True, common=False, plain=False),
+    SearchRound("some of the arrays alone, with other functions", registered=True, whole_file=False, plain=False),
+    SearchRound("any order of axes, with other functions", plain=False),
+    SearchRound("any order of axes, of some of the arrays alone", whole_file=False),
+    SearchRound("any order of axes and of arrays of one shape", common=False),
+    SearchRound("any order of axes, with gates in another order in each array", tied=False),
+    SearchRound("gates and arrays in any order", common=False, tied=False),
+    SearchRound("any order of axes, of gates in each array, and other functions", tied=False, plain=False),
+    SearchRound("any order of axes, of some of the arrays alone, with other functions", whole_file=False, plain=False),
 )
 
 
@@ -126,12 +138,12 @@ class Search:
         self._dead: set[object] = set()
         self._alive = False
         self._options: Options = {}
-        self._arrangements: dict[object, list[tuple[Merge, Arranged]]] = {}
+        self._arrangements: dict[object, list[tuple[Merge, ArrangedTemplate]]] = {}
         self._spans: dict[object, list[tuple[Sizes, Merge]]] = {}
         self._halves: dict[object, Sample] = {}
         self._turned: dict[object, list[_SampleWay]] = {}
 
-    def run(self, tiers: Sequence[Tier] = TIERS) -> SearchResult:
+    def run(self, tiers: Sequence[SearchRound] = TIERS) -> SearchResult:
         """Return the result of the first tier that has readings which give the outputs; else all that come near.
 
         tiers  the tiers to go through; a second call goes on with others
@@ -185,7 +197,7 @@ class Search:
             parts += unseen(reading.stack(blocks, forward=True), sample, self.dtype, self.end)
         return parts
 
-    def _tier(self, tier: Tier) -> Iterator[tuple[LayerReading, Blocks]]:
+    def _tier(self, tier: SearchRound) -> Iterator[tuple[LayerReading, Blocks]]:
         """Yield the readings that pass the first three steps."""
         for sample in self.samples:
             for merge, arrangement in self._arranged(sample, tier):
@@ -200,13 +212,13 @@ class Search:
                             Structure(arrangement.layout, arrangement.sizes, binding, arrangement.places), sample, merge, tier, fed
                         )
 
-    def _arranged(self, sample: Sample, tier: Tier) -> Iterator[tuple[Merge, Arranged]]:
+    def _arranged(self, sample: Sample, tier: SearchRound) -> Iterator[tuple[Merge, ArrangedTemplate]]:
         """Yield how the arrays may be arranged; what was found for one round serves the others."""
         key = id(sample), tier.registered, tier.whole_file
         if key in self._arrangements:
             yield from self._arrangements[key]
             return
-        arrangements: list[tuple[Merge, Arranged]] = []
+        arrangements: list[tuple[Merge, ArrangedTemplate]] = []
         for layout in known_templates() if tier.registered else templates():
             for sizes, merge in self._sizes(layout, sample):
                 if not possible(layout, sizes, self.total, tier.whole_file):
@@ -263,7 +275,9 @@ class Search:
             sizes = {n // k for n in lengths for k in (1, 4, 8) if n % k == 0}
             yield from sorted(size for size in sizes | {width} if size >= width)
 
-    def _of(self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object) -> Iterator[tuple[LayerReading, Blocks]]:
+    def _of(
+        self, structure: Structure, sample: Sample, merge: Merge, tier: SearchRound, fed: object
+    ) -> Iterator[tuple[LayerReading, Blocks]]:
         key = (structure.where, structure.layout.coupled, sample.axes, merge, tier.tied, tier.plain)
         if key in self._tried:
             return
@@ -305,7 +319,7 @@ class Search:
             ]
         return self._turned[key]
 
-    def _begun(self, base: LayerReading, blocks: Blocks, way: _SampleWay, tier: Tier) -> Iterator[RowReadings]:
+    def _begun(self, base: LayerReading, blocks: Blocks, way: _SampleWay, tier: SearchRound) -> Iterator[RowReadings]:
         """Yield readings that pass the first step; all, where running the whole alone shows it."""
         structure = base.structure
         layout, sizes, sample = structure.layout, structure.sizes, way.sample

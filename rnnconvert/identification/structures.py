@@ -26,7 +26,7 @@ _OPTIONAL = (frozenset({"initial_hidden", "initial_cell"}), frozenset({"peephole
 """The parts that a layer may lack."""
 
 
-class Tier(NamedTuple):
+class SearchRound(NamedTuple):
     """How far one round of the search goes.
 
     what   the same in words
@@ -187,7 +187,7 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
         yield [Tensor("", start + end, f"({section}layer direction part gate hidden in)")]
 
 
-class Arranged(NamedTuple):
+class ArrangedTemplate(NamedTuple):
     """A template with the order of axes of each array: its blocks with their shapes, and the place of every gate.
 
     fed  the names of the blocks of which a step from a zero state depends, with their places: all except the blocks of R alone
@@ -213,7 +213,9 @@ Options = dict[object, list[_AxisOrder]]
 """What was found for a family of arrays: templates have most of them in common."""
 
 
-def arranged(layout: Layout, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool, options: Options) -> Iterator[Arranged]:
+def arranged(
+    layout: Layout, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool, options: Options
+) -> Iterator[ArrangedTemplate]:
     """Yield how arrays of these shapes may be arranged as a template of these sizes.
 
     registered  only as the registry's layouts arrange them
@@ -237,7 +239,7 @@ def arranged(layout: Layout, sizes: Sizes, array_shapes: Mapping[str, Shape], re
         combined = replace(layout, tensors=tuple(option.tensor for option in chosen))
         blocks = {name: shape for option in chosen for name, shape in option.blocks}
         fed = [option for option in chosen if option.tensor.part_names != {"recurrent"}]
-        yield Arranged(
+        yield ArrangedTemplate(
             combined,
             sizes,
             blocks,

@@ -25,7 +25,7 @@ FAR = 1000
 
 
 @dataclass(frozen=True)
-class Off:
+class Deviation:
     """How far one output is off: the largest error, and that in units of what is allowed."""
 
     error: float
@@ -90,7 +90,7 @@ class Measure:
         narrow.masks = {name: mask for name, _, mask, _ in parts(narrow.truth, lengths)}
         return narrow
 
-    def off(self, outputs: Outputs) -> dict[str, Off]:
+    def off(self, outputs: Outputs) -> dict[str, Deviation]:
         """Return how far each output is off, by name, without those that are missing or have another shape."""
         arrays = {name: values for name, values, *_ in parts(_listed(outputs), self.case.lengths)}
         offs = {}
@@ -100,7 +100,7 @@ class Measure:
                 with np.errstate(all="ignore"):
                     ratio = np.where(error == 0, 0.0, error / self.allowed[name])
                     ratio = np.where(np.isnan(ratio), np.inf, ratio)
-                offs[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
+                offs[name] = Deviation(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
         return offs
 
     def fits(self, outputs: Outputs) -> bool:
@@ -122,9 +122,9 @@ class Measure:
         most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
         return all(off.error <= FAR * most for off in self.off(outputs).values())
 
-    def worst(self, outputs: Outputs) -> Off:
+    def worst(self, outputs: Outputs) -> Deviation:
         """Return the output with the largest error."""
-        return max(self.off(outputs).values(), key=lambda off: off.ratio, default=Off(0.0, 0.0))
+        return max(self.off(outputs).values(), key=lambda off: off.ratio, default=Deviation(0.0, 0.0))
 
 
 def _listed(outputs: Outputs) -> Outputs:

@@ -97,7 +97,7 @@ class Packed:
         return f"Packed(shape={self.shape}, dtype={self.dtype})"
 
     def pieces(self) -> Iterator[Array]:
-        """Yield the elements in C order; see rnnconvert.core.arrays.Pieced."""
+        """Yield the elements in C order; see rnnconvert.core.arrays.PiecewiseArray."""
         return in_order(self._watched(), self.dtype)
 
     def runs(self) -> Iterator[Stretch] | None:

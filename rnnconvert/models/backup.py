@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.threads import Team, processors
+from rnnconvert.core.threads import ThreadTeam, processors
 
 _BLOCK = 4 << 20
 _SLICE = 256 << 10
@@ -52,7 +52,7 @@ class Backup:
         self._handles, self._copies = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
-        numbers, lock, team = iter(range(len(self._blocks))), threading.Lock(), Team()
+        numbers, lock, team = iter(range(len(self._blocks))), threading.Lock(), ThreadTeam()
 
         def some() -> None:
             while not team.stopped:

@@ -19,7 +19,7 @@ from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.files.questions import assumptions
-from rnnconvert.models.others import Other, others
+from rnnconvert.models.others import NonRecurrentPart, others
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,7 +51,7 @@ class Inspection:
         return about(self.checkpoint)
 
     @cached_property
-    def others(self) -> list[Other]:
+    def others(self) -> list[NonRecurrentPart]:
         """The layers that are not recurrent, the arrays of no layer, and groups of other arrays."""
         return others(self.checkpoint)
 

@@ -26,7 +26,7 @@ from rnnconvert.files.load import load
 from rnnconvert.models.flattening import Flatten
 from rnnconvert.models.mapping import mapped
 from rnnconvert.models.model import Model
-from rnnconvert.models.prepare import Wishes, prepare
+from rnnconvert.models.prepare import CallerChoices, prepare
 from rnnconvert.models.proposal import Proposal, propose
 from rnnconvert.models.readers import fillable, filled_reader_of, model_of
 from rnnconvert.models.report import Transplant
@@ -80,7 +80,7 @@ def load_into(
         taking = model_of(target)
         if taking.fill is None:
             raise UsageError(f"{taking.title} is not a live model. To fill a file, use rnnconvert.transplant_file")
-        wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+        wishes = CallerChoices(mapping, strict, tuple(accept), flatten, trust_order)
         report, arrays = prepare(taking, giving, wishes)
         filled = target if dry_run else taking.fill(_apart(arrays, taking))
     return replace(report, model=filled, is_new=filled is not target, giver=source)
@@ -148,7 +148,7 @@ def transplant_file(
             f"{Command('convert', source, 'NEW', to=checkpoint.format)}"
         )
     taking = reader.of_checkpoint(checkpoint)
-    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    wishes = CallerChoices(mapping, strict, tuple(accept), flatten, trust_order)
     watch("pairing layers and computing their weights")
     report, arrays = prepare(taking, giving, wishes)
     total = sum(nbytes(array) for array in taking.arrays.values())

@@ -17,7 +17,7 @@ _LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
 
 
 @dataclass(frozen=True)
-class Other:
+class NonRecurrentPart:
     """A layer that is not recurrent, an array of no layer, or a group of arrays that are not weights.
 
     name     what the file calls it; "" for a group
@@ -42,13 +42,13 @@ class Other:
         return f"{self.name} ({sizes}, {self.kind} by its names and shapes)"
 
 
-def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[Other]:
+def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[NonRecurrentPart]:
     """Return a checkpoint's contents around its recurrent layers; groups of arrays last.
 
     names  only entries with some of these tensors
     """
     wanted = dict.fromkeys(checkpoint.tensors if names is None else names)
-    result: list[Other] = []
+    result: list[NonRecurrentPart] = []
     model = _model(checkpoint)
     if model is not None:
         # Reading a graph may give its arrays other names: of it, all layers are shown or none.
@@ -59,7 +59,7 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
                 result.append(_of_unit(unit, model, members or unit.arrays))
     aside = {name: why for name, why in (kept_beside(checkpoint) if model is None else model.aside).items() if name in wanted}
     for reason in dict.fromkeys(aside.values()):
-        result.append(Other("", reason, True, (), tuple(name for name, why in aside.items() if why == reason)))
+        result.append(NonRecurrentPart("", reason, True, (), tuple(name for name, why in aside.items() if why == reason)))
     if model is not None:
         around = _around(model)
         result = [replace(other, name=other.name.removeprefix(around)) for other in _by_class(result, model)]
@@ -78,9 +78,9 @@ def _around(model: Model) -> str:
     return first.pop() if len(first) == 1 else ""
 
 
-def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
+def _by_class(loose: Iterable[NonRecurrentPart], model: Model) -> list[NonRecurrentPart]:
     """Return the same with the arrays of a layer together, where the file states its class."""
-    merged: dict[object, Other] = {}
+    merged: dict[object, NonRecurrentPart] = {}
     for other in loose:
         layer = model.classes.get(other.tensors[0]) if other.name and not other.kind else None
         if layer is None:
@@ -89,7 +89,7 @@ def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
         earlier = merged.get(layer)
         tensors = other.tensors if earlier is None else (*earlier.tensors, *other.tensors)
         shape = other.shape if earlier is None else max(earlier.shape, other.shape, key=lambda shape: (len(shape), shape))
-        merged[layer] = Other(*layer, True, shape, tensors)
+        merged[layer] = NonRecurrentPart(*layer, True, shape, tensors)
     return list(merged.values())
 
 
@@ -108,13 +108,13 @@ def _model(checkpoint: Checkpoint) -> Model | None:
         return None
 
 
-def _of_unit(unit: Unit, model: Model, members: tuple[str, ...]) -> Other:
+def _of_unit(unit: Unit, model: Model, members: tuple[str, ...]) -> NonRecurrentPart:
     if unit.kinds == ("array",):
-        return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), members)
+        return NonRecurrentPart(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), members)
     kind = unit.title.split(" ")[0] if unit.stated else either(word.replace("_", " ") for word in unit.kinds)
     first = max(unit.arrays, key=lambda name: (model.arrays[name].ndim, model.arrays[name].size))
-    return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), members)
+    return NonRecurrentPart(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), members)
 
 
-def _of_array(checkpoint: Checkpoint, name: str) -> Other:
-    return Other(name, "", False, tuple(checkpoint.tensors[name].shape), (name,))
+def _of_array(checkpoint: Checkpoint, name: str) -> NonRecurrentPart:
+    return NonRecurrentPart(name, "", False, tuple(checkpoint.tensors[name].shape), (name,))

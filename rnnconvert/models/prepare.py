@@ -22,7 +22,7 @@ from rnnconvert.models.model import Model
 from rnnconvert.models.pairing import pair
 from rnnconvert.models.pairs import FilledPair, Pairing
 from rnnconvert.models.plan import TransplantPlan
-from rnnconvert.models.report import Filled, Transplant
+from rnnconvert.models.report import FilledLayer, Transplant
 from rnnconvert.models.unsettled import unsettled
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 
@@ -37,7 +37,7 @@ _INLINE = 16
 
 
 @dataclass(frozen=True)
-class Wishes:
+class CallerChoices:
     """The decisions of the caller.
 
     mapping      a mapping file, or target names and the source names that fill them
@@ -56,7 +56,7 @@ class Wishes:
     trust_order: bool = False
 
 
-def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
+def prepare(target: Model, source: Model, wishes: CallerChoices) -> tuple[Transplant, dict[str, Array]]:
     """Return the transplant that would be done, and the arrays that would be filled.
 
     Raises TransplantError with everything that does not fit.
@@ -183,5 +183,5 @@ def _report(plan: TransplantPlan, pairing: Pairing, filling: Filling, unlike: li
     )
 
 
-def _filled(matched: FilledPair) -> Filled:
-    return Filled(matched.target.name, matched.source.name, matched.kind, matched.evidence, matched.confidence, matched.target.arrays)
+def _filled(matched: FilledPair) -> FilledLayer:
+    return FilledLayer(matched.target.name, matched.source.name, matched.kind, matched.evidence, matched.confidence, matched.target.arrays)

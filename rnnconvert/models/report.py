@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledLayer:
     """A layer of the target that was filled.
 
     target, source  the layers' names
@@ -60,7 +60,7 @@ class Transplant:
 
     target: str
     source: str
-    filled: tuple[Filled, ...]
+    filled: tuple[FilledLayer, ...]
     kept: tuple[str, ...]
     left: tuple[str, ...]
     aside: dict[str, str]

@@ -60,7 +60,7 @@ class Tap:
 
 
 @dataclass(frozen=True)
-class Ran:
+class ModelOutputs:
     """The outputs of a model.
 
     outputs  its own outputs, in order
@@ -91,7 +91,9 @@ class ModelApart(ABC):
         """Its layers, and the types of its weights."""
 
     @abstractmethod
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         """Return the outputs of the model after calls on the inputs in `before`, and its outputs with its weights moved, several times.
 
         Raises UsageError for inputs that the model does not take, and if it does not run on them.
@@ -148,7 +150,9 @@ class FileModel(ModelApart):
         """The layers of the file."""
         return model_of(self.path, settings=self._settings)
 
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         places = _places(units)
         answer = self._called((*before, inputs), list(places), shakes)
         return self._ran(answer.run, places), [self._ran(shaken, places) for shaken in answer.shaken]
@@ -204,10 +208,10 @@ class FileModel(ModelApart):
                     array[0, 1] = padding
         return inputs
 
-    def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> Ran:
+    def _ran(self, run: RecordedRun, places: Mapping[str, str]) -> ModelOutputs:
         """Return the outputs of the model in the last of its calls."""
         taps = {places[name]: _tap(calls) for name, calls in run.layers[-1].items()}
-        return Ran(self._outputs_of(run.outputs[-1]), {k: tap for k, tap in taps.items() if tap})
+        return ModelOutputs(self._outputs_of(run.outputs[-1]), {k: tap for k, tap in taps.items() if tap})
 
     def _outputs_of(self, by_name: Mapping[str, Array]) -> tuple[Array, ...]:
         return tuple(by_name[name] for name in _ordered(list(by_name), self._outputs))
@@ -269,7 +273,7 @@ class ModelRunner(Protocol):
         """Return the model of a file, or of weights and the file that states their model."""
         ...
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
         """Return the outputs of the model and its recurrent layers for these inputs, without training, after the calls in `before`."""
         ...
 

@@ -24,7 +24,7 @@ from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import DoesNotRunError, FileModel, ModelApart, ModelRunner, Ran, moved, opener, runners
+from rnnconvert.models.runners import DoesNotRunError, FileModel, ModelApart, ModelOutputs, ModelRunner, moved, opener, runners
 from rnnconvert.running.inputs import in_order, named
 
 Apply = Callable[..., Any]
@@ -130,7 +130,7 @@ class ModelCalls:
             )
         return _CallersFramework(self.apply)
 
-    def run(self, model: Model, shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def run(self, model: Model, shakes: int = 0) -> tuple[ModelOutputs, list[ModelOutputs]]:
         """Return the outputs of a model, and its outputs with its weights moved, several times; none of these if it cannot be copied.
 
         Raises UsageError if its framework raises anything.
@@ -143,7 +143,7 @@ class ModelCalls:
         names = runner.input_names(model.live)
         arrays, earlier = in_order(inputs, names, model.title), [in_order(call, names, model.title) for call in before]
 
-        def run(live: Any) -> Ran:
+        def run(live: Any) -> ModelOutputs:
             return runner.run(live, arrays, units, earlier)
 
         try:
@@ -211,7 +211,7 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
     ours, notes = opened(target, calls)
     # Those of a file were kept in the order of their names.
     outputs = sorted(named(expected), key=itemgetter(0)) if isinstance(expected, (str, Path)) else named(expected)
-    truth = Ran(tuple(array for _, array in outputs), {})
+    truth = ModelOutputs(tuple(array for _, array in outputs), {})
     result, shaken = calls.run(ours, SHAKES)
     rounding = _Rounding(ours, shaken, False, _coarse(ours))
     if not rounding.runs:
@@ -254,11 +254,11 @@ class _CallersFramework:
         """Return nothing: a function takes what it is handed."""
         return ()
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:
         """Return the outputs of the function; its inner layers are not seen, and a tree keeps nothing from earlier calls."""
         outputs_given = self.apply(live, *[np.array(array) for array in inputs])
         outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
-        return Ran(tuple(np.array(output) for output in outputs), {})
+        return ModelOutputs(tuple(np.array(output) for output in outputs), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Return a tree with every floating-point array moved."""
@@ -280,7 +280,7 @@ class _Rounding:
     """
 
     target: Model
-    runs: Sequence[Ran]
+    runs: Sequence[ModelOutputs]
     by_source: bool
     coarse: float
 
@@ -302,7 +302,7 @@ def _coarse(*models: Model) -> float:
     return max((model.live.coarse for model in models if isinstance(model.live, ModelApart)), default=0.0)
 
 
-def _ends(result: Ran, truth: Ran, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:
+def _ends(result: ModelOutputs, truth: ModelOutputs, rounding: _Rounding, label: str) -> Iterable[OutputComparison]:
     """Yield the comparisons of the models' own outputs."""
     if len(result.outputs) != len(truth.outputs):
         raise UsageError(

@@ -15,7 +15,7 @@ from rnnconvert.core.limits import UNITS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.corners import corners, narrowed
 from rnnconvert.recognition.equations import candidate_after, lstm_gives, of_one, run_function, updated
-from rnnconvert.recognition.expression import Each, Leaf, Linear, Piece, Term, value, variables
+from rnnconvert.recognition.expression import Leaf, Linear, Piece, Term, Unitwise, value, variables
 from rnnconvert.recognition.trial import Match, Trial, confirmed, gate_of, identified, same, with_fixed
 
 
@@ -135,7 +135,7 @@ def _gru(trial: Trial, state: Leaf, hidden: str) -> Match:
 
 def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piece, int]:
     """Return the reset gate of a candidate whose matrix is multiplied with r * h, and its sign."""
-    inner = [term.operand for term in getattr(candidate, "terms", ()) if isinstance(term.operand, Each)]
+    inner = [term.operand for term in getattr(candidate, "terms", ()) if isinstance(term.operand, Unitwise)]
     if len(inner) != 1:
         raise UnmatchedError(_unlike(2))
     trial = Trial(*narrowed(inner[0]))
@@ -174,7 +174,7 @@ def _lstm(formula: Piece, sizes: tuple[int, int], cell_states: Sequence[str]) ->
 
 def _over(formula: Piece, key: object) -> Iterator[Piece]:
     """Yield the parts of a formula that a variable is in, the smallest first."""
-    if not isinstance(formula, Each):
+    if not isinstance(formula, Unitwise):
         return
     for operand in formula.operands:
         if key in variables(operand):

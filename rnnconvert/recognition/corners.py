@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-from rnnconvert.recognition.expression import Each, Piece, StoredPiece, value, variables
+from rnnconvert.recognition.expression import Piece, StoredPiece, Unitwise, value, variables
 
 _COLUMNS = 64
 """The most units whose constants differ."""
@@ -41,7 +41,7 @@ def narrowed(formula: Piece) -> tuple[Piece, int]:
 def _vectors(formula: Piece) -> Iterator[StoredPiece]:
     if isinstance(formula, StoredPiece) and formula.array.ndim:
         yield formula
-    elif isinstance(formula, Each):
+    elif isinstance(formula, Unitwise):
         for operand in formula.operands:
             yield from _vectors(operand)
 
@@ -49,9 +49,9 @@ def _vectors(formula: Piece) -> Iterator[StoredPiece]:
 def _narrow(formula: Piece, columns: Array) -> Piece:
     if isinstance(formula, StoredPiece) and formula.array.ndim:
         return StoredPiece(formula.array.reshape(-1)[columns])
-    if isinstance(formula, Each):
+    if isinstance(formula, Unitwise):
         operands = tuple(_narrow(operand, columns) for operand in formula.operands)
-        return Each(formula.operator, operands, formula.constants, len(columns))
+        return Unitwise(formula.operator, operands, formula.constants, len(columns))
     return formula
 
 
@@ -75,7 +75,7 @@ _SEARCHED: dict[object, list[Array]] = {}
 
 def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
     """Return a key that is equal for formulas that differ only in their variables."""
-    if isinstance(formula, Each):
+    if isinstance(formula, Unitwise):
         return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
     return formula.key if isinstance(formula, StoredPiece) else numbers[formula.key]
 
@@ -103,7 +103,7 @@ def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
     if isinstance(formula, StoredPiece):
         return
     yield formula, 0.0
-    if not isinstance(formula, Each):
+    if not isinstance(formula, Unitwise):
         return
     inner, *others = formula.operands
     bounds = formula.constants
@@ -112,7 +112,7 @@ def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
     if not others:
         yield from ((inner, bound) for bound in bounds if np.isfinite(bound))
     elif formula.operator in ("Min", "Max"):
-        yield Each("Sub", formula.operands, (), formula.width), 0.0
+        yield Unitwise("Sub", formula.operands, (), formula.width), 0.0
     for operand in formula.operands:
         yield from _marks(operand)
 

@@ -113,7 +113,7 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class Each:
+class Unitwise:
     """A function of each unit: a common operation, what it works on, and its constants."""
 
     operator: str
@@ -135,12 +135,12 @@ class Each:
         return self.operator, tuple(operand.key for operand in self.operands), self.constants
 
 
-Piece: TypeAlias = "Leaf | StoredPiece | Linear | Each"
+Piece: TypeAlias = "Leaf | StoredPiece | Linear | Unitwise"
 Formula: TypeAlias = "tuple[Piece, ...]"
 
 
 def _parts(piece: Piece) -> int:
-    return piece.parts if isinstance(piece, Linear | Each) else 1
+    return piece.parts if isinstance(piece, Linear | Unitwise) else 1
 
 
 def _check(parts: int) -> None:
@@ -179,9 +179,9 @@ def _cut(piece: Piece, start: int, stop: int) -> Piece:
         return Leaf(piece.origin, piece.start + start, piece.start + stop, piece.full_width)
     if isinstance(piece, StoredPiece):
         return StoredPiece(piece.array[start:stop])
-    if isinstance(piece, Each):
+    if isinstance(piece, Unitwise):
         operands = tuple(each if _for_all(each) else _cut(each, start, stop) for each in piece.operands)
-        return Each(piece.operator, operands, piece.constants, stop - start)
+        return Unitwise(piece.operator, operands, piece.constants, stop - start)
     terms = []
     for operand, matrix in piece.terms:
         if matrix is None:
@@ -251,7 +251,7 @@ def _edges(pieces: Formula) -> set[int]:
 
 def alone(operator: str, pieces: Formula, constants: tuple[float, ...] = ()) -> Formula:
     """Return a function of a value, unit by unit."""
-    return tuple(Each(operator, (_shifted(operator, piece),), constants, piece.width) for piece in pieces)
+    return tuple(Unitwise(operator, (_shifted(operator, piece),), constants, piece.width) for piece in pieces)
 
 
 _WHOLE_FUNCTIONS = ("Sigmoid", "Tanh", "Softsign", "Softplus", "HardSigmoid")
@@ -260,7 +260,7 @@ _WHOLE_FUNCTIONS = ("Sigmoid", "Tanh", "Softsign", "Softplus", "HardSigmoid")
 
 def _shifted(operator: str, piece: Piece) -> Piece:
     """Return a sum of products with the number that is added to it, such as a forget gate's 1, among its biases."""
-    if operator in _WHOLE_FUNCTIONS and isinstance(piece, Each) and piece.operator in ("Add", "Sub"):
+    if operator in _WHOLE_FUNCTIONS and isinstance(piece, Unitwise) and piece.operator in ("Add", "Sub"):
         for linear, number in (piece.operands, piece.operands[::-1]):
             if not (isinstance(linear, Linear) and isinstance(number, StoredPiece) and _for_all(number)):
                 continue
@@ -291,10 +291,10 @@ def _combined(operator: str, left: Piece, right: Piece) -> Piece:
                 return piece
     if operator == "Mul":
         for piece, other in ((left, right), (right, left)):
-            if isinstance(other, StoredPiece) and other.array.ndim and isinstance(piece, Each | Leaf):
+            if isinstance(other, StoredPiece) and other.array.ndim and isinstance(piece, Unitwise | Leaf):
                 # A stored factor for each unit may be a peephole, so that it stays a product.
                 return Linear((Term(piece, other.array),), (), piece.width)
-    return Each(operator, (_number(left), _number(right)), (), max(left.width, right.width))
+    return Unitwise(operator, (_number(left), _number(right)), (), max(left.width, right.width))
 
 
 def _number(piece: Piece) -> Piece:
@@ -328,7 +328,7 @@ def depends(piece: Piece) -> bool:
         return piece.origin.state
     if isinstance(piece, StoredPiece):
         return False
-    if isinstance(piece, Each):
+    if isinstance(piece, Unitwise):
         return any(map(depends, piece.operands))
     return any(depends(term.operand) for term in piece.terms)
 
@@ -340,7 +340,7 @@ def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
     def structure(part: Piece) -> object:
         if isinstance(part, Leaf):
             return origins.setdefault(part.origin, len(origins)), part.origin.state, part.start, part.stop, part.full_width
-        if isinstance(part, Each):
+        if isinstance(part, Unitwise):
             return part.operator, tuple(map(structure, part.operands)), part.constants
         if isinstance(part, Linear):
             terms = tuple((structure(term.operand), _place(term.matrix)) for term in part.terms)
@@ -353,7 +353,7 @@ def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
 
 def variables(piece: Piece) -> dict[object, Piece]:
     """Return the variables of a function of each unit: sums of products, and runs of features."""
-    if isinstance(piece, Each):
+    if isinstance(piece, Unitwise):
         pieces: dict[object, Piece] = {}
         for operand in piece.operands:
             pieces |= variables(operand)
@@ -363,7 +363,7 @@ def variables(piece: Piece) -> dict[object, Piece]:
 
 def constants(piece: Piece) -> set[float]:
     """Return how large the numbers are with which a function of each unit works; none of 1 or less, or of 1e30 or more."""
-    if isinstance(piece, Each):
+    if isinstance(piece, Unitwise):
         magnitudes = {abs(number) for number in piece.constants if 1 < abs(number) < 1e30}
         return magnitudes.union(*map(constants, piece.operands))
     if not isinstance(piece, StoredPiece):
@@ -378,7 +378,7 @@ def value(piece: Piece, values: Mapping[object, Array]) -> Array:
         return values[piece.key]
     if isinstance(piece, StoredPiece):
         return np.asarray(piece.array, np.float64)
-    if not isinstance(piece, Each):
+    if not isinstance(piece, Unitwise):
         raise UnmatchedError("it works on an unknown value")
     operands = [value(operand, values) for operand in piece.operands]
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import spread
-from rnnconvert.recognition.expression import Bias, Each, Formula, Leaf, Linear, Origin, Piece, StoredPiece, Term, value, variables
+from rnnconvert.recognition.expression import Bias, Formula, Leaf, Linear, Origin, Piece, StoredPiece, Term, Unitwise, value, variables
 from rnnconvert.recognition.sums import StartSums
 from rnnconvert.recognition.trace import At, Tracer
 from rnnconvert.recognition.trial import Match, same_function
@@ -105,7 +105,7 @@ def first_step(
 
 def _functions(piece: Piece) -> Iterator[str]:
     """Yield the functions of a formula in words, with their numbers."""
-    if isinstance(piece, Each):
+    if isinstance(piece, Unitwise):
         stored = (operand.array for operand in piece.operands if isinstance(operand, StoredPiece))
         numbers = [*piece.constants, *(float(array.reshape(-1)[0]) for array in stored if array.size)]
         yield f"{piece.operator} {' '.join(f'{number:g}' for number in numbers)}".strip()
@@ -148,7 +148,7 @@ def _linears(piece: Piece) -> Iterator[Linear]:
         yield piece
         for term in piece.terms:
             yield from _linears(term.operand)
-    elif isinstance(piece, Each):
+    elif isinstance(piece, Unitwise):
         for operand in piece.operands:
             yield from _linears(operand)
 
@@ -156,7 +156,7 @@ def _linears(piece: Piece) -> Iterator[Linear]:
 def _leaves(piece: Piece) -> Iterator[Leaf]:
     if isinstance(piece, Leaf):
         yield piece
-    for operand in piece.operands if isinstance(piece, Each) else ():
+    for operand in piece.operands if isinstance(piece, Unitwise) else ():
         yield from _leaves(operand)
     for term in piece.terms if isinstance(piece, Linear) else ():
         yield from _leaves(term.operand)
@@ -200,7 +200,7 @@ def _as_zero_start(piece: Piece, states: Collection[object]) -> Piece:
         return operands[zero.index(True) - 1]
     if piece.operator == "Sub" and zero[1]:
         return operands[0]
-    result = Each(piece.operator, operands, piece.constants, piece.width)
+    result = Unitwise(piece.operator, operands, piece.constants, piece.width)
     return StoredPiece(value(result, {})) if all(isinstance(operand, StoredPiece) for operand in operands) else result
 
 

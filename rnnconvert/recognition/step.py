@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, signature
+from rnnconvert.recognition.expression import Linear, Origin, Piece, Unitwise, signature
 from rnnconvert.recognition.recognised import Weights
 from rnnconvert.recognition.trace import Tracer
 from rnnconvert.recognition.trial import Match
@@ -58,7 +58,7 @@ def hands_on(graph: UsedGraph, step: WrittenStep, name: str) -> bool:
 
 def _has(piece: Piece, key: object) -> bool:
     """Return whether a formula has a part."""
-    parts: Sequence[Piece] = piece.operands if isinstance(piece, Each) else ()
+    parts: Sequence[Piece] = piece.operands if isinstance(piece, Unitwise) else ()
     if isinstance(piece, Linear):
         parts = [term.operand for term in piece.terms]
     return piece.key == key or any(_has(part, key) for part in parts)

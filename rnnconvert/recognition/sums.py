@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-from rnnconvert.recognition.expression import Each, Leaf, Linear, Origin, Piece, StoredPiece
+from rnnconvert.recognition.expression import Leaf, Linear, Origin, Piece, StoredPiece, Unitwise
 
 _ROUNDING = 1e-6
 """How far sums of biases may be apart, of the largest: an exporter that folds them rounds them."""
@@ -33,8 +33,8 @@ class StartSums:
         """Return a formula in which every product and vector is a variable."""
         if isinstance(piece, StoredPiece):
             return self._vector(piece)
-        if isinstance(piece, Each):
-            return Each(piece.operator, tuple(map(self.named, piece.operands)), piece.constants, piece.width)
+        if isinstance(piece, Unitwise):
+            return Unitwise(piece.operator, tuple(map(self.named, piece.operands)), piece.constants, piece.width)
         if isinstance(piece, Leaf):
             return piece
         total = self._product(piece)
@@ -42,8 +42,8 @@ class StartSums:
             if not isinstance(operand, Leaf):
                 if matrix is None or matrix.ndim != 1:
                     raise UnmatchedError("its first step multiplies something else than its input with a matrix")
-                factor = Each("Mul", (self.named(operand), self._vector(StoredPiece(matrix))), (), piece.width)
-                total = factor if total is None else Each("Add", (total, factor), (), piece.width)
+                factor = Unitwise("Mul", (self.named(operand), self._vector(StoredPiece(matrix))), (), piece.width)
+                total = factor if total is None else Unitwise("Add", (total, factor), (), piece.width)
         assert total is not None
         return total
 

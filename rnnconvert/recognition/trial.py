@@ -13,7 +13,7 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.corners import corners, narrowed
 from rnnconvert.recognition.equations import Computed, run_function
-from rnnconvert.recognition.expression import Each, Leaf, Piece, constants, value, variables
+from rnnconvert.recognition.expression import Leaf, Piece, Unitwise, constants, value, variables
 
 _SAMPLES = 48
 
@@ -82,8 +82,8 @@ def confirmed(trial: Trial, cell: Computed, matched: Match) -> Match:
 
 def same_function(piece: Piece, other: Piece) -> bool:
     """Return whether two formulas of the same variables are one function: at random numbers, and at the corners of both."""
-    both, tried = narrowed(Each("Sub", (piece, other), (), max(piece.width, other.width)))
-    assert isinstance(both, Each)
+    both, tried = narrowed(Unitwise("Sub", (piece, other), (), max(piece.width, other.width)))
+    assert isinstance(both, Unitwise)
     trial = Trial(both, tried)
     if not trial.names:
         return same(value(both, {}), np.zeros(()))

@@ -17,7 +17,7 @@ Order = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 
 
-class Ended:
+class ChannelsLast:
     """A model on its way to channels at the end.
 
     A value of the source is another one with its axes in an order: axis n of the source's is axis order[n] of that one.
@@ -44,7 +44,7 @@ class Ended:
         if self.partial:
             self.scope.drop_unread()
 
-    def _ended(self, rule: Callable[[Ended, Node], None], node: Node) -> None:
+    def _ended(self, rule: Callable[[ChannelsLast, Node], None], node: Node) -> None:
         """Rewrite a layer over space, or leave it out: what its rule added by then nothing reads."""
         try:
             rule(self, node)
@@ -192,7 +192,7 @@ def _longer(x: Value, pads: Pads) -> tuple[int | None, ...]:
     return (x.shape[0], *space, x.shape[-1])
 
 
-def _padded(m: Ended, x: Value, pads: Pads, number: float = 0.0) -> Value:
+def _padded(m: ChannelsLast, x: Value, pads: Pads, number: float = 0.0) -> Value:
     """Return a tensor with places of a number around space."""
     if not any(map(any, pads)):
         return x
@@ -201,7 +201,7 @@ def _padded(m: Ended, x: Value, pads: Pads, number: float = 0.0) -> Value:
     return m.add("pad", x, _longer(x, pads), pairs=tuple(pads))
 
 
-def _conv(m: Ended, node: Node) -> None:
+def _conv(m: ChannelsLast, node: Node) -> None:
     pads, reach, x = node["pads"], reached(node["kernel"], node["dilation"]), m.ended(node.x)
     word = "valid"
     if any(map(any, pads)) and max(node["strides"]) == 1:
@@ -225,7 +225,7 @@ def _conv(m: Ended, node: Node) -> None:
         full = cut
 
 
-def _conv_transposed(m: Ended, node: Node) -> None:
+def _conv_transposed(m: ChannelsLast, node: Node) -> None:
     rank, strides, dilation = node["rank"], node["strides"], node["dilation"]
     if node["groups"] > 1 or (max(dilation) > 1 and max(strides) > 1):
         raise m.refused(
@@ -246,7 +246,7 @@ def _conv_transposed(m: Ended, node: Node) -> None:
         m.scope.add("crop", "", [full], [y], pairs=tuple(cuts))
 
 
-def _pool(m: Ended, node: Node) -> None:
+def _pool(m: ChannelsLast, node: Node) -> None:
     if max(node["dilation"]) > 1:
         raise m.refused(node, "a pool over places apart from one another", "no layer has such windows")
     x, most = m.ended(node.x), node["operation"] == "max"
@@ -263,12 +263,12 @@ def _pool(m: Ended, node: Node) -> None:
         m.scope.add("arithmetic", "", parts, [y], operation="divide")
 
 
-def _group_norm(m: Ended, node: Node) -> None:
+def _group_norm(m: ChannelsLast, node: Node) -> None:
     settings = {"groups": node["size"], "scale": True, "shift": True, **node.settings}
     m.scope.add("group_norm", node.layer, [m.ended(node.x)], [m.give(node.y, to_end(len(node.y.shape)))], **settings)
 
 
-def _prelu(m: Ended, node: Node) -> None:
+def _prelu(m: ChannelsLast, node: Node) -> None:
     rank, size = len(node.x.shape), node["size"]
     channels = node["axis"] if size > 1 else rank - 1
     axes = (*(axis for axis in range(rank) if axis != channels), channels)
@@ -276,7 +276,7 @@ def _prelu(m: Ended, node: Node) -> None:
     m.scope.add("prelu", node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)], slopes=slopes)
 
 
-_FIRST: dict[str, Callable[[Ended, Node], None]] = {
+_FIRST: dict[str, Callable[[ChannelsLast, Node], None]] = {
     "conv first": _conv,
     "conv transposed first": _conv_transposed,
     "pool first": _pool,
@@ -295,4 +295,4 @@ def channels_last(top: DescribedModel, partial: bool = False) -> None:
     """
     for scope in (*top.inner(), top):
         if any(node.kind in _FIRST or (node.kind == "batch_norm" and node["axis"] != len(node.x.shape) - 1) for node in scope.nodes):
-            Ended(scope, partial).run()
+            ChannelsLast(scope, partial).run()

@@ -19,7 +19,7 @@ from rnnconvert.scaffolding.proof import proofs
 from rnnconvert.scaffolding.rounded import MovedWeights, Rounding, rounded_proof
 from rnnconvert.scaffolding.sources import DescribedSource
 from rnnconvert.scaffolding.stateful.carried import StreamedDescription
-from rnnconvert.scaffolding.stateful.pieces import InPieces
+from rnnconvert.scaffolding.stateful.pieces import StreamRun
 from rnnconvert.scaffolding.weights import LayerWeights
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ExportedModel:
         """Return a file that was written as a model that reads and gives what its source does."""
         file = open_file(self.writer.NAME, written)
         as_source = self.graph.opened(file) if isinstance(self.graph, InOtherAxes) else file
-        return InPieces(as_source, self.stream) if self.stream else as_source
+        return StreamRun(as_source, self.stream) if self.stream else as_source
 
     def proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
         """Yield the comparisons with a file that was written."""

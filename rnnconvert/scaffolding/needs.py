@@ -61,7 +61,7 @@ class NeedError(Exception):
         self.symbol, self.value = symbol, value
 
 
-class Tries:
+class ReadingBudget:
     """The readings of one program: bounded, no matter what it asks for."""
 
     def __init__(self) -> None:

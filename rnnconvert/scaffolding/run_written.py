@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.remedies import of_the_command_line
-from rnnconvert.models.runners import Ran
+from rnnconvert.models.runners import ModelOutputs
 from rnnconvert.models.verify import ModelCalls, opened
 from rnnconvert.scaffolding.scaffold import targets
 from rnnconvert.scaffolding.written import WrittenSource, filled
@@ -61,7 +61,7 @@ def _handed(inputs: Sequence[tuple[str, Array]]) -> Any:
     return dict(inputs) if any(name for name, _ in inputs) else [array for _, array in inputs]
 
 
-def _plain(ran: Ran) -> dict[str, Any]:
+def _plain(ran: ModelOutputs) -> dict[str, Any]:
     taps = {name: {word: None if value is None else _sent(value) for word, value in vars(tap).items()} for name, tap in ran.taps.items()}
     return {"outputs": [_sent(array) for array in ran.outputs], "taps": taps}
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.runners import FileModel, ModelApart, Ran
+from rnnconvert.models.runners import FileModel, ModelApart, ModelOutputs
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.models import NamedArrays
 from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
@@ -94,7 +94,7 @@ def _values(count: int) -> str:
     return f"{count} value{'' if count == 1 else 's'}"
 
 
-def _arrays(tree: Any) -> list[Array | Pieced]:
+def _arrays(tree: Any) -> list[Array | PiecewiseArray]:
     if isinstance(tree, Mapping):
         return [array for value in tree.values() for array in _arrays(value)]
     if isinstance(tree, list):
@@ -120,7 +120,9 @@ class _AsSource(ModelApart):
     def model(self) -> Model:
         return self._written.model
 
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         """Run the stream from a reset on; of a stateful source on the calls before, too."""
         (x,) = (self._chain.read(array) for _, array in inputs)
         if self._chain.stateful:
@@ -128,9 +130,9 @@ class _AsSource(ModelApart):
         steps = self._chain.read(inputs[0][1]).shape[1]
         ran, shaken = self._written.ran([("", x)], [], shakes=shakes)
 
-        def of_source(each: Ran) -> Ran:
+        def of_source(each: ModelOutputs) -> ModelOutputs:
             (y,) = each.outputs
-            return Ran((self._chain.as_source(y[:, y.shape[1] - steps :]),), {})
+            return ModelOutputs((self._chain.as_source(y[:, y.shape[1] - steps :]),), {})
 
         return of_source(ran), [of_source(each) for each in shaken]
 
@@ -147,7 +149,7 @@ def fitted(stack: Recurrent, format: str) -> tuple[Layout, Recurrent]:
     return fit.layout, fit.stack
 
 
-def packed(stack: Recurrent, format: str) -> tuple[Layout, Mapping[str, Array | Pieced]]:
+def packed(stack: Recurrent, format: str) -> tuple[Layout, Mapping[str, Array | PiecewiseArray]]:
     """Return a recurrent layer's arrays as a format has them, with their layout. Raises RefusedError likewise."""
     layout, rewritten = fitted(stack, format)
     return layout, pack(layout, rewritten, FLOAT32)

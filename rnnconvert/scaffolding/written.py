@@ -19,7 +19,7 @@ from rnnconvert.models.load import load_into
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.prepare import ALL
 from rnnconvert.models.report import Transplant
-from rnnconvert.models.runners import ModelApart, Ran, Tap
+from rnnconvert.models.runners import ModelApart, ModelOutputs, Tap
 from rnnconvert.running.models import NamedArrays
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
@@ -128,7 +128,9 @@ class _WrittenModelApart(ModelApart):
             raise error
         return answer
 
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         answer = self._asked("run", inputs=list(inputs), before=[list(call) for call in before], shakes=shakes)
         return _ran(answer["ran"]), [_ran(each) for each in answer["shaken"]]
 
@@ -138,5 +140,5 @@ class _WrittenModelApart(ModelApart):
             raise OSError(*answer["unwritable"])
 
 
-def _ran(answer: dict[str, Any]) -> Ran:
-    return Ran(tuple(answer["outputs"]), {name: Tap(**tap) for name, tap in answer["taps"].items()})
+def _ran(answer: dict[str, Any]) -> ModelOutputs:
+    return ModelOutputs(tuple(answer["outputs"]), {name: Tap(**tap) for name, tap in answer["taps"].items()})

@@ -27,7 +27,7 @@ from rnnconvert.core.errors import UnreadableError, unwritable
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running import registry
-from rnnconvert.verification.lanes import Prepared
+from rnnconvert.verification.lanes import PreparedModels
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.results import hash_file
 from rnnconvert.verification.stated import outlined
@@ -71,7 +71,7 @@ class Cache:
             file.write(reports.encoded(f'{{"proof": "{key}", "report": {reports.render(document, ".json").strip()}}}\n'))
 
 
-def key_of(prepared: Prepared, tolerances: Mapping[str, Tolerance], explain: bool) -> str:
+def key_of(prepared: PreparedModels, tolerances: Mapping[str, Tolerance], explain: bool) -> str:
     """Return the hash of all that decides a report."""
     plan = prepared.plan
     executors = registry.executors().values() if prepared.chosen is None else prepared.chosen

@@ -27,7 +27,7 @@ from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification import recorded
 from rnnconvert.verification.bounds import keep_within
-from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
+from rnnconvert.verification.lanes import Lanes, PreparedModels, Steady, lanes_of, types
 from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
@@ -54,7 +54,7 @@ def collect(
     return prepared.results, prepared.subjects
 
 
-def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
+def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> PreparedModels:
     """Read the models and pair their layers; raises as `collect` does."""
     inputs = UserInputs.of(plan)
     check(plan, 1 if b is None else 2, inputs.of_layers is not None)
@@ -108,7 +108,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     watch("hashing files and weights")
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.seconds["hash"] = time.perf_counter() - start
-    return Prepared(plan, results, subjects, chosen, second is None, inputs, unpaired=unpaired, members=members)
+    return PreparedModels(plan, results, subjects, chosen, second is None, inputs, unpaired=unpaired, members=members)
 
 
 def _pairs(a: Checkpoint, b: Checkpoint, plan: Plan) -> list[LayerPair]:
@@ -120,7 +120,7 @@ def _pairs(a: Checkpoint, b: Checkpoint, plan: Plan) -> list[LayerPair]:
 
 
 def proceed(
-    prepared: Prepared,
+    prepared: PreparedModels,
     steady: Steady,
     watch: Watch = lambda text, done=0, total=0: None,
     jobs: int | None = None,

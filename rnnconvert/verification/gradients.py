@@ -24,7 +24,7 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 
 
 @dataclass(frozen=True)
-class Graded:
+class GradientCase:
     """Gradients of one case: an executor's own, the float64 truth, and the same in the element type of the weights."""
 
     found: Gradients
@@ -32,7 +32,7 @@ class Graded:
     floor: Gradients
 
 
-def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> Graded:
+def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> GradientCase:
     """Return an answer's gradients beside the reference's. Raises ValueError for gradients of other shapes."""
     assert case.cotangents is not None
     hidden, cell = case.hidden or (), case.cell or ()
@@ -49,7 +49,7 @@ def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -
     mine, true = ([array.shape for array in (gradients_.x, *gradients_.hidden, *gradients_.cell)] for gradients_ in (gradients, truth))
     if mine != true:
         raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
-    return Graded(gradients, *(_placed(gradients_, part.layout) for gradients_ in (truth, _farthest(truth, several))))
+    return GradientCase(gradients, *(_placed(gradients_, part.layout) for gradients_ in (truth, _farthest(truth, several))))
 
 
 def _farthest(truth: Gradients, several: Sequence[Gradients]) -> Gradients:

@@ -16,7 +16,7 @@ from rnnconvert.judging.comparison import OutputComparison, joined, parts, unlik
 from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
 from rnnconvert.judging.rounding import ARITHMETICS
 from rnnconvert.judging.whole import IMMENSE
-from rnnconvert.verification.gradients import Graded
+from rnnconvert.verification.gradients import GradientCase
 from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.results import LayerResults
 from rnnconvert.verification.running import REFERENCE
@@ -119,7 +119,7 @@ def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComp
     return {"; ".join(names): why for why, names in absent.items()}
 
 
-def _gradients(case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]) -> Iterator[OutputComparison]:
+def _gradients(case: Case, graded: GradientCase, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]) -> Iterator[OutputComparison]:
     computed, truth, floor = graded.found, graded.truth, graded.floor
 
     def compared(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> OutputComparison:

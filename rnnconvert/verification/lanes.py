@@ -33,7 +33,7 @@ is reported as unsteady."""
 
 
 @dataclass
-class Prepared:
+class PreparedModels:
     """The models and layers, read and paired, before anything runs.
 
     subjects  the layers in canonical form that are compared with one another, or run alone
@@ -74,7 +74,7 @@ class _Lane:
     seconds: float = 0.0
 
 
-def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
+def lanes_of(prepared: PreparedModels, executors: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
     """Return the lanes that run side by side: every executor that is named, or for each format the executors that may run it."""
     subjects = prepared.subjects
     if prepared.chosen is not None:
@@ -104,7 +104,7 @@ def _absent(executors: Sequence[Executor], format: str, results: Results) -> str
 class Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
-    def __init__(self, lanes: list[_Lane], prepared: Prepared, steady: Steady, watch: Watch, jobs: int | None) -> None:
+    def __init__(self, lanes: list[_Lane], prepared: PreparedModels, steady: Steady, watch: Watch, jobs: int | None) -> None:
         self._timeout = prepared.plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready, self._counted = threading.Event(), threading.Event()

@@ -20,7 +20,7 @@ from rnnconvert.language.registry import systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
 from rnnconvert.running.parent import Process
-from rnnconvert.verification.gradients import Graded, graded
+from rnnconvert.verification.gradients import GradientCase, graded
 from rnnconvert.verification.offsets import disagreement
 
 
@@ -55,7 +55,7 @@ class LayerRun:
     seconds: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, Outputs] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    gradients: dict[str, Graded] = field(default_factory=dict)
+    gradients: dict[str, GradientCase] = field(default_factory=dict)
 
 
 def _bound(kind: Literal["cell", "projection"]) -> Callable[[Cell], float | None]:

@@ -26,8 +26,8 @@ from rnnconvert.reports.markup import Markup, el, section
 from rnnconvert.reports.words import digits_of
 from rnnconvert.scaffolding.sources import described_source
 from rnnconvert.views import graph, page, picture
-from rnnconvert.views.measured import Part, Way, difference, matrices, measured
-from rnnconvert.views.spectral import Work
+from rnnconvert.views.measured import ArrayView, DirectionView, difference, matrices, measured
+from rnnconvert.views.spectral import EigenvalueBudget
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -148,7 +148,7 @@ def _side(count: int) -> int:
 
 
 def _single(checkpoint: Checkpoint) -> str:
-    stacks, work = list(checkpoint.layers.values()), Work()
+    stacks, work = list(checkpoint.layers.values()), EigenvalueBudget()
     side = _side(sum(map(matrices, stacks)))
     measured_stacks = [(number, stack, list(measured(stack, side, work))) for number, stack in enumerate(stacks)]
     inspection = Inspection(checkpoint)
@@ -182,7 +182,7 @@ def _single(checkpoint: Checkpoint) -> str:
 def _compared(comparison: Comparison) -> str:
     pairs = [layer.pair for layer in comparison.layers]
     side = _side(3 * sum(matrices(pair.stack) for pair in pairs))
-    work, parts = Work(), []
+    work, parts = EigenvalueBudget(), []
     links: list[dict[str, str]] = [{}, {}]
     for number, compared in enumerate(comparison.layers):
         a, b = compared.pair.stack, compared.pair.counterpart
@@ -239,10 +239,10 @@ def _whole_model(file: Checkpoint, links: Mapping[str, str]) -> Markup | None:
     return graph.drawing(description, links)
 
 
-def _pair_of_ways(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
+def _pair_of_ways(stack: Recurrent, a: DirectionView, b: DirectionView, side: int) -> list[Markup | None]:
     """Return the arrays of two directions that differ, side by side with their difference, the largest first."""
     others = {part.key: part for part in b.parts}
-    rows: list[tuple[float, Part, Part, Part]] = []
+    rows: list[tuple[float, ArrayView, ArrayView, ArrayView]] = []
     for part in a.parts:
         other = others.get(part.key)
         if other is not None and other.shape == part.shape:

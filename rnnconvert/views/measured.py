@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import CANDIDATE
 from rnnconvert.core.reference import FUNCTIONS
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Recurrent
-from rnnconvert.views.spectral import Radius, Work, radius
+from rnnconvert.views.spectral import EigenvalueBudget, Radius, radius
 
 BINS = 41
 """Bins of a histogram: an odd number, so that zero lies in the middle of one."""
@@ -40,7 +40,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, eq=False)
-class Heat:
+class Heatmap:
     """A matrix in few cells.
 
     cells    (rows, columns): the mean of the weights of each block; NaN where one of them is not finite
@@ -54,7 +54,7 @@ class Heat:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ArrayView:
     """One array of a direction.
 
     key         part and gate, as rnnconvert.Direction.arrays has them
@@ -75,7 +75,7 @@ class Part:
     not_finite: int
     histogram: Histogram
     radius: Radius | None = None
-    heat: Heat | None = None
+    heat: Heatmap | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Units:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class DirectionView:
     """One direction of one layer.
 
     layer, number  where it stands in the stack
@@ -103,7 +103,7 @@ class Way:
     layer: int
     number: int
     direction: Direction
-    parts: tuple[Part, ...]
+    parts: tuple[ArrayView, ...]
     bias: dict[str, tuple[float, float, float]]
     saturated: dict[str, Units]
     dead: int
@@ -119,7 +119,7 @@ def matrices(stack: Recurrent) -> int:
     return sum(len(source.shape) == 2 for *_, way in stack.directions() for source in way.arrays.values())
 
 
-def measured(stack: Recurrent, side: int, work: Work) -> Iterator[Way]:
+def measured(stack: Recurrent, side: int, work: EigenvalueBudget) -> Iterator[DirectionView]:
     """Yield the measures of each direction of a stack.
 
     side  the most rows and columns of a heat map; 0 for none
@@ -130,17 +130,17 @@ def measured(stack: Recurrent, side: int, work: Work) -> Iterator[Way]:
         for key, source in direction.arrays.items():
             array = np.asarray(source)
             parts.append(_part(key, array, side, _radius(direction, key, array, work)))
-        yield Way(layer, number, direction, tuple(parts), _bias(direction), _saturated(direction), _dead(direction))
+        yield DirectionView(layer, number, direction, tuple(parts), _bias(direction), _saturated(direction), _dead(direction))
 
 
-def difference(first: Source, other: Source, side: int) -> Part:
+def difference(first: Source, other: Source, side: int) -> ArrayView:
     """Return the measures of the difference of two arrays of one shape, B minus A."""
     a, b = (np.asarray(source) for source in (first, other))
     with np.errstate(all="ignore"):
         return _part(("difference", ""), b.astype(np.float64) - a.astype(np.float64), side, None)
 
 
-def _part(key: Key, array: Array, side: int, reach: Radius | None) -> Part:
+def _part(key: Key, array: Array, side: int, reach: Radius | None) -> ArrayView:
     square = total = 0.0
     low, high, not_finite, count = np.inf, -np.inf, 0, 0
     for piece in _pieces(array):
@@ -155,7 +155,7 @@ def _part(key: Key, array: Array, side: int, reach: Radius | None) -> Part:
         low = high = 0.0
     heat = _heat(array, side) if array.ndim == 2 and side else None
     mean = total / count if count else 0.0
-    return Part(key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), reach, heat)
+    return ArrayView(key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), reach, heat)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -177,7 +177,7 @@ def _histogram(array: Array, largest: float) -> Histogram:
     return Histogram(tuple(map(int, counts)), edge, every)
 
 
-def _heat(array: Array, side: int) -> Heat | None:
+def _heat(array: Array, side: int) -> Heatmap | None:
     if not array.size:
         return None
     blocks = [-(-size // side) for size in array.shape]
@@ -191,10 +191,10 @@ def _heat(array: Array, side: int) -> Heat | None:
             cells[number] = np.add.reduceat(piece.sum(0, dtype=np.float64), columns) / (widths * len(piece))
     cells[~np.isfinite(cells)] = np.nan
     largest = float(np.nanmax(np.abs(cells))) if np.isfinite(cells).any() else 0.0
-    return Heat(cells, (blocks[0], blocks[1]), largest)
+    return Heatmap(cells, (blocks[0], blocks[1]), largest)
 
 
-def _radius(direction: Direction, key: Key, array: Array, work: Work) -> Radius | None:
+def _radius(direction: Direction, key: Key, array: Array, work: EigenvalueBudget) -> Radius | None:
     if key[0] != "recurrent" or not np.isfinite(array).all():
         return None
     projection = direction.get("projection")

@@ -10,7 +10,7 @@ from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.reports.html_layer import scrolling, table
 from rnnconvert.reports.markup import Markup, el, join, page, section
 from rnnconvert.reports.words import SYMBOLS, TONES, digits_of
-from rnnconvert.views.measured import BINS, Heat, Histogram, Part, Way
+from rnnconvert.views.measured import BINS, ArrayView, DirectionView, Heatmap, Histogram
 from rnnconvert.views.png import to_url
 from rnnconvert.views.spectral import Radius
 
@@ -101,7 +101,7 @@ def to_page(title: str, lead: str, facts: Sequence[tuple[str, str]], *content: M
     return page(title, header, el("main", *content, section("words", "What is shown", scale, words)), style=STYLE)
 
 
-def overview(rows: Sequence[tuple[int, Recurrent, Sequence[Way]]]) -> Markup:
+def overview(rows: Sequence[tuple[int, Recurrent, Sequence[DirectionView]]]) -> Markup:
     """Return a table of all layers with what stands out, each with a link to its part."""
     heads = ["layer", "what it is", "weights", "spectral radius", "forget bias", "saturated", "dead"]
     cells = []
@@ -123,7 +123,7 @@ def overview(rows: Sequence[tuple[int, Recurrent, Sequence[Way]]]) -> Markup:
     return section("overview", "Recurrent layers", table("Recurrent layers", heads, cells, 5))
 
 
-def layer(number: int, count: int, stack: Recurrent, ways: Sequence[Way], note: str = "") -> Markup:
+def layer(number: int, count: int, stack: Recurrent, ways: Sequence[DirectionView], note: str = "") -> Markup:
     """Return one layer: its diagram, its gates in numbers, its heat maps."""
     body = [diagram(stack), el("p", note, class_="note") if note else None]
     for way in ways:
@@ -133,7 +133,7 @@ def layer(number: int, count: int, stack: Recurrent, ways: Sequence[Way], note: 
     return el("details", summary, el("div", body, class_="body"), class_="layer", id=anchor(number), open=count <= _FEW)
 
 
-def place(stack: Recurrent, way: Way) -> str:
+def place(stack: Recurrent, way: DirectionView) -> str:
     """Return where a direction stands in its stack; "" for the only one."""
     words = [f"layer {way.layer}"] if stack.num_layers > 1 else []
     if len(stack.layers[way.layer].directions) > 1:
@@ -146,7 +146,7 @@ def radius_text(radius: Radius | None) -> str:
     return "" if radius is None else f"{'' if radius.exact else chr(0x2248) + ' '}{radius.value:.3f}"
 
 
-def _gates(way: Way, where: str) -> Markup:
+def _gates(way: DirectionView, where: str) -> Markup:
     parts = {part.key: part for part in way.parts}
     rows = []
     for gate in way.direction.cell.gates:
@@ -167,11 +167,11 @@ def _gates(way: Way, where: str) -> Markup:
     return table(f"Gates{', ' if where else ''}{where}", heads, rows, 5)
 
 
-def _norm(part: Part | None) -> str:
+def _norm(part: ArrayView | None) -> str:
     return "" if part is None else digits_of(part.norm, 4)
 
 
-def _others(way: Way) -> Markup | None:
+def _others(way: DirectionView) -> Markup | None:
     """Return the rows that the table of gates lacks: dead units, and weights that are not finite."""
     broken = [f"{_name(part)} has {part.not_finite:,} weights that are not finite" for part in way.parts if part.not_finite]
     dead = [f"{way.dead:,} of {way.direction.hidden_size:,} units are dead"] if way.dead else []
@@ -179,19 +179,19 @@ def _others(way: Way) -> Markup | None:
     return el("ul", [el("li", text) for text in texts]) if texts else None
 
 
-def _name(part: Part) -> str:
+def _name(part: ArrayView) -> str:
     kind, gate = part.key
     return _WORDS.get(kind, kind) + (f" of gate {gate}" if gate else "")
 
 
-def _maps(way: Way) -> Markup | None:
+def _maps(way: DirectionView) -> Markup | None:
     gates = way.direction.cell.gates
     order = {gate: number for number, gate in enumerate(gates)}
     drawn = sorted((part for part in way.parts if part.heat), key=lambda part: order.get(part.key[1], len(gates)))
     return el("div", [figure(part, _name(part)) for part in drawn], class_="maps") if drawn else None
 
 
-def figure(part: Part, name: str) -> Markup:
+def figure(part: ArrayView, name: str) -> Markup:
     """Return the heat map and the histogram of one array."""
     size = " x ".join(f"{length:,}" for length in part.shape)
     caption = el("figcaption", el("strong", name), el("small", f"{size}, {_range(part)}"))
@@ -199,11 +199,11 @@ def figure(part: Part, name: str) -> Markup:
     return el("figure", caption, picture, histogram(part.histogram, name), class_="map")
 
 
-def _range(part: Part) -> str:
+def _range(part: ArrayView) -> str:
     return f"{digits_of(part.low, 3)} to {digits_of(part.high, 3)}"
 
 
-def _image(heat: Heat, name: str) -> Markup:
+def _image(heat: Heatmap, name: str) -> Markup:
     rows, columns = heat.cells.shape
     tall, wide = heat.block
     each = "" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights; "

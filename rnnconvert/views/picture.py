@@ -13,10 +13,10 @@ from rnnconvert.core.printable import called, printable
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.version import requirement
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.views.measured import Histogram, Part, Way, measured
+from rnnconvert.views.measured import ArrayView, DirectionView, Histogram, measured
 from rnnconvert.views.page import place, radius_text
 from rnnconvert.views.png import BROKEN, NEGATIVE, POSITIVE
-from rnnconvert.views.spectral import Work
+from rnnconvert.views.spectral import EigenvalueBudget
 
 SIDE = 96
 """The most rows and columns of a heat map in a picture."""
@@ -48,7 +48,7 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
             f"{title}: a picture shows up to {_ROWS} directions of layers, and there are {count}. Choose layers with {Flag('layer')}, or "
             "write a page: -o view.html"
         )
-    work = Work()
+    work = EigenvalueBudget()
     rows = [(stack, way) for stack in stacks for way in measured(stack, SIDE, work)]
     wide = max(len(way.direction.cell.gates) for _, way in rows)
     signs = [_rgb(NEGATIVE), (1, 1, 1), _rgb(POSITIVE)]
@@ -67,7 +67,7 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
     return buffer.getvalue()
 
 
-def _row(figure: Any, way: Way, wide: int, colours: Any) -> None:
+def _row(figure: Any, way: DirectionView, wide: int, colours: Any) -> None:
     """Draw the gates of one direction beside one another."""
     parts = {part.key: part for part in way.parts}
     axes = figure.subplots(2, 2 * wide, squeeze=False, height_ratios=[3, 1])
@@ -83,7 +83,7 @@ def _row(figure: Any, way: Way, wide: int, colours: Any) -> None:
         _histogram(axes[1, column], part.histogram)
 
 
-def _heat(axes: Any, part: Part, colours: Any) -> None:
+def _heat(axes: Any, part: ArrayView, colours: Any) -> None:
     assert part.heat is not None
     largest = part.heat.largest or 1.0
     cells = np.ma.masked_invalid(part.heat.cells)

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from rnnconvert.views.measured import Heat
+from rnnconvert.views.measured import Heatmap
 
 NEGATIVE, POSITIVE, BROKEN = (31, 105, 180), (214, 100, 12), (200, 0, 120)
 """Blue, orange, and for what is not finite magenta: told apart by people who see no red or no green."""
@@ -28,7 +28,7 @@ def _palette() -> tuple[bytes, bytes]:
 _COLOURS, _OPAQUE = _palette()
 
 
-def to_png(heat: Heat) -> bytes:
+def to_png(heat: Heatmap) -> bytes:
     """Return a heat map as a PNG image with a pixel for each cell."""
     scaled = heat.cells / (heat.largest or 1.0) * _HALF
     pixels = np.where(np.isnan(scaled), _HALF + 1, np.rint(np.nan_to_num(scaled))).astype(np.int16) + _HALF
@@ -41,6 +41,6 @@ def to_png(heat: Heat) -> bytes:
     )
 
 
-def to_url(heat: Heat) -> str:
+def to_url(heat: Heatmap) -> str:
     """Return a heat map as the address of an image that is part of the page."""
     return "data:image/png;base64," + base64.b64encode(to_png(heat)).decode()

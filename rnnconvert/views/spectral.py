@@ -25,13 +25,13 @@ class Radius:
 
 
 @dataclass
-class Work:
+class EigenvalueBudget:
     """How many products of numbers all eigenvalues of matrices may still take."""
 
     left: int = 20_000_000_000
 
 
-def radius(factors: Sequence[Array], work: Work) -> Radius | None:
+def radius(factors: Sequence[Array], work: EigenvalueBudget) -> Radius | None:
     """Return the spectral radius of a product of matrices whose sizes match all around; None for an empty one.
 
     factors  the matrix applied last comes first

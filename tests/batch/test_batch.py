@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.batch import manifest, stores, uploads
 from rnnconvert.batch.journal import Journal, JournalEntry
-from rnnconvert.batch.run import Done, run, work_several
+from rnnconvert.batch.run import BatchResult, run, work_several
 from rnnconvert.batch.workers import Workers
 from rnnconvert.cli.main import main
 from rnnconvert.containers import asking, safetensors
@@ -417,7 +417,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_resumed(models: Path, tmp_pat
         assert run(items, journal, Workers(), {}).code == 2
     (tmp_path / "out").unlink()
     with Journal(tmp_path / "j") as journal:
-        done: Done = run(items, journal, Workers(), {})
+        done: BatchResult = run(items, journal, Workers(), {})
     assert done.code == 0 and done.resumed == 0
 
 

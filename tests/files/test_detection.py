@@ -17,7 +17,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import adapter, adapters, names
 from rnnconvert.files.arrays_by_name import in_memory
-from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.pairs import CELLS, layout_of, stack_of
 from rnnconvert.language import registry
 from rnnconvert.language.registry import ARCHIVES, Card
@@ -178,8 +178,8 @@ class Reads:
     def __init__(self, score: int) -> None:
         self.score = score
 
-    def recognise(self, file: Opened) -> Seen | None:
-        return Seen(self.score, "an archive with a letter") if "npz" in file.kinds else None
+    def recognise(self, file: Opened) -> FormatClaim | None:
+        return FormatClaim(self.score, "an archive with a letter") if "npz" in file.kinds else None
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from rnnconvert.containers import archives
 from rnnconvert.core import reference
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.reference import Outputs
@@ -62,7 +62,7 @@ def problem_of(form: Sizes, cell: Cell, dtype: str = "float32", seed: int = 3) -
     return Problem.random(form, cell, dtype, seed)
 
 
-def put(path: Path, arrays: Mapping[str, Array | Pieced]) -> str:
+def put(path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> str:
     """A file that has these arrays alone."""
     (paddle_params.write if path.suffix == ".pdparams" else archives.write)(path, arrays)
     return str(path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.models.prepare import Wishes, prepare
+from rnnconvert.models.prepare import CallerChoices, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.training import moving
 from rnnconvert.training.optimizer_readers import of_object
@@ -190,7 +190,7 @@ def test_a_square_has_no_sign() -> None:
     """A gate that the target stores negated: its moment is negated, its square is not."""
     source, theirs = trained("torch", "GRU", "adam", 1)
     target = model_of(torch_model("GRU", 2))
-    plan = prepare(target, model_of(source), Wishes())[0].plan
+    plan = prepare(target, model_of(source), CallerChoices())[0].plan
     assert plan is not None
     changed = []
     for pair in plan.pairs:

@@ -25,7 +25,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.running import child, registry
 from rnnconvert.verification import judgements, report, witness
 from rnnconvert.verification.collect import proceed
-from rnnconvert.verification.lanes import Prepared
+from rnnconvert.verification.lanes import PreparedModels
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.recording import Recording
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, read
@@ -535,7 +535,7 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         models = [ModelFile(label, "", "onnx", 0, "") for label in "AB"]
         results = Results("", "", models=models)
         events: list[str] = []
-        prepared = Prepared(Plan(time=4), results, subjects, None, False)
+        prepared = PreparedModels(Plan(time=4), results, subjects, None, False)
         proceed(prepared, judgements.passes, lambda text, done=0, total=0, events=events: events.append(text))
         document = report.document(results, {})
         assert document["verdict"] == verdict, document

@@ -22,9 +22,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.views import CELLS, SIDE, picture
 from rnnconvert.views import graph as drawing
-from rnnconvert.views.measured import BINS, Part, Way, measured
+from rnnconvert.views.measured import BINS, ArrayView, DirectionView, measured
 from rnnconvert.views.png import to_png
-from rnnconvert.views.spectral import Work, radius
+from rnnconvert.views.spectral import EigenvalueBudget, radius
 from tests import ROOT
 from tests.helpers.stacks import BOTH, random_stack
 
@@ -39,11 +39,11 @@ def checkpoint(*stacks: Recurrent) -> Checkpoint:
     return Checkpoint("a/model.pt", "canonical", {layer.name: layer for layer in stacks}, evidence=("memory: made here",))
 
 
-def ways(stack: Recurrent, side: int = SIDE, work: Work | None = None) -> list[Way]:
-    return list(measured(stack, side, work or Work()))
+def ways(stack: Recurrent, side: int = SIDE, work: EigenvalueBudget | None = None) -> list[DirectionView]:
+    return list(measured(stack, side, work or EigenvalueBudget()))
 
 
-def part(way: Way, *key: str) -> Part:
+def part(way: DirectionView, *key: str) -> ArrayView:
     (matching,) = [entry for entry in way.parts if entry.key == key]
     return matching
 
@@ -103,7 +103,7 @@ def test_a_large_radius_is_found_without_all_eigenvalues() -> None:
     turned, _ = np.linalg.qr(random.normal(size=(600, 600)))
     leading = even + 3 * np.outer(turned[0], turned[0])
     for matrix, near in ((even, 0.05), (leading, 1e-3), (turned, 0.05)):
-        estimate = radius([matrix.astype(np.float32)], Work())
+        estimate = radius([matrix.astype(np.float32)], EigenvalueBudget())
         assert estimate is not None and not estimate.exact
         assert estimate.value == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=near)
 
@@ -116,7 +116,7 @@ def test_a_projection_belongs_to_the_recurrence() -> None:
 
 
 def test_a_radius_is_left_out_when_the_work_is_done() -> None:
-    assert radius([np.eye(5)], Work(0)) is None
+    assert radius([np.eye(5)], EigenvalueBudget(0)) is None
 
 
 @pytest.mark.parametrize("gates", [Activation("sigmoid"), Activation("hard_sigmoid", 0.2, 0.5)])

@@ -13,7 +13,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import loops
-from rnnconvert.formats.tensorflow1.served import Frozen
+from rnnconvert.formats.tensorflow1.served import FrozenFunction
 from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
 from rnnconvert.recognition.flow import ReadProgram
 from rnnconvert.scaffolding.description import Description
@@ -24,7 +24,7 @@ from rnnconvert.scaffolding.programs.reading import describe as describe_program
 class ServedModel(GraphModel):
     """The function that a SavedModel serves, which states its inputs and outputs, and what callers call them."""
 
-    frozen: Frozen | None = None
+    frozen: FrozenFunction | None = None
 
     @cached_property
     def gives(self) -> Sequence[str]:
@@ -45,7 +45,7 @@ class ServedModel(GraphModel):
         return {_output(value): key for key, value in self._served.inputs.items()}
 
     @property
-    def _served(self) -> Frozen:
+    def _served(self) -> FrozenFunction:
         assert self.frozen is not None  # a field behind those of its bases has to have a default
         return self.frozen
 
@@ -62,7 +62,7 @@ def describe(folder: Path, partial: bool = False) -> Description:
     arrays = tensor_bundle.read(index).arrays if index.is_file() else {}
     path = folder / "saved_model.pb"
     with malformed(lambda what: UnreadableError(path, f"the function that it serves is damaged: {what}"), "rnnconvert.formats.tensorflow1"):
-        frozen = Frozen(metas[0], metas[0].served, arrays)
+        frozen = FrozenFunction(metas[0], metas[0].served, arrays)
     if frozen.changed:
         raise RefusedError(
             f"the operation {frozen.changed[0]!r}", "a model that begins each call anew", "it changes a variable from one call to the next"

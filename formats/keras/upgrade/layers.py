@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.arrays import FLOATS, Array, PiecewiseArray
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import KINDS, functions, labels, snake_case
@@ -43,7 +43,7 @@ class New:
     name: str
     class_name: str
     config: dict[str, Any]
-    variables: list[tuple[str, str, list[Array | Pieced]]] = field(default_factory=list)
+    variables: list[tuple[str, str, list[Array | PiecewiseArray]]] = field(default_factory=list)
     module: str = "keras.layers"
     registered: str | None = None
     softens: bool = False
@@ -190,7 +190,7 @@ class Layers:
                 self.notes.change(new.name, f"{key} is {function.name}, the default of the version that wrote the file")
             config[key] = self.translator.function(key, function.name if not stated_here or stated_here[0] is None else stated_here[0])
 
-    def _cell(self, old: SourceLayer, new: New) -> list[Array | Pieced]:
+    def _cell(self, old: SourceLayer, new: New) -> list[Array | PiecewiseArray]:
         """Return a recurrent cell's weights as Keras 3 has them."""
         direction, layout = self.direction(old)
         bias = direction.biases != "none"

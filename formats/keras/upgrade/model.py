@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.keras.carry import VariableTree
 from rnnconvert.formats.keras.config import labels
 from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput, flat, order, references
@@ -40,7 +40,7 @@ class NewModel:
         module, registered = _MODULES[self.class_name]
         return {**serialised(self.class_name, self.config, module), "registered_name": registered}
 
-    def variables(self, path: str = "") -> Iterator[tuple[str, str, list[Array | Pieced]]]:
+    def variables(self, path: str = "") -> Iterator[tuple[str, str, list[Array | PiecewiseArray]]]:
         """Yield every layer's weights: their path, the layer's name, the arrays."""
         for layer, label in zip(self.layers, labels(layer.class_name for layer in self.layers), strict=True):
             below = f"{path}/layers/{label}".lstrip("/")

@@ -16,7 +16,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.reading import reading
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
@@ -209,7 +209,7 @@ class _Fuser:
         """Return the model with some layers as one node each."""
         model = onnx.ModelProto()
         model.CopyFrom(self.old.model)
-        arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
+        arrays: dict[str, Array | PiecewiseArray] = dict(self.old.arrays)
         model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
         names = NameTree(names_in(model.graph) | set(arrays))
         nodes: list[onnx.NodeProto] = []
@@ -261,7 +261,7 @@ def _copied(file: OnnxFile) -> RunnableGraph:
     """Return a model with the numbers of its initializers apart, and all others in it."""
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
-    arrays: dict[str, Array | Pieced] = {}
+    arrays: dict[str, Array | PiecewiseArray] = {}
     originals = list(onnx_write.tensors(file.model))  # their identities hold while they are held
     graph = {id(tensor) for tensor in file.model.graph.initializer}
     for original, copy in zip(originals, onnx_write.tensors(model), strict=True):

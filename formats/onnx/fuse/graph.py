@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
@@ -20,7 +20,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.recognition.recognised import Mask, ReadSequence, RecognisedLayer
 
-NodesAndArrays = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
+NodesAndArrays = tuple[list[onnx.NodeProto], dict[str, "Array | PiecewiseArray"]]
 
 
 class _FusedNodes(ProtoNodes):

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.containers.temporary import check_room
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import ExecutorError, MissingPackageError
 from rnnconvert.formats.onnx.fuse import run as fuse_run
 from rnnconvert.formats.onnx.proto import write
@@ -37,7 +37,7 @@ class RunnableGraph:
     """A model to run: its message, and the numbers that are not in it."""
 
     model: onnx.ModelProto
-    arrays: Mapping[str, Array | Pieced]
+    arrays: Mapping[str, Array | PiecewiseArray]
 
     def shaken(self, seed: int) -> RunnableGraph:
         """Return the model with every weight about one unit in the last place off: what rounding does."""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.onnx.fuse.graph import as_nodes, reads
 from rnnconvert.formats.onnx.fuse.proof import ModelPair, RunnableGraph
 from rnnconvert.formats.onnx.proto.file import DTYPES
@@ -74,7 +74,7 @@ def _model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
-    arrays: Mapping[str, Array | Pieced],
+    arrays: Mapping[str, Array | PiecewiseArray],
 ) -> RunnableGraph:
     """Return a model of some nodes, with the numbers that these need."""
     used = {name for node in nodes for name in reads(node)}
@@ -82,7 +82,7 @@ def _model(
     graph.node.extend(nodes)
     graph.input.extend(inputs)
     graph.output.extend(outputs)
-    used_arrays: dict[str, Array | Pieced] = {}
+    used_arrays: dict[str, Array | PiecewiseArray] = {}
     for tensor in like.graph.initializer:
         if tensor.name in used and tensor.name not in arrays:
             graph.initializer.append(tensor)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.printable import abridged
 from rnnconvert.formats.onnx.proto.file import DTYPES
@@ -52,7 +52,7 @@ def _attribute(value: Any) -> Any:
     return value
 
 
-def initializer(name: str, array: Array | Pieced) -> onnx.TensorProto:
+def initializer(name: str, array: Array | PiecewiseArray) -> onnx.TensorProto:
     """Return stored numbers without their contents."""
     return onnx.TensorProto(name=name, dims=array.shape, data_type=code_of(array.dtype))
 

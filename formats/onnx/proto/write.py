@@ -14,7 +14,7 @@ from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.data_files import old_data, replacing_with_data
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.wire import prefix
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
 
@@ -37,7 +37,7 @@ _NUMBERS = ("raw_data", "float_data", "double_data", "int32_data", "int64_data",
 def write(
     path: str | os.PathLike[str],
     model: onnx.ModelProto,
-    arrays: Mapping[str, Array | Pieced],
+    arrays: Mapping[str, Array | PiecewiseArray],
     external: bool | None = None,
     check: bool = True,
 ) -> str:
@@ -141,7 +141,7 @@ def tensors(message: Any) -> Iterator[onnx.TensorProto]:
                 yield from tensors(child)
 
 
-def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Raise UsageError unless every initializer without numbers has an array of its shape and type."""
     missing = set(arrays)
     for tensor in model.graph.initializer:
@@ -166,7 +166,7 @@ def _has_numbers(tensor: onnx.TensorProto) -> bool:
     return any(descriptor.name.endswith("_data") or descriptor.name == "data_location" for descriptor, _ in tensor.ListFields())
 
 
-def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Check a stand-in in which the arrays are inputs, so that nothing large is held.
 
     Raises UsageError with what the checker or the strict shape inference found.
@@ -188,7 +188,7 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
         raise UsageError(f"{path}: the model is not valid ONNX: {str(error).strip()}") from None
 
 
-def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write the model with the arrays' numbers as raw data of its initializers, in one pass."""
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
@@ -215,7 +215,7 @@ def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, A
             write_pieces(file, arrays[tensor.name])
 
 
-def _places(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> dict[str, int]:
+def _places(model: onnx.ModelProto, arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, int]:
     """Return where each external array begins in the file of numbers, by name."""
     places: dict[str, int] = {}
     end = 0

@@ -18,14 +18,14 @@ import numpy as np
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.containers.window import Window
-from rnnconvert.core.arrays import Array, Pieced, byte_bounds, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray, byte_bounds, pieces
 from rnnconvert.core.errors import UsageError
 
 _STEP = 1 << 24
 
 
 def write(
-    path: str | os.PathLike[str], source: str | os.PathLike[str], arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced]
+    path: str | os.PathLike[str], source: str | os.PathLike[str], arrays: Mapping[str, Array], new: Mapping[str, Array | PiecewiseArray]
 ) -> None:
     """Write the file `source` again, as `path`, with new numbers in some of its tensors.
 
@@ -48,7 +48,7 @@ def write(
             file.write(data[at : at + _STEP].data)
 
 
-def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced]) -> int:
+def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array | PiecewiseArray]) -> int:
     """Return where the mapped file begins in memory, which all of the tensors in question are views of."""
     starts = set()
     for name, array in new.items():
@@ -91,7 +91,7 @@ def _within(data: Array, old: Array, start: int) -> Array:
     return np.ndarray(old.shape, old.dtype, data.data, offset, old.strides)
 
 
-def _fill(place: Array, array: Array | Pieced) -> None:
+def _fill(place: Array, array: Array | PiecewiseArray) -> None:
     if place.flags.c_contiguous:
         flat, at = place.reshape(-1), 0
         for piece in pieces(array):
@@ -102,7 +102,12 @@ def _fill(place: Array, array: Array | Pieced) -> None:
 
 
 def _check_shared(
-    source: object, data: Array, start: int, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced], changed: list[tuple[int, int]]
+    source: object,
+    data: Array,
+    start: int,
+    arrays: Mapping[str, Array],
+    new: Mapping[str, Array | PiecewiseArray],
+    changed: list[tuple[int, int]],
 ) -> None:
     """Raise UsageError where a tensor would get wrong numbers because it shares its memory with another."""
     for name, old in arrays.items():

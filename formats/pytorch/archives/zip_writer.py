@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.containers.stored_zip import StoredZip
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES
 
@@ -22,7 +22,7 @@ _STORAGE_NAMES = {dtype: kind for kind, dtype in STORAGES.items()}
 _NEWER_NAMES = {dtype: name for name, dtype in NEWER.items()}
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray]) -> None:
     """Write a file that `torch.load(path, weights_only=True)` opens as a state_dict, mapped or not.
 
     Raises UsageError if an element type or a name cannot be written, or the path cannot.
@@ -38,7 +38,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
         archive.finish()
 
 
-def _pickle(path: object, arrays: Mapping[str, Array | Pieced]) -> bytes:
+def _pickle(path: object, arrays: Mapping[str, Array | PiecewiseArray]) -> bytes:
     """Return the instructions that make an OrderedDict of tensors, each over a separate storage."""
     parts = [pickle.PROTO + b"\x02", _global("collections", "OrderedDict"), b")R("]
     for index, (name, array) in enumerate(arrays.items()):

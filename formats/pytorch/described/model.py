@@ -32,7 +32,7 @@ from rnnconvert.graphs import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
-from rnnconvert.scaffolding.needs import Needs, StatedAxes, Tries, of_axes, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
@@ -127,7 +127,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
     furthest = -1
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
-        tries, fits = Tries(), list[_Fit]()
+        tries, fits = ReadingBudget(), list[_Fit]()
         reached_by: dict[tuple[int, ...], int] = {}
         for choice in _choices(stated, reached_by):
             read_program: list[ProgramReading] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.graphs.program.operations import Body, Operation, StoredNumbers
 
 
@@ -19,7 +19,7 @@ class GraphBuilder(ABC):
     """
 
     def __init__(self) -> None:
-        self.arrays: dict[str, Array | Pieced] = {}
+        self.arrays: dict[str, Array | PiecewiseArray] = {}
 
     def name(self, wanted: str) -> str:
         """Return the name of a new value or operation."""
@@ -38,7 +38,7 @@ class GraphBuilder(ABC):
         self.node(operator, inputs, [name], name, **attributes)
         return name
 
-    def constant(self, wanted: str, array: Array | Pieced) -> str:
+    def constant(self, wanted: str, array: Array | PiecewiseArray) -> str:
         """Add stored numbers; return their name."""
         name = self.name(wanted)
         self.arrays[name] = array

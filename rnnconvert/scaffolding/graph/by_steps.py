@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Deferred, Pieced
+from rnnconvert.core.arrays import Array, Deferred, PiecewiseArray
 from rnnconvert.core.weights import Direction
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.graph.scans import ScanValues, flipped, scan
@@ -53,10 +53,10 @@ def by_steps(g: GraphWriter, label: str, direction: Direction, x: str, lengths: 
     per = 2 if direction.cell.kind == "lstm" else 1
     widths = [direction.output_size, direction.hidden_size][:per]
 
-    def matrix(name: str, array: Array | Pieced) -> str:
+    def matrix(name: str, array: Array | PiecewiseArray) -> str:
         return g.constant(name, Deferred(array.shape[::-1], array.dtype, lambda: np.asarray(array).T))
 
-    def row(name: str, numbers: Array | Pieced) -> _StepName:
+    def row(name: str, numbers: Array | PiecewiseArray) -> _StepName:
         return _StepName(g, g.constant(name, np.asarray(numbers)), label)
 
     product = cell.from_input(_StepName(g, x, label), matrix, row).name

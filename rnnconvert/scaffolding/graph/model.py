@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, StoredNumbers
 from rnnconvert.graphs.program.scopes import ModelScopes, Scope
@@ -61,7 +61,7 @@ class OperationGraph:
 
     name: str
     nodes: Sequence[Operation]
-    arrays: Mapping[str, Array | Pieced]
+    arrays: Mapping[str, Array | PiecewiseArray]
     inputs: Sequence[NamedTensor]
     outputs: Sequence[NamedTensor]
     values: Mapping[str, Value]

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Deferred, Pieced
+from rnnconvert.core.arrays import Array, Deferred, PiecewiseArray
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.equations import Equations
@@ -55,7 +55,7 @@ class StepValue(ABC):
 class StepMatrix(Generic[Held]):
     """A stored matrix, (out, in), which acts from the right; parts of its columns there are rows here, and stored by themselves."""
 
-    def __init__(self, store: Callable[[str, Array | Pieced], Held], name: str, array: Array | Pieced) -> None:
+    def __init__(self, store: Callable[[str, Array | PiecewiseArray], Held], name: str, array: Array | PiecewiseArray) -> None:
         """Begin with nothing stored.
 
         store  stores numbers under a name, and returns what they are called by
@@ -128,7 +128,7 @@ class StepEquations(Equations):
         cell = direction.cell
         self.configure(cell, direction.hidden_size)
         self.name = name
-        self.weights: Mapping[str, Array | Pieced] = pack(
+        self.weights: Mapping[str, Array | PiecewiseArray] = pack(
             outline.layout(direction, outline.TORCH), Recurrent("", (Layer((direction,)),)), np.dtype(np.float32)
         )
         constants = outline.constants(cell, direction.hidden_size)
@@ -142,12 +142,14 @@ class StepEquations(Equations):
         )
 
     @property
-    def input_rows(self) -> dict[str, Array | Pieced]:
+    def input_rows(self) -> dict[str, Array | PiecewiseArray]:
         """The numbers that are added to the product of the inputs, (gates * hidden,) each, by name."""
         biases = ("bias_ih",) if self.reset_after else ("bias_ih", "bias_hh")
         return {key: self.weights[key] for key in biases if key in self.weights} | self._constants
 
-    def from_input(self, x: Step, matrix: Callable[[str, Array | Pieced], Held], row: Callable[[str, Array | Pieced], Step]) -> Step:
+    def from_input(
+        self, x: Step, matrix: Callable[[str, Array | PiecewiseArray], Held], row: Callable[[str, Array | PiecewiseArray], Step]
+    ) -> Step:
         """Return the part of a step that comes from x (batch, in): its product, and the numbers that are added to it.
 
         matrix  stores a matrix (out, in) under a name; returns the operand of `@`
@@ -162,8 +164,8 @@ class StepEquations(Equations):
         self,
         product: Step,
         states: Sequence[Step],
-        matrix: Callable[[str, Array | Pieced], Held],
-        row: Callable[[str, Array | Pieced], Step],
+        matrix: Callable[[str, Array | PiecewiseArray], Held],
+        row: Callable[[str, Array | PiecewiseArray], Step],
     ) -> list[Step]:
         """Return the states after a step (batch, width): h, and c of an LSTM.
 
@@ -180,5 +182,5 @@ class StepEquations(Equations):
         recurrent = self._matrix("weight_hh", matrix)
         return [*self.step(product, states[0], states[-1], recurrent, bias, peephole, projection)[: len(states)]]
 
-    def _matrix(self, key: str, store: Callable[[str, Array | Pieced], Held]) -> StepMatrix[Held]:
+    def _matrix(self, key: str, store: Callable[[str, Array | PiecewiseArray], Held]) -> StepMatrix[Held]:
         return StepMatrix(store, f"{self.name}/{key}", self.weights[key])

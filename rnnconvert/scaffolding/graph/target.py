@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.operations import Body, Declared, Operation
 from rnnconvert.graphs.program.shapes import Shapes
@@ -41,7 +41,7 @@ class TargetWriter(ABC, Generic[Held]):
         """The name of the form in messages."""
 
     @abstractmethod
-    def constant(self, name: str, array: Array | Pieced) -> Held:
+    def constant(self, name: str, array: Array | PiecewiseArray) -> Held:
         """Add stored numbers."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class TargetWriter(ABC, Generic[Held]):
         """Let a value of the graph be one that is there."""
         self._held[name] = held
 
-    def stored(self, name: str) -> Array | Pieced | None:
+    def stored(self, name: str) -> Array | PiecewiseArray | None:
         """Return stored numbers; None for a value that is computed."""
         return self._graph.arrays.get(name)
 

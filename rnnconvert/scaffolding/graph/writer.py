@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.graphs.program.building import OperationBuilder
@@ -65,7 +65,7 @@ class GraphWriter(OperationBuilder):
         self._reserved.add(name)
         return name
 
-    def constant(self, wanted: str, array: Array | Pieced) -> str:
+    def constant(self, wanted: str, array: Array | PiecewiseArray) -> str:
         """Add stored numbers, unless the same ones in memory are there, as for a layer that is called again. Return their name."""
         if not isinstance(array, np.ndarray) or not array.size:
             return super().constant(wanted, array)

@@ -23,7 +23,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.recognition.graph_layers import GraphLayer, Uses
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
-from rnnconvert.scaffolding.needs import Needs, StatedAxes, Tries, of_axes, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
 from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.names import layer_names
 from rnnconvert.scaffolding.programs.units import ProgramModel
@@ -332,7 +332,7 @@ def describe(work: ProgramModel, title: str, partial: bool = False, axes: Stated
     """
     model, lengths = work.model(work.checkpoint.path), _lengths_of(work, axes)
     ranks = {name: len(each) for name, each in lengths.items()}
-    description = Tries().read(
+    description = ReadingBudget().read(
         lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description(), _needed(work, lengths)
     )
     if description is None:

@@ -9,7 +9,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.runners import ModelApart, Ran
+from rnnconvert.models.runners import ModelApart, ModelOutputs
 from rnnconvert.running.inputs import in_order
 from rnnconvert.running.models import NamedArrays
 from rnnconvert.scaffolding.description import Value
@@ -19,7 +19,7 @@ _PATTERNS = ((3, 1, 4), (1,), (1, 5, 2))
 """How many steps the pieces have, in turn; the number of steps decides which of these."""
 
 
-class InPieces(ModelApart):
+class StreamRun(ModelApart):
     """A written stream that reads and gives whole sequences, as its source does."""
 
     def __init__(self, written: ModelApart, streamed: StreamedDescription) -> None:
@@ -30,12 +30,14 @@ class InPieces(ModelApart):
     def model(self) -> Model:
         return self._written.model
 
-    def ran(self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0) -> tuple[Ran, list[Ran]]:
+    def ran(
+        self, inputs: NamedArrays, units: Sequence[Unit], before: Sequence[NamedArrays] = (), shakes: int = 0
+    ) -> tuple[ModelOutputs, list[ModelOutputs]]:
         """Run the stream from zeros on; of a source that keeps its states on the calls before, too."""
         names = [value.name for value in self._streamed.source.scope.inputs]
         calls = [in_order(call, names, "the model") for call in ((*before, inputs) if self._streamed.lasting else (inputs,))]
 
-        def called(place: int) -> Ran:
+        def called(place: int) -> ModelOutputs:
             def call(arrays: Sequence[Array]) -> Sequence[Array]:
                 plain, shaken = self._written.ran([("", array) for array in arrays], [], shakes=shakes if place >= 0 else 0)
                 return (plain if place < 0 else shaken[place]).outputs
@@ -43,7 +45,7 @@ class InPieces(ModelApart):
             states: Sequence[Array] = self._zeros(calls[-1])
             for arrays in calls:
                 outputs, states = self._through(arrays, states, call)
-            return Ran(outputs, {})
+            return ModelOutputs(outputs, {})
 
         return called(-1), [called(place) for place in range(shakes)]
 

@@ -10,7 +10,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.models.model import Model
-from rnnconvert.models.prepare import Wishes, prepare
+from rnnconvert.models.prepare import CallerChoices, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.state import SLOTS
@@ -55,7 +55,7 @@ def as_tree(like: Any, arrays: Any = None) -> Model:
 
 def moved(target: Model, source: Model) -> tuple[Transplant, Any]:
     """The weights in the target's form, and the way that they went."""
-    return prepare(target, source, Wishes())
+    return prepare(target, source, CallerChoices())
 
 
 def trained_torch(name: str, cell: str = "GRU") -> tuple[Any, Any]:
