@@ -18,9 +18,10 @@ from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import ProgramOperation, Values
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves, received
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
 
 _BOOL = 1
 _DATA = ("x", "values")

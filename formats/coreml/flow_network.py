@@ -16,9 +16,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Measures, Moves, moves, received
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves, received
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, ChangesError, Dialect, Measures, Moves
 
 _CONSTANTS = (290, 1070)
 _CONTENT = "content"

@@ -14,9 +14,10 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call
-from rnnconvert.graphs import SAME, Applied, Dialect, Graph, Moves, moves
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, Dialect, Moves
 
 
 @dataclass(frozen=True)

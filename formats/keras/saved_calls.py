@@ -19,8 +19,7 @@ from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.model.layered_calls import dims_of, longest
 from rnnconvert.formats.keras.saved_graph import JOINING, LOOPS, SavedGraph
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
-from rnnconvert.graphs import UNFOLLOWED
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.graph import UNFOLLOWED, CallSizes
 from rnnconvert.recognition.flow import RecurrentCall
 from rnnconvert.recognition.lowered import received_in
 

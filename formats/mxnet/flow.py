@@ -16,9 +16,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.mxnet import symbol
 from rnnconvert.formats.mxnet.operators import DIALECT, GIVE, READ
-from rnnconvert.graphs import Graph, LayerCall, received
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import received
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph, LayerCall
 
 _NODE = re.compile(r"(?P<cell>.*_)t(?P<step>\d{1,6})_(?P<part>i2h|h2h|out|state)", re.S)
 """The names of nodes of an unrolled cell. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""

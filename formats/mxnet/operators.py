@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, moves
+from rnnconvert.graphs import moves
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
 
 READ, GIVE = "the steps that a layer reads", "a step that a layer gives"
 """Operators that stand for no operator of the file."""

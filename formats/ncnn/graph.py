@@ -18,9 +18,10 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.ncnn.param import ParamLayer
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Dialect, Graph, Moves, UnfitError, moves, received
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves, received
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
 
 _ABSENT = -233
 _ARRAYS = -23300

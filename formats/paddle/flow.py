@@ -16,9 +16,10 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.paddle.program import ProgramOperator
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves, received
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
 
 _DATA = ("X", "Input", "0")
 """The parameter of an operator's data, of which some have several."""

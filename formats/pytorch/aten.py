@@ -18,7 +18,7 @@ from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.operators import OPERATORS as _OVER_AXES
 from rnnconvert.formats.pytorch.program.kinds import BRANCH, ITEM, LENGTHS, PACKED, STEPS
-from rnnconvert.graphs import SAME, Casts, Chooses, Computes, Dialect, Measures, Moves
+from rnnconvert.graphs.operators import SAME, Casts, Chooses, Computes, Dialect, Measures, Moves
 
 _PACK, _PADDED = "x lengths batch_first", "x batch_sizes batch_first padding_value total_length"
 _PACKING: Mapping[str, AtenOperator] = {

@@ -13,8 +13,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Move, ProgramBuilder
-from rnnconvert.graphs import Applied, ChangesError, Computes, Moves, UnfitError, moves
-from rnnconvert.graphs.operators import Formula
+from rnnconvert.graphs import moves
+from rnnconvert.graphs.operators import Applied, ChangesError, Computes, Formula, Moves, UnfitError
 from rnnconvert.graphs.sizes import Dim, Dims
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.tensors import SourceTensor

@@ -14,9 +14,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import NESTING
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
-from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves
-from rnnconvert.graphs import calls as followed
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.between import calls as followed
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, ChangesError, Dialect, Moves
 
 
 def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:

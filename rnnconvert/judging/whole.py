@@ -37,7 +37,8 @@ class WholeJudge:
 
     dtype       the coarser element type of their weights
     tolerances  a user's own, by output
-    coarse      how many units in the last place of 1 functions of a framework are off, however small their values are
+    coarse      how many units in the last place of 1 functions of a framework are off, however small their values are; moved weights are
+                one unit off
     """
 
     dtype: np.dtype[Any]
@@ -72,6 +73,8 @@ class WholeJudge:
                 output = Output(output.case, output.name, output.axes, mask if output.mask is None else mask & output.mask)
         # What the model that is judged moves by is brought to where the truth is.
         floors = [*truth_moved, *(truth + _moves(each, value) for each in moved)]
+        if self.coarse > 1 and truth.dtype.kind == "f":
+            floors = [_farther(floor, truth, self.coarse) for floor in floors]
         # The functions in a model may be followed by a small factor: what its outputs show is as small as they are.
         least = min(float(np.abs(np.nan_to_num(truth.astype(np.float64))).max(initial=0.0)), 1.0)
         least = max(least, self.coarse)
@@ -121,6 +124,13 @@ def _decided(value: Array, truth: Array, moved: Sequence[Array], truth_moved: Se
 def _kind(array: Array) -> Array:
     """Return whether numbers are finite, infinite of which sign, or none."""
     return np.where(np.isnan(array), 3, np.where(np.isfinite(array), 0, np.where(array > 0, 1, 2)))
+
+
+def _farther(floor: Array, truth: Array, times: float) -> Array:
+    """Return a floor that is so many times as far from the truth, where both are finite."""
+    with np.errstate(all="ignore"):
+        gap = floor.astype(np.float64) - truth.astype(np.float64)
+    return np.where(np.isfinite(gap), truth + times * gap, floor)
 
 
 def _moves(moved: Array, value: Array) -> Array:

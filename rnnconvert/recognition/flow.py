@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
-from rnnconvert.graphs.graph import PLAIN, CallSizes
+from rnnconvert.graphs.between import calls
+from rnnconvert.graphs.graph import PLAIN, UNFOLLOWED, CallSizes, Graph, LayerCall
 from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope

@@ -12,7 +12,7 @@ import numpy as np
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.sizes import Dim, Dims, Size, broadcast, product, reaches
 from rnnconvert.scaffolding.description import Length, Value
-from rnnconvert.scaffolding.moved import AxisOrder, Group, unmoved
+from rnnconvert.scaffolding.moved import Group, MovedAxes, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.slices import bound, is_before, is_last, step_count
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number, stacks
@@ -27,11 +27,11 @@ class Builder(Nodes):
 
     # Moves
 
-    def moved(self, x: SourceTensor) -> tuple[SourceTensor, AxisOrder]:
+    def moved(self, x: SourceTensor) -> tuple[SourceTensor, MovedAxes]:
         """Return the tensor that a tensor is moved from, and how."""
         return x.origin if x.origin is not None else (x, unmoved(x.dims))
 
-    def _again(self, x: SourceTensor, base: SourceTensor, moved: AxisOrder, dims: Dims) -> SourceTensor:
+    def _again(self, x: SourceTensor, base: SourceTensor, moved: MovedAxes, dims: Dims) -> SourceTensor:
         if x.filled is not None:
             return SourceTensor(dims, x.dtype, x.name, filled=x.filled)
         same = all(a == b for a, b in zip(moved.base, moved.groups, strict=False)) and base.dims == dims
@@ -96,7 +96,7 @@ class Builder(Nodes):
                 stated.append(-1)
         return self.add("view", read, dims, lengths=tuple(stated), name=x.name)
 
-    def settled(self, base: SourceTensor, moved: AxisOrder, dims: Dims) -> Value:
+    def settled(self, base: SourceTensor, moved: MovedAxes, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
         start = tuple(atom for axis in moved.base for atom in axis)
         x, order = base, [start.index(atom) for atom in moved.atoms]
@@ -184,7 +184,7 @@ class Builder(Nodes):
         if x.origin is not None and len(group) == 1 and group in moved.base:
             place = moved.base.index(group)
             part = self.select(base, place, index)
-            rest = AxisOrder(_without(moved.base, place), _without(moved.groups, axis))
+            rest = MovedAxes(_without(moved.base, place), _without(moved.groups, axis))
             return self._again(part, part, rest, dims)
         return self.add("select", [x], dims, axis=axis, index=index, name=x.name)
 

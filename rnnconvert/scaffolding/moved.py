@@ -22,7 +22,7 @@ Group = tuple[Atom, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class AxisOrder:
+class MovedAxes:
     """The axes of a tensor by the axes of the one that it is moved from.
 
     base    the axes of that one, the atoms of each; none for an axis of length 1
@@ -42,22 +42,22 @@ class AxisOrder:
         """All parts in their order."""
         return tuple(atom for group in self.groups for atom in group)
 
-    def transposed(self, order: Sequence[int]) -> AxisOrder:
+    def transposed(self, order: Sequence[int]) -> MovedAxes:
         """Return the axes in another order."""
-        return AxisOrder(self.base, tuple(self.groups[axis] for axis in order))
+        return MovedAxes(self.base, tuple(self.groups[axis] for axis in order))
 
-    def squeezed(self, axes: Sequence[int]) -> AxisOrder:
+    def squeezed(self, axes: Sequence[int]) -> MovedAxes:
         """Return the axes without some of length 1."""
-        return AxisOrder(self.base, tuple(group for axis, group in enumerate(self.groups) if axis not in axes))
+        return MovedAxes(self.base, tuple(group for axis, group in enumerate(self.groups) if axis not in axes))
 
-    def unsqueezed(self, axes: Sequence[int]) -> AxisOrder:
+    def unsqueezed(self, axes: Sequence[int]) -> MovedAxes:
         """Return the axes with new ones of length 1, at these places among them all."""
         groups = list(self.groups)
         for axis in sorted(axes):
             groups.insert(axis, ())
-        return AxisOrder(self.base, tuple(groups))
+        return MovedAxes(self.base, tuple(groups))
 
-    def reshaped(self, dims: Dims) -> AxisOrder | None:
+    def reshaped(self, dims: Dims) -> MovedAxes | None:
         """Return the axes of another shape; None where they are not parts or products of these."""
         left, base, groups = list(self.atoms), list(self.base), []
         for dim in dims:
@@ -81,10 +81,10 @@ class AxisOrder:
                 group.append(atom)
                 length = length * atom.dim
             groups.append(tuple(group))
-        return None if left else AxisOrder(tuple(base), tuple(groups))
+        return None if left else MovedAxes(tuple(base), tuple(groups))
 
 
-def unmoved(dims: Dims) -> AxisOrder:
+def unmoved(dims: Dims) -> MovedAxes:
     """Return the axes of a tensor that nothing moved yet."""
     base = tuple(() if dim == 1 else (Atom(dim),) for dim in dims)
-    return AxisOrder(base, base)
+    return MovedAxes(base, base)

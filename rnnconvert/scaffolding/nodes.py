@@ -14,7 +14,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.graphs.sizes import ComputedSymbol, Dim, Dims, Size, open_size
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Value
-from rnnconvert.scaffolding.moved import AxisOrder
+from rnnconvert.scaffolding.moved import MovedAxes
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
@@ -167,7 +167,7 @@ class Nodes(ABC):
         return tensors
 
     @abstractmethod
-    def settled(self, base: SourceTensor, moved: AxisOrder, dims: Dims) -> Value:
+    def settled(self, base: SourceTensor, moved: MovedAxes, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
 
     def _constant(self, tensor: SourceTensor) -> Value:

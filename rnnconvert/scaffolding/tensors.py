@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.sizes import Dims, Size
 from rnnconvert.scaffolding.description import Value
-from rnnconvert.scaffolding.moved import AxisOrder
+from rnnconvert.scaffolding.moved import MovedAxes
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class SourceTensor:
     name: str = ""
     value: Value | None = None
     numbers: Array | None = None
-    origin: tuple[SourceTensor, AxisOrder] | None = None
+    origin: tuple[SourceTensor, MovedAxes] | None = None
     parts: tuple[SourceTensor, ...] = ()
     filled: float | None = None
     stored: str = ""

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, calls, moves, origin, trace
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs import moves, trace
+from rnnconvert.graphs.between import calls, origin
+from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
 
 
 def _off(applied: Applied) -> Any:

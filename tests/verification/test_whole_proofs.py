@@ -241,12 +241,13 @@ def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
         assert not compare(output, values, truth, allowance).passed
 
 
-def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False) -> OutputComparison:
+def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False, coarse: float = 0.0) -> OutputComparison:
     """What one output shows; by default it moves by a millionth of each value."""
     a, b = np.asarray(a), np.asarray(b)
     moved = [a * (1 + 1e-6 * sign) for sign in (1, -1)] if moved is None else moved
     with np.errstate(invalid="ignore"):
-        return WholeJudge(np.dtype(np.float32)).compare(Output("whole", "output"), b, a, truth_moved=moved, overflows=overflows)
+        judge = WholeJudge(np.dtype(np.float32), coarse=coarse)
+        return judge.compare(Output("whole", "output"), b, a, truth_moved=moved, overflows=overflows)
 
 
 def test_no_element_of_a_whole_output_excuses_another() -> None:
@@ -262,6 +263,15 @@ def test_no_element_of_a_whole_output_excuses_another() -> None:
     assert left_open([_judged(triangle, other)]).startswith("5 of 6 units of output") and not left_open([_judged(triangle, triangle)])
     softmax = np.array([[1, 1e-12, 1e-20]] * 5)
     assert not left_open([_judged(softmax, softmax * (1 + 1e-5))])
+
+
+def test_functions_that_are_several_units_off_move_an_output_by_as_many() -> None:
+    """Moved weights are one unit off: eight times what they move an output by is allowed, and with functions of three units 24 times."""
+    a = np.array([0.5, 0.25])
+    for times, coarse, passes in ((6, 0.0, True), (12, 0.0, False), (12, 3.0, True), (36, 3.0, False)):
+        assert _judged(a, a * (1 + times * 1e-6), coarse=coarse).passed == passes, (times, coarse)
+    assert not _judged([1, 2], [1, 3], [np.array([1, 2])], coarse=3.0).passed
+    assert not _judged([1.0, np.inf], [1.0, -np.inf], coarse=3.0).passed
 
 
 def test_integers_are_compared_exactly_and_both_parts_of_complex_numbers_are() -> None:

@@ -12,9 +12,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_elements as elements
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
-from rnnconvert.graphs import Casts, Computes, Moves
 from rnnconvert.graphs import lengths as formulas
-from rnnconvert.graphs.operators import Formula, Operator
+from rnnconvert.graphs.operators import Casts, Computes, Formula, Moves, Operator
 from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, reaches, rounded
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number

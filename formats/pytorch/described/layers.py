@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
 from rnnconvert.formats.pytorch.described.recurrent import cell, recurrent
 from rnnconvert.formats.pytorch.program.kinds import CELLS, RECURRENT
-from rnnconvert.graphs import Computes
+from rnnconvert.graphs.operators import Computes
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor

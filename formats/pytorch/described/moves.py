@@ -21,7 +21,7 @@ from rnnconvert.formats.pytorch.aten_operator import (
     StepList,
 )
 from rnnconvert.formats.pytorch.program.kinds import FILLED, UNBOUND
-from rnnconvert.graphs import SAME, Measures
+from rnnconvert.graphs.operators import SAME, Measures
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, open_size, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value

@@ -12,7 +12,8 @@ from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Ru
 from rnnconvert.formats.pytorch.described.functions import FLOATS, NUMBER_GIVEN, number, to_length
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.program.kinds import ITEM, JOINED, LIST
-from rnnconvert.graphs import Computes, Measures, Moves, lengths
+from rnnconvert.graphs import lengths
+from rnnconvert.graphs.operators import Computes, Measures, Moves
 from rnnconvert.graphs.sizes import Size, least, most, product, reaches
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor

@@ -10,7 +10,7 @@ from typing import Any
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, ITEM, LOOP
 from rnnconvert.formats.pytorch.program.program import OperatorCall, Ref, Several, refs
-from rnnconvert.graphs import SAME
+from rnnconvert.graphs.operators import SAME
 
 _VISITED = 1 << 12
 """The most operators that are followed back from a state."""

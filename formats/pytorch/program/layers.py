@@ -18,8 +18,8 @@ from rnnconvert.formats.pytorch.program.kinds import CELLS, PACKED, RECURRENT, S
 from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, lower, refs
 from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
-from rnnconvert.graphs import Graph, calls
-from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.between import calls
+from rnnconvert.graphs.graph import CallSizes, Graph
 
 NOT_CALLED = "the model's code shows no call of it that can be followed"
 

@@ -11,7 +11,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import is_complete
 from rnnconvert.formats.pytorch.program.kinds import CHANGED, LENGTHS
 from rnnconvert.formats.pytorch.program.program import Argument, ElementTypeOf, OperatorCall, OperatorProgram, Ref, Several, StepPut, refs
-from rnnconvert.graphs import SAME
+from rnnconvert.graphs.operators import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
 

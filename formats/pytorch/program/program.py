@@ -15,8 +15,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.kinds import CHANGED, LIST
-from rnnconvert.graphs import Graph
-from rnnconvert.graphs.graph import Dims
+from rnnconvert.graphs.graph import Dims, Graph
 from rnnconvert.scaffolding.description import Check
 
 Argument: TypeAlias = "Any"

@@ -9,8 +9,8 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells
 from rnnconvert.formats.pytorch.program.kinds import BRANCH
 from rnnconvert.formats.pytorch.program.program import Ref, refs
-from rnnconvert.graphs import SAME, Computes, Graph
-from rnnconvert.graphs.graph import Dims
+from rnnconvert.graphs.graph import Dims, Graph
+from rnnconvert.graphs.operators import SAME, Computes
 
 _VISITED = 1 << 12
 """The most operators that are followed back from a layer."""

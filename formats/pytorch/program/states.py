@@ -13,7 +13,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells
 from rnnconvert.formats.pytorch.program.kinds import BRANCH, RECURRENT
 from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
-from rnnconvert.graphs import SAME, Moves
+from rnnconvert.graphs.operators import SAME, Moves
 
 _VISITED = 1 << 12
 """The most operators that are followed back from a weight or a state."""

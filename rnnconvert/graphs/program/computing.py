@@ -13,7 +13,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.graphs import Applied, moves
+from rnnconvert.graphs import moves
+from rnnconvert.graphs.operators import Applied
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import COMPARED

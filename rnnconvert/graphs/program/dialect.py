@@ -9,8 +9,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, lengths, moves
-from rnnconvert.graphs.operators import Formula
+from rnnconvert.graphs import lengths, moves
+from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Formula, Measures, Moves, UnfitError
 from rnnconvert.graphs.program.computing import reverse_sequence
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall

@@ -13,7 +13,7 @@ from rnnconvert.recognition.computed import Computed
 from rnnconvert.recognition.flow import FINAL_WORDS, PlacedCall
 from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.moved import Atom, AxisOrder
+from rnnconvert.scaffolding.moved import Atom, MovedAxes
 from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -96,7 +96,7 @@ def _with_axes(sequence: SourceTensor, ways: int, axes: str) -> SourceTensor:
     groups["d"] = () if ways == 1 else groups["d"]
     groups["u"] = (*groups["d"], *groups["h"])
     dims = {**{letter: atom.dim for letter, atom in parts.items()}, "u": both}
-    moved = AxisOrder((groups["b"], groups["t"], groups["u"]), tuple(groups[letter] for letter in axes))
+    moved = MovedAxes((groups["b"], groups["t"], groups["u"]), tuple(groups[letter] for letter in axes))
     return SourceTensor(tuple(dims[letter] for letter in axes), sequence.dtype, sequence.name, origin=(sequence, moved))
 
 

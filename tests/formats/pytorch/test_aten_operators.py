@@ -17,7 +17,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall
-from rnnconvert.graphs import SAME, Moves
+from rnnconvert.graphs.operators import SAME, Moves
 from tests.formats.pytorch.test_between_torch import module as module_of
 from tests.helpers.drawn import LONG, NotComparedError, drawn, each
 from tests.helpers.requirements import needed

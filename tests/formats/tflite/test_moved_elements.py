@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs import Applied, Casts
-from rnnconvert.graphs.operators import Computes, Measures, Moves
+from rnnconvert.graphs.operators import Applied, Casts, Computes, Measures, Moves
 from rnnconvert.graphs.program.dialect import DIALECT, OPSET
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.walk import walk
