@@ -12,6 +12,7 @@ import pytest
 import rnnconvert as rc
 from tests.helpers import corpus
 from tests.helpers.requirements import need, needed
+from tests.scaffolding.test_whole_programs import as_frozen
 
 WIDTH, UNITS = 4, 5
 
@@ -175,7 +176,7 @@ def test_a_loop_over_own_cells_goes_on(kind: str, form: str, tmp_path: Path) -> 
     needed("litert", "ai_edge_litert")
     seed = [*CELLS].index(kind) * len(FORMS) + FORMS.index(form)
     source = drawn(kind, form, seed, tmp_path / "source.onnx")
-    for name in ("target.onnx", "target.tflite"):
+    for name in ("target.onnx", "target.tflite", "target.h"):
         done = rc.export_model(source, tmp_path / name, verify=True)
         assert done.equal, (name, done)
     assert "Scan" in str(rc.export_model(source, tmp_path / "target.onnx", force=True).layers)
@@ -211,6 +212,16 @@ def looped(path: Path, form: str) -> Path:
         truth = g.add("Less", g.add("Mul", number, number), time)
     if form == "asks for the step":
         after = g.add("Where", g.add("Less", g.scalar(2), number), after, state)
+    if form == "masks steps":
+        after = g.add("Where", g.add("Unsqueeze", g.add("Less", number, "n"), g.integers(1)), after, state)
+    if form == "computes with the number of the step":
+        later = g.add("Mul", g.add("Add", number, g.scalar(2)), g.scalar(-3))
+        after = g.add("Add", after, g.add("Mul", g.add("Cast", later, to=1), g.numbers(np.float32(0.125))))
+    if form == "calls a layer":
+        every = g.add("Unsqueeze", state, g.integers(0))
+        weights = [g.array(1, 3 * UNITS, WIDTH), g.array(1, 3 * UNITS, UNITS), g.array(1, 6 * UNITS)]
+        every = g.add("GRU", g.add("Unsqueeze", step, g.integers(0)), *weights, "", every, hidden_size=UNITS, outputs=2)[1]
+        after = g.add("Add", after, g.add("Squeeze", every, g.integers(0)))
     left = g.add("Mul", buffer, g.numbers(np.float32(0.5)))
     body = g.body(
         start,
@@ -221,7 +232,8 @@ def looped(path: Path, form: str) -> Path:
     g.nodes.append(g.onnx.helper.make_node("Loop", [count, g.numbers(np.array(True)), h, "x"], finals, body=body))
     g.add("Identity", finals[0], outputs="y")
     g.add("ReduceSum", finals[1], outputs="rest", keepdims=0)
-    others: dict[str, list[Any]] = {"n": []} if form == "runs of the caller" else {}
+    stated: dict[str, dict[str, list[Any]]] = {"runs of the caller": {"n": []}, "masks steps": {"n": ["batch"]}}
+    others = stated.get(form, {})
     return g.save(path, ["time", "batch", WIDTH], {"y": more, "rest": []}, others)
 
 
@@ -247,11 +259,70 @@ def test_a_loop_that_is_not_over_the_steps_of_a_sequence_is_refused(form: str, w
     assert [path.name for path in tmp_path.iterdir()] == ["source.onnx"]
 
 
-@pytest.mark.parametrize("form", ["plain", "reads the numbers of a state"])
+@pytest.mark.parametrize(
+    "form", ["plain", "reads the numbers of a state", "masks steps", "computes with the number of the step", "calls a layer"]
+)
 def test_a_loop_that_hands_on_a_sequence_goes_on(form: str, tmp_path: Path) -> None:
     """A state may be a tensor of any axes, and an index may be computed."""
     source = looped(tmp_path / "source.onnx", form)
     assert rc.export_model(source, tmp_path / "target.onnx", verify=True).equal
+    x = np.random.default_rng(3).normal(0, 1, (6, 4, WIDTH)).astype(np.float32)
+    inputs = {"x": x, **({"n": np.array([1, 6, 3, 9])} if form == "masks steps" else {})}
+    wanted, got = (run(tmp_path / name, inputs) for name in ("source.onnx", "target.onnx"))
+    np.testing.assert_allclose(got[0], wanted[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["scan", "scan of batches", "loop", "loop from the end"])
+def test_a_loop_of_a_stated_length_goes_to_c(form: str, tmp_path: Path) -> None:
+    source = drawn("memory", form, 3, tmp_path / "source.onnx")
+    onnx = importlib.import_module("onnx")
+    model = onnx.load(source)
+    for value in (*model.graph.input, *model.graph.output):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param == "time":
+                axis.dim_value = 6
+    onnx.save(model, source)
+    assert rc.export_model(source, tmp_path / "model.h", verify=True).equal
+
+
+def keras_model(kind: str) -> Any:
+    """A model of Keras with a cell of its own, or two cells in one layer."""
+    k = importlib.import_module("keras")
+    a, x = k.layers, k.Input((12, 5))
+
+    class NormCell(k.layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.state_size, self.parts = 6, [a.Dense(6), a.Dense(6, use_bias=False), a.LayerNormalization()]
+
+        def build(self, shape: Any) -> None:
+            for part, width in zip(self.parts, (shape[-1], 6, 6), strict=True):
+                part.build((shape[0], width))
+            self.built = True
+
+        def call(self, x: Any, states: Any) -> Any:
+            from_x, from_h, norm = self.parts
+            h = k.ops.tanh(norm(from_x(x) + from_h(states[0])))
+            return h, [h]
+
+    cells = NormCell() if kind.startswith("norm") else a.StackedRNNCells([a.LSTMCell(4), a.GRUCell(6)])
+    masked = a.Masking()(x) if kind.endswith("masked") else x
+    y = a.RNN(cells, return_sequences="last" not in kind, go_backwards="back" in kind)(masked)
+    model = k.Model(x, a.Dense(3)(y))
+    random = np.random.default_rng(7)
+    model.set_weights([random.normal(0, 0.5, each.shape) for each in model.get_weights()])
+    return model
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("kind", ["norm", "norm, back", "norm, last, masked", "two cells", "two cells, masked"])
+def test_a_cell_of_keras_that_is_not_a_layer_goes_on(kind: str, lower: bool, tmp_path: Path) -> None:
+    """A frozen graph does not state its outputs: what its loop hands on as it is, is none of them."""
+    needed("keras", "keras")
+    needed("onnxruntime", "onnxruntime")
+    done = rc.export_model(as_frozen(keras_model(kind), tmp_path / "model.pb", lower), tmp_path / "model.onnx", verify=True)
+    assert done.equal, done
+    assert any("Scan" in text for text in done.layers)
 
 
 @pytest.mark.parametrize("target", ["model.onnx", "model.tflite"])

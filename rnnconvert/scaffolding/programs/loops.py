@@ -42,7 +42,7 @@ def read_loop(r: GraphReading, scope: Scope, node: Operation) -> list[SourceTens
     except UnmatchedError as problem:
         raise r.build.refuse(_FEATURE, str(problem)) from None
     # Layers in its step are in the file's own scope of it.
-    inner = next((each for each in r.work.read.scopes if each.body is body.inner.body and each.path == body.inner.path), body.inner)
+    inner = next((each for each in r.work.read.scopes if each.body is body.inner.body and each.outer is scope), body.inner)
     return ProgramLoop(r, replace(body, inner=inner)).read()
 
 
