@@ -118,8 +118,8 @@ def _loop(m: ModelBuilder, node: Node) -> None:
 
 def _range(m: ModelBuilder, node: Node) -> None:
     """Add the numbers of the steps of a sequence."""
-    x = m(node.x)
-    if TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+    x = m(node.x) if node.inputs else None
+    if x is None or TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
         raise ValueError("its numbers are not those of all steps of a sequence")
     m.give(node.y, m.add("number", [x.value])[0], (TIME,))
 

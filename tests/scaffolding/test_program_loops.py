@@ -272,6 +272,28 @@ def test_a_loop_that_hands_on_a_sequence_goes_on(form: str, tmp_path: Path) -> N
     np.testing.assert_allclose(got[0], wanted[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["target.onnx", "target.tflite", "target.h"])
+def test_a_loop_in_the_steps_of_another_goes_on(target: str, tmp_path: Path) -> None:
+    """The inner one has a stated number of steps, and computes with the number of the step; C has no such numbers."""
+    g = Graph(4)
+    (h,) = beginnings(g, 1, 1)
+    start, state, step, number, going, inside = len(g.nodes), g.name(), g.name(), g.name(), g.name(), g.name()
+    after = g.add("Add", g.add("MatMul", inside, g.array(UNITS, UNITS)), g.add("MatMul", step, g.array(WIDTH, UNITS)))
+    after = g.add("Add", g.add("Tanh", after), g.add("Mul", g.add("Cast", number, to=1), g.numbers(np.float32(0.25))))
+    inner = g.body(start, [(number, "i", []), (going, "b", []), (inside, "f", ["batch", UNITS])], [(going, "b"), (after, "f")])
+    left = g.add("Loop", g.scalar(3), g.numbers(np.array(True)), state, body=inner)
+    left = g.add("Reshape", left, g.integers(-1, UNITS))
+    body = g.body(len(g.nodes) - 2, [(state, "f", ["batch", UNITS]), (step, "f", ["batch", WIDTH])], [(left, "f"), (left, "f")])
+    g.nodes.append(g.onnx.helper.make_node("Scan", [h, "x"], ["state", "y"], body=body, num_scan_inputs=1))
+    x: list[Any] = ["time", "batch"]
+    source = g.save(tmp_path / "source.onnx", [*x, WIDTH], {"y": [*x, UNITS], "state": ["batch", UNITS]})
+    if target == "target.h":
+        with pytest.raises(rc.RefusedError, match="its numbers are not those of all steps of a sequence"):
+            rc.export_model(source, tmp_path / target)
+    else:
+        assert rc.export_model(source, tmp_path / target, verify=True).equal
+
+
 @pytest.mark.parametrize("form", ["scan", "scan of batches", "loop", "loop from the end"])
 def test_a_loop_of_a_stated_length_goes_to_c(form: str, tmp_path: Path) -> None:
     source = drawn("memory", form, 3, tmp_path / "source.onnx")
