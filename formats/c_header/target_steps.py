@@ -92,7 +92,7 @@ def _loop(m: ModelBuilder, node: Node) -> None:
     """Add a loop over the steps of sequences: its operations read and give these steps, and its states are kept between them."""
     scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
     tensors = [m(value) for value in node.inputs]
-    steps = tensors[states:count]
+    steps = [_steps(m, x, 0) if x.axes and isinstance(x.axes[0], int) else x for x in tensors[states:count]]
     if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
         raise ValueError("its steps are not those of the time")
     m.program.joined([m.program.values[x.value].time for x in steps])
@@ -118,8 +118,8 @@ def _loop(m: ModelBuilder, node: Node) -> None:
 
 def _range(m: ModelBuilder, node: Node) -> None:
     """Add the numbers of the steps of a sequence."""
-    x = m(node.x)
-    if TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+    x = m(node.x) if node.inputs else None
+    if x is None or TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
         raise ValueError("its numbers are not those of all steps of a sequence")
     m.give(node.y, m.add("number", [x.value])[0], (TIME,))
 

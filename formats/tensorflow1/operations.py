@@ -122,14 +122,27 @@ class OperationStep(Rule):
         return {"strides": self.node.integers("strides")[1:3], "auto_pad": "SAME_UPPER" if same else "VALID"}
 
     def normalised(self) -> bool:
-        """Write channels scaled by what was learned of them, as a graph does that no longer trains."""
-        if self.option("is_training", 1) or self.node.text("data_format") not in ("", "NHWC"):
+        """Write channels scaled by what was learned of them, or by their own mean and variance where a graph takes these.
+
+        The latter is how Keras 2 normalises layers. Source: tensorflow/core/kernels/fused_batch_norm_op.cc, whose other outputs in training
+        are not written.
+        """
+        add, last = self.block.add, self.node.text("data_format") in ("", "NHWC")
+        training = bool(self.option("is_training", 1))
+        if not last and (self.node.text("data_format") != "NCHW" or not training):
             return False
         epsilon = self.block.constant(np.array(self.node.number("epsilon", 1e-4), np.float32))
         x, scale, shift, mean, variance = self.inputs[:5]
-        root = self.block.add("Sqrt", [self.block.add("Add", [variance, epsilon])])
-        scaled = self.block.add("Mul", [self.block.add("Div", [self.block.add("Sub", [x, mean]), root]), scale])
-        self.block.add("Add", [scaled, shift], self.outputs[:1], self.label)
+        if training:
+            axes = [0, 1, 2] if last else [0, 2, 3]
+            mean = add("ReduceMean", [x], axes=axes, keepdims=1)
+            difference = add("Sub", [x, mean])
+            variance = add("ReduceMean", [add("Mul", [difference, difference])], axes=axes, keepdims=1)
+        if not last:
+            scale, shift = (add("Unsqueeze", [value], axes=[1, 2]) for value in (scale, shift))
+        root = add("Sqrt", [add("Add", [variance, epsilon])])
+        scaled = add("Mul", [add("Div", [add("Sub", [x, mean]), root]), scale])
+        add("Add", [scaled, shift], self.outputs[:1], self.label)
         return True
 
     def stacked_product(self) -> bool:

@@ -15,6 +15,8 @@ _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound, which speech models have in front of their layers. Source: tensorflow/core/ops/audio_ops.cc."""
 
 
+_LOOPS = ("While", "StatelessWhile")
+"""Operations that give every variable of a loop, those that are the same throughout among them."""
 _LISTS = ("TensorListReserve", "TensorArrayV3")
 """Operations that make room for what a loop gives: once the loop is read, nothing reads them."""
 
@@ -42,9 +44,9 @@ class GraphModel(ProgramModel):
         for node in main.nodes:
             if node.reads & reached:
                 reached.update(node.outputs)
-                ends += (
-                    [] if read & {*node.outputs} or node.kind in _LISTS else [name for name in node.outputs if main.constant(name) is None]
-                )
+                # What a loop hands on as it is, is its own: it gives every variable, whether it is read or not.
+                inner = node.kind in _LISTS or (node.kind == "Identity" and node.operator in _LOOPS)
+                ends += [] if inner or read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
         floats = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind == "f"]
         return floats or ends
 

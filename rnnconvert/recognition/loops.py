@@ -25,7 +25,7 @@ _FLOATS = tuple(FLOATS.values())
 
 
 @dataclass(frozen=True, eq=False)
-class _LoopBody:
+class LoopBody:
     """A Loop or Scan.
 
     states    the body's names of its states, what they become, what they begin with, and the node's final outputs
@@ -70,10 +70,8 @@ def _learn(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
 
 
 def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> RecognisedLayer:
-    inner = next(iter(scope.inner(node, 0)), None)
-    if inner is None:
-        raise UnmatchedError("it states no body")
-    body = _loop(scope, inner, node) if node.kind == "Loop" else _scan(scope, inner, node)
+    body = body_of(scope, node)
+    inner = body.inner
     for name, _, first, _ in body.states:
         shapes.give(inner, name, shapes.dims(scope, first))
     for name, (outer, axis, _) in body.scanned.items():
@@ -157,7 +155,15 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     )
 
 
-def _loop(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
+def body_of(scope: Scope, node: Operation) -> LoopBody:
+    """Return a Loop or Scan with what it hands on, reads and gives. Raises UnmatchedError for a body that does not fit."""
+    inner = next(iter(scope.inner(node, 0)), None)
+    if inner is None:
+        raise UnmatchedError("it states no body")
+    return _loop(scope, inner, node) if node.kind == "Loop" else _scan(scope, inner, node)
+
+
+def _loop(scope: Scope, inner: Scope, node: Operation) -> LoopBody:
     body = inner.body
     inputs, outputs = list(body.inputs), list(body.outputs)
     # The iteration and the condition come before the states; the body gives only the condition before them.
@@ -167,10 +173,10 @@ def _loop(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
         raise UnmatchedError("its body does not fit its inputs")
     states = list(zip(inputs[2:], outputs[1:], node.inputs[2:], finals, strict=False))[:count]
     gathered = [(value, final, 0, False) for value, final in zip(outputs[1 + count :], finals[count:], strict=False)]
-    return _LoopBody(scope, inner, node, states, {}, gathered)
+    return LoopBody(scope, inner, node, states, {}, gathered)
 
 
-def _scan(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
+def _scan(scope: Scope, inner: Scope, node: Operation) -> LoopBody:
     if scope.opset < 9:
         raise UnmatchedError("Scan has another meaning before the operator set 9")
     body, attributes = inner.body, scope.attributes(node)
@@ -182,7 +188,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
     def listed(name: str, length: int) -> list[int]:
         return list(attributes.get(name, [0] * length))
 
-    if not 0 < count <= len(outputs) or len(node.inputs) != len(inputs):
+    if not 0 <= count <= len(outputs) or len(node.inputs) != len(inputs):
         raise UnmatchedError("its body does not fit its inputs")
     finals = [*node.outputs, *[""] * (len(outputs) - len(node.outputs))]
     axes, ways = listed("scan_input_axes", scanned), listed("scan_input_directions", scanned)
@@ -195,7 +201,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
     gathered = [
         (value, final, axis, bool(way)) for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
     ]
-    return _LoopBody(scope, inner, node, states, elements, gathered)
+    return LoopBody(scope, inner, node, states, elements, gathered)
 
 
 def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
@@ -260,7 +266,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
     raise problem or UnmatchedError("it carries no state")
 
 
-def _uses(body: _LoopBody, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
+def _uses(body: LoopBody, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
     """Return the outputs of a loop that something reads. Raises UnmatchedError for what the operator does not give."""
     inner = body.inner
     uses = []

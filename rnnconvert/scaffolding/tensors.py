@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,16 @@ def stacks(tensor: SourceTensor) -> bool:
         return False
     base, moved = tensor.origin
     return not moved.groups[0] and base.dims == tensor.dims[1:]
+
+
+def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
+    """Return the stand-in for a value in another model: numbers are the same there, other tensors are made anew."""
+    if isinstance(value, (list, tuple)):
+        return [renewed(item, make) for item in value]
+    if not isinstance(value, SourceTensor):
+        return value
+    if value.numbers is not None or value.filled is not None or value.stored:
+        return replace(value, value=None)
+    if value.parts and value.value is None:
+        return replace(value, parts=tuple(renewed(part, make) for part in value.parts))
+    return SourceTensor(value.dims, value.dtype, value.name, make(value))

@@ -11,12 +11,13 @@ import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.aten_operator import StepList
-from rnnconvert.formats.pytorch.described.modules import read_by, renewed
+from rnnconvert.formats.pytorch.described.modules import read_by
 from rnnconvert.formats.pytorch.program.program import LoopState, OperatorCall, Ref, UnknownLoop, refs
 from rnnconvert.graphs.sizes import Dim, Size, open_size, reaches
 from rnnconvert.scaffolding.description import DescribedModel, Value
+from rnnconvert.scaffolding.loops import in_time, loop_node, name_axes, step_numbers
 from rnnconvert.scaffolding.needs import NeedError
-from rnnconvert.scaffolding.tensors import SourceTensor
+from rnnconvert.scaffolding.tensors import SourceTensor, renewed
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
@@ -116,23 +117,17 @@ class _LoopReading:
         self._not_empty(count)
         body = self._body(picked)
         if not sequences or any(ref is loop.index for operation in body for ref in read_by(operation)):
-            read_for_count: list[Value] = []
-            (high,) = build.lengths([count], read_for_count)
-            sequences[None] = build.add("range", read_for_count, (count,), "int64", start=0, stop=high, step=1, name="steps")
+            sequences[None] = step_numbers(build, count)
         changed = [state for state in loop.states if state.last is not state.before]
         begins = [self._tensor(state.before) for state in changed]
-        build.call(count, "time")
-        for x in begins:
-            build.call(x.dims[0] if x.dims else 0, "batch")
+        name_axes(build, count, begins)
         step = self._step(changed, begins, body, picked, sequences)
         spread = [y.dims if _spreads(x, y) else x.dims for x, y in zip(begins, step.left, strict=True)]
         if spread != [x.dims for x in begins]:  # a state of one row for all sequences
             begins = [build.expand(x, dims) for x, dims in zip(begins, spread, strict=True)]
             step = self._step(changed, begins, body, picked, sequences)
         self._check(changed, begins, step.left)
-        gives = [*((x.dims, x.dtype, "loop") for x in step.left), *(((count, *x.dims), x.dtype, "steps") for x in step.listed)]
-        read = [*begins, *sequences.values(), *step.captured]
-        results = build.several("loop", "", read, gives, scope=step.scope, states=len(begins), sequences=len(sequences))
+        results = loop_node(build, step.scope, count, [begins, [*sequences.values()], step.captured], step.left, step.listed)
         for state, x in zip(changed, results, strict=False):
             r.give(state.last, x)
         for each, x in zip(loop.listed, results[len(changed) :], strict=True):
@@ -255,17 +250,7 @@ class _LoopReading:
         x = listed.x if isinstance(listed, StepList) else listed
         if not isinstance(x, SourceTensor) or not -x.rank <= elements.axis < x.rank:
             return None
-        axis, start, by = elements.axis % x.rank, elements.place.start, elements.place.by
-        length, last = x.dims[axis], start + by * (count - 1)
-        low, high = (start, last) if by > 0 else (last, start)
-        complete = low == 0 and high == count - 1 and self._alike(length, count)
-        if not complete and not (reaches(low, 0) and reaches(length - 1 - high, 0)):
-            return None
-        x = self._r.build.transpose(x, [axis, *(other for other in range(x.rank) if other != axis)])
-        x = self._r.build.slice(x, 0, low, high + 1, abs(by))
-        if x.dims[0] != count:
-            return None
-        return self._r.build.flip(x, 0) if by < 0 else x
+        return in_time(self._r.build, x, elements.axis % x.rank, elements.place.start, elements.place.by, count, self._alike)
 
     def _before(self, ref: Any) -> list[OperatorCall]:
         """Return the operators in the loop that a value comes from, in their order. Raises RefusedError where they read a state."""

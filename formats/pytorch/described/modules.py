@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
@@ -12,7 +11,7 @@ from rnnconvert.formats.pytorch.aten_operator import BatchSizes, PackedSteps
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.needs import NeedError
-from rnnconvert.scaffolding.tensors import SourceTensor
+from rnnconvert.scaffolding.tensors import SourceTensor, renewed
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
@@ -130,19 +129,6 @@ class Modules:
 def _unlike(caller: Caller) -> NeedError:
     """Return the request for a reading in which the operators of a module that is called in two ways stand among those around it."""
     return NeedError(caller.path, "among those around it")
-
-
-def renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
-    """Return the stand-in for a value in another model: numbers are the same there, other tensors are made anew."""
-    if isinstance(value, (list, tuple)):
-        return [renewed(item, make) for item in value]
-    if not isinstance(value, SourceTensor):
-        return value
-    if value.numbers is not None or value.filled is not None or value.stored:
-        return replace(value, value=None)
-    if value.parts and value.value is None:
-        return replace(value, parts=tuple(renewed(part, make) for part in value.parts))
-    return SourceTensor(value.dims, value.dtype, value.name, make(value))
 
 
 def _tensors(value: Any) -> list[SourceTensor]:

@@ -30,6 +30,8 @@ _REDUCED = {
 def _reduce(r: GraphReading, op: Op) -> SourceTensor:
     x, keep = op[0], bool(op.values.get("keepdims", 1))
     axes = axes_of(r, op, x)
+    if x.numbers is not None and not x.rank and op.kind in ("ReduceMax", "ReduceMin"):
+        return x
     if not axes:
         if op.values.get("noop_with_empty_axes"):
             return x

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
@@ -29,6 +29,9 @@ from rnnconvert.scaffolding.programs.names import layer_names
 from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
 
+if TYPE_CHECKING:
+    from rnnconvert.scaffolding.programs.loops import ProgramLoop
+
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 
 
@@ -47,10 +50,23 @@ Rule = Callable[["GraphReading", Op], "SourceTensor | list[SourceTensor | None]"
 """Adds what an operator computes, and returns what it gives."""
 
 
+class ReadingPlace(NamedTuple):
+    """Where operators are read: the model outermost, or a step of a loop.
+
+    build   the description in the making
+    values  what stands for values there
+    loop    the loop; None for the outermost model
+    """
+
+    build: Builder
+    values: dict[tuple[Scope, str], SourceTensor]
+    loop: ProgramLoop | None
+
+
 class GraphReading:
     """A model on its way into a description.
 
-    build  the description in the making
+    place  where it is being read
     names  what the file calls each layer
     """
 
@@ -58,9 +74,8 @@ class GraphReading:
         self, work: ProgramModel, units: Sequence[Unit], title: str, needs: Needs, partial: bool, ranks: Mapping[str, int]
     ) -> None:
         self.work, self._ranks = work, ranks
-        self.build = Builder(DescribedModel(title), needs=needs, partial=partial)
+        self.place = ReadingPlace(Builder(DescribedModel(title), needs=needs, partial=partial), {}, None)
         self.names: dict[str, tuple[str, ...]] = {}
-        self._values: dict[tuple[Scope, str], SourceTensor] = {}
         self._written_out: set[str] = set()
         self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
@@ -76,6 +91,20 @@ class GraphReading:
             self._layers[layer.nodes[-1]] = name, layer
             self._within.update(layer.nodes[:-1])
 
+    @property
+    def build(self) -> Builder:
+        """The description in the making."""
+        return self.place.build
+
+    @contextlib.contextmanager
+    def at(self, place: ReadingPlace) -> Iterator[None]:
+        """Read at another place: in a step of a loop, or around the loop."""
+        before, self.place = self.place, place
+        try:
+            yield
+        finally:
+            self.place = before
+
     # The graph
 
     def description(self) -> Description:
@@ -84,7 +113,7 @@ class GraphReading:
         declared, begins = self.work.declared, {*self.work.reads}
         for name in self.work.reads:
             if main.constant(name) is None:
-                self._values[main, name] = self._input(declared.get(name) or Declared(name))
+                self.place.values[main, name] = self._input(declared.get(name) or Declared(name))
         self.walk(main, {*needed([node for node in main.nodes if not begins & {*node.outputs}], self.work.gives)})
         ends = [self.tensor(main, name) for name in self.work.gives]
         scope = self.build.scope
@@ -149,7 +178,7 @@ class GraphReading:
             results = self._left_out(scope, node, error)
         for name, tensor in zip(node.outputs, results, strict=False):
             if name and tensor is not None:
-                self._values[scope, name] = tensor
+                self.place.values[scope, name] = tensor
 
     def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[SourceTensor]:
         """Return stand-ins for the outputs of a node, with the axes that the file states or that follow from others."""
@@ -179,6 +208,7 @@ class GraphReading:
 
     def _results(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
         from rnnconvert.scaffolding.programs.layers import layer
+        from rnnconvert.scaffolding.programs.loops import read_loop
         from rnnconvert.scaffolding.programs.operators import RULES
         from rnnconvert.scaffolding.programs.recurrent import recurrent
 
@@ -193,11 +223,15 @@ class GraphReading:
             return [self.tensor(called, name) for name in called.body.outputs]
         if node.kind == "If" and not node.domain:
             return self._branch(scope, node)
+        if node.kind in ("Loop", "Scan") and not node.domain:
+            return read_loop(self, scope, node)
         if node in self._calls:
             name, placed = self._calls[node]
             return recurrent(self, placed, self._of(name))
         op = self.op(scope, node)
         self.build.check_sized(op.tensors)
+        if self.place.loop is not None and (element := self.place.loop.element(op)) is not None:
+            return [element]
         if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
@@ -240,17 +274,19 @@ class GraphReading:
     def tensor(self, scope: Scope, name: str) -> SourceTensor:
         """Return a value. Raises RefusedError for one that nothing gives."""
         where, local = scope.resolve(name)
-        key = where, local
-        if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
+        key, loop = (where, local), self.place.loop
+        if key not in self.place.values and loop is not None and not loop.holds(where) and where.constant(local) is None:
+            self.place.values[key] = loop.captured(where, local)
+        if key not in self.place.values and where is self.work.read.scopes[0] and local in self._computed:
             self._computed_layer(where, self._computed[local])
-        if key not in self._values and where is self.work.read.scopes[0] and local in self._inside:
+        if key not in self.place.values and where is self.work.read.scopes[0] and local in self._inside:
             self._node(where, self._inside[local])  # what a layer reads through it, another operator reads as it stands
-        if key not in self._values:
+        if key not in self.place.values:
             numbers = where.constant(local)
             if numbers is None:
                 raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
-            self._values[key] = self._held(where, local, numbers)
-        return self._values[key]
+            self.place.values[key] = self._held(where, local, numbers)
+        return self.place.values[key]
 
     def _computed_layer(self, scope: Scope, name: str) -> None:
         """Read a layer that other operators compute, and note what of it is used."""
@@ -265,7 +301,7 @@ class GraphReading:
             inputs = self._those([*layer.reads, *layer.recognised.states.values()], scope)
             uses = [use.value for use in layer.recognised.uses]
             for value, tensor in zip(uses, self.build.left_out(error, inputs, self._stated(scope, uses, name)), strict=True):
-                self._values[scope, value] = tensor
+                self.place.values[scope, value] = tensor
         self.build.place = place
 
     def _held(self, scope: Scope, name: str, numbers: Array) -> SourceTensor:
@@ -280,8 +316,8 @@ class GraphReading:
                 return self.build.parameter(numbers.shape, dtype, layer)
         if numbers.size > _INLINE and produced is not None and produced[0].kind != "Constant" and len(set(numbers.flat)) > 1:
             self._node(scope, produced[0])
-            if (scope, name) in self._values:
-                return self._values[scope, name]
+            if (scope, name) in self.place.values:
+                return self.place.values[scope, name]
         self._written_out.update(self._names_of[tensor] for tensor in sources(scope, name) if tensor in self._names_of)
         return SourceTensor(numbers.shape, dtype, name, numbers=numbers)
 
@@ -293,7 +329,7 @@ class GraphReading:
 
     def give(self, scope: Scope, name: str, tensor: SourceTensor) -> None:
         """Note what a value is."""
-        self._values[scope, name] = tensor
+        self.place.values[scope, name] = tensor
 
     def attributes(self, scope: Scope, node: Operation) -> Mapping[str, Any]:
         """Return a node's attributes. Raises RefusedError for graphs among them."""
