@@ -82,11 +82,12 @@ def clips_of(group: FoundLayer, options: Options) -> list[Clip]:
     """Return the clips whose bounds a caller gives, by asking for them."""
     clips = []
     for kind in group.layout.holds.open_clips:
-        if options.get("clip", group.name) == "none":
-            continue
+        option = _BOUNDS.get(kind, "clip")
+        if options.get("clip", group.name) == "none" and options.get(option, group.name) in (None, "none"):
+            continue  # none of any kind, said once or for each
         why = f"the arrays of {class_in_words(group.layout)} do not show the bounds of a clip of its {kind}"
         clip_kind: Any = kind
-        bound = options.ask(_BOUNDS.get(kind, "clip"), group.name, assumed="none", why=why)
+        bound = options.ask(option, group.name, assumed="none", why=why)
         clips += [] if bound == "none" else [Clip(clip_kind, -abs(float(bound)), abs(float(bound)))]
     return clips
 

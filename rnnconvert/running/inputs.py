@@ -117,7 +117,7 @@ def in_order(inputs: NamedArrays, names: Sequence[str], model: str) -> list[Arra
         )
     if names and len(inputs) > len(names):
         raise UsageError(
-            f"there are {len(inputs)} inputs ({listed(by_name)}), and {model} takes {listed(names)}. Leave the others out: the "
-            "outputs of a sample are for rnnconvert diagnose --io"
+            f"there are {len(inputs)} inputs{f', {listed(by_name)},' if all(by_name) else ''} and {model} takes {listed(names)}. Leave the "
+            "others out: the outputs of a sample are for rnnconvert diagnose --io"
         )
     return [array for _, array in inputs]

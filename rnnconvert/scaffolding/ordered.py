@@ -49,7 +49,7 @@ class UnstatedOrderError(UsageError):
             way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
         way = way or f"by sizes alone {Flag('chain', order)}"
         unknown = "weights do not show functions such as relu, nor last or final before a layer that reads one step"
-        super().__init__(f"{text}. Or state the order of its layers, {way}; {unknown}: add them")
+        super().__init__(f"{text}. Or state the order of its layers ({unknown}: add them), {way}")
 
     @property
     def single(self) -> bool:

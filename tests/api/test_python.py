@@ -163,7 +163,7 @@ def test_names_from_a_file_are_escaped_in_a_notebook() -> None:
 def test_convert_can_prove_what_it_writes(file: Path, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     summary = rc.convert(file, tmp_path / "proved.onnx", verify=True)
-    assert summary.written and summary.report and summary.report.equal and (tmp_path / "proved.onnx").is_file()
+    assert summary.written and summary.report is not None and summary.report.equal and (tmp_path / "proved.onnx").is_file()
     assert rc.convert(file, tmp_path / "plain.onnx").report is None
     with pytest.raises(rc.UsageError, match="verify=True"):
         rc.convert(file, tmp_path / "dry.onnx", verify=True, dry_run=True)
@@ -405,5 +405,5 @@ def test_a_proved_conversion_of_arrays_names_them_as_they_are(tmp_path: Path) ->
     needed("onnxruntime", "onnxruntime")
     summary = rc.convert(LAYER, tmp_path / "a.onnx", source_format="pytorch", verify=True, external_data=True)
     assert summary.source == "(arrays in memory)"
-    assert summary.report and summary.report.document["models"][0]["path"] == "(arrays in memory)"
+    assert summary.report is not None and summary.report.document["models"][0]["path"] == "(arrays in memory)"
     assert [path.name for path in tmp_path.iterdir()] == ["a.onnx"]  # nothing was large enough to lie beside it

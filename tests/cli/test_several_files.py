@@ -12,7 +12,7 @@ from tests import ROOT
 from tests.helpers.commands import call
 from tests.helpers.every_command import CALLS, Values, called, commands, is_path
 
-ENDINGS = (".json", ".npz", ".pt")
+ENDINGS = (".json", ".npz", ".pt", ".toml")
 """Of reports, of arrays, of models: each parameter takes one of these, or names a folder."""
 MORE: dict[str, Values] = {
     "convert": {"paths": ["a.safetensors", "b.safetensors"], "out_dir": ["out"], "target_format": ["onnx"]},

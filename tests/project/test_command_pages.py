@@ -43,7 +43,7 @@ diagnose examples/encoder.keras encoder.onnx --layer encoder
 formats keras
 layout pytorch --cell lstm --input-size 3 --hidden-size 4
 executors
-run examples/encoder.keras --layer encoder --save results.safetensors
+run examples/encoder.keras --layer encoder --on torch-cpu --save results.safetensors
 verify examples/encoder.keras encoder.onnx --layer encoder --report report.json
 report report.json -o report.html
 batch examples/encoder.keras --to onnx --out exported --jobs 1

@@ -228,7 +228,7 @@ def test_a_layer_whose_numbers_overflow_is_equal_where_both_do(tmp_path: Path) -
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         proof = rc.convert(tmp_path / "unbounded.keras", tmp_path / "unbounded.onnx", verify=True)
-    assert proof.report and proof.report.equal
+    assert proof.report is not None and proof.report.equal
 
 
 def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:

@@ -60,7 +60,7 @@ def test_a_network_gives_what_brain_js_gave(kind: str, tmp_path: Path) -> None:
     target = tmp_path / ("out.pt" if kind == "RNNTimeStep" else "out.keras")
     # The two layers read one another: in PyTorch they become one module.
     report = rc.convert(GOLDEN / f"{kind}.json", target, verify=True).report
-    assert report and report.verdict == "recurrent layers equal"  # the dense layer behind them stays behind
+    assert report is not None and report.verdict == "recurrent layers equal"  # the dense layer behind them stays behind
 
 
 def test_its_lstm_is_none(tmp_path: Path) -> None:

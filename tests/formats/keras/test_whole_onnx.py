@@ -187,7 +187,7 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
     assert done.exit_code == 0 and len(json.loads(done.stdout)["layers"]) == 2
     assert call(target).exit_code == 2 and call(target, "--force").exit_code == 0
     assert call(target, "--force", "--stateful").exit_code == 4  # it has two directions
-    with pytest.raises(UsageError, match=r"ends in .*\.onnx"):
+    with pytest.raises(UsageError, match=r"Choose one of .*\.onnx"):
         export_model(source, tmp_path / "whole.pt")
 
 

@@ -147,7 +147,7 @@ def test_the_sample_of_an_amplifier_is_part_of_the_proof(skip: int, tmp_path: Pa
     amplifier(path := tmp_path / "amp.json", skip)
     assert "of 60 steps, which verify runs, too" in call("inspect", path).output
     report = rc.convert(path, target := tmp_path / "amp.pt", verify=True).report
-    assert report and report.verdict == "recurrent layers equal" and report.exit_code == 0  # the dense layer stays behind
+    assert report is not None and report.verdict == "recurrent layers equal" and report.exit_code == 0  # the dense layer stays behind
     assert "lstm: it gives the 60 outputs of its own model that A holds, to within" in str(report)
     assert "that A holds" in str(rc.verify(path, target))
 
@@ -176,7 +176,7 @@ def test_a_sample_that_cannot_be_used_stops_nothing(change: dict[str, Any], why:
     checkpoint = rc.load(path)
     assert not checkpoint.recorded and any(re.search(f"its sample .* is not used: .*{why}", warning) for warning in checkpoint.warnings)
     report = rc.convert(path, tmp_path / "amp.pt", verify=True).report
-    assert report and report.verdict == "recurrent layers equal"
+    assert report is not None and report.verdict == "recurrent layers equal"
 
 
 @pytest.mark.parametrize("form", ["rtneural", "guitarml"])

@@ -181,7 +181,7 @@ def test_the_bias_of_tensorflow_0_is_no_residual(residual: bool, tmp_path: Path)
 def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
     folder, _ = graphs
     summary = rc.convert(folder / "zeros.pb", tmp_path / "a.onnx", verify=True)
-    assert summary.report and summary.report.equal and summary.written, str(summary.report)
+    assert summary.report is not None and summary.report.equal and summary.written, str(summary.report)
 
 
 KERAS = """
