@@ -52,8 +52,8 @@ def stated_of_file(stored: Stored, key: str, of_model: str = "") -> str:
     metadata = stored.metadata_as(KerasMetadata)
     attributes = metadata.get("attributes", {})
     places: list[Mapping[str, Any]] = [metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {})]
-    whole: Mapping[str, object] = metadata
-    return next((str(place[key]) for place in places if place.get(key)), of_model) or str(whole.get(key, ""))
+    every: Mapping[str, object] = metadata
+    return next((str(place[key]) for place in places if place.get(key)), of_model) or str(every.get(key, ""))
 
 
 _OF_KERAS_1 = re.compile(r"((.*[/_])?[WU]_[icfozrh]|.*_W)(:\d+)?", re.S)
