@@ -108,6 +108,6 @@ def test_an_executor_finds_them_without_rnnconvert(tmp_path: Path) -> None:
 
 def test_a_sample_is_more_than_inputs() -> None:
     """Where a file has more arrays than the model has inputs, as one with x and y, nothing runs on the first ones alone."""
-    with pytest.raises(UsageError, match=r"there are 2 inputs \('x', 'y'\), and m.h5 takes 'input_1'. Leave the others out"):
+    with pytest.raises(UsageError, match=r"there are 2 inputs, 'x', 'y', and m.h5 takes 'input_1'. Leave the others out"):
         in_order([("x", X), ("y", X)], ["input_1"], "m.h5")
     assert len(in_order([("x", X)], ["input_1"], "m.h5")) == 1
