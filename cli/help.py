@@ -27,6 +27,7 @@ GROUPS = {
 
 def in_order(command: click.Command) -> click.Command:
     """Return a command, and each below it, with its help in the order of this module."""
+    # On the command itself: those of packages that add commands are of any class.
     command.format_help = functools.partial(_format_help, command)  # type: ignore[method-assign]
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         in_order(below)

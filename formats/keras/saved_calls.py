@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
+from rnnconvert.containers.graph_def import WHILES, GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.model.layered_calls import dims_of, longest
-from rnnconvert.formats.keras.saved_graph import JOINING, LOOPS, SavedGraph
+from rnnconvert.formats.keras.saved_graph import JOINING, SavedGraph
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.graphs.graph import UNFOLLOWED, CallSizes
 from rnnconvert.recognition.flow import RecurrentCall
@@ -60,7 +60,7 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
 def _runs(function: GraphDefFunction, scope: str, layer: Recurrent) -> bool:
     """Return whether a function has a layer's operators: not only the operators of the layer's loop, nor of a model called like it."""
     names = [name for name in function.nodes if name.startswith(f"{scope}/")]
-    loops = sum(function.nodes[name].op in LOOPS for name in names)
+    loops = sum(function.nodes[name].op in WHILES for name in names)
     outside = any("/while/" not in name[len(scope) :] for name in names)
     return outside and loops in (0, len(layer.layers[0].directions))
 
@@ -216,7 +216,7 @@ class _SavedCall:
             listed is not None
             and listed.op == "TensorListStack"
             and loop is not None
-            and loop.op in LOOPS
+            and loop.op in WHILES
             and self._owner.get(loop.name) == self._scope
         )
 

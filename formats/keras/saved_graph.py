@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers import graph_def
-from rnnconvert.containers.graph_def import GraphDefFunction
+from rnnconvert.containers.graph_def import WHILES, GraphDefFunction
 from rnnconvert.core.cached import cached_property
 
 _FUNCTIONS = {
@@ -46,12 +46,11 @@ JOINING = ("ConcatV2", "AddV2", "Mul", "RealDiv")
 """The operations that join the outputs of two directions."""
 
 
-LOOPS = ("While", "StatelessWhile")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LISTS = ("TensorListGetItem", "TensorListSetItem")
 _STANDARD = re.compile(r"__(?:inference|forward)_standard_(?:lstm|gru)_\d+")
 """The functions of their own that Keras 2, and it alone, makes of layers as cuDNN has them."""
-_CONTROL = {**dict.fromkeys(LOOPS, ("cond", "body")), **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch"))}
+_CONTROL = {**dict.fromkeys(WHILES, ("cond", "body")), **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch"))}
 """Operators that run functions any number of times, and the attributes that name these."""
 
 
@@ -119,7 +118,7 @@ class SavedGraph:
     def _loops(self, function: GraphDefFunction) -> Iterator[Counter[str]]:
         """Yield the operations of a step of each loop of a function, without those that fetch what it reads and keep what it gives."""
         for node in function.nodes.values():
-            body = self._library.get(node.called("body")) if node.op in LOOPS else None
+            body = self._library.get(node.called("body")) if node.op in WHILES else None
             if body is not None:
                 yield Counter(operation.op for operation in body.nodes.values() if operation.op not in _LISTS)
 

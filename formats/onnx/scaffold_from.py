@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
+    from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.needs import StatedAxes
-from rnnconvert.scaffolding.description import Description
 
 NAME = "onnx"
 ASKS = ("axes",)

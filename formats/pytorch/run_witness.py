@@ -74,7 +74,8 @@ def _called(model: Any, arrays: Sequence[Array]) -> Any:
     dtype = _dtype(model)
     tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in arrays]
     handed = iter([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
-    return model(*[_argument(argument.name, argument.type, _read_keys(model), handed) for argument in _needed(model)], *handed)
+    keys = _read_keys(model)
+    return model(*[_argument(argument.name, argument.type, keys, handed) for argument in _needed(model)], *handed)
 
 
 def _dtype(model: Any) -> Any:
@@ -150,8 +151,7 @@ def _open(dim: Any) -> int | str:
 
 def _handed(model: Any, seen: Any) -> list[list[Array]]:
     """Return inputs of an archive, which states how many it takes, and not their shapes."""
-    names = [name for argument in _needed(model) for name, _ in _leaves(argument.name, argument.type, _read_keys(model))]
-    calls: list[list[Array]] = seen.calls([seen.input(name, None, "") for name in names])
+    calls: list[list[Array]] = seen.calls([seen.input(name, None, "") for name, _ in _tensors_needed(model)])
     return calls
 
 
@@ -160,6 +160,12 @@ def _needed(model: Any) -> list[Any]:
     if not hasattr(model, "inlined_graph"):
         return []
     return [argument for argument in model.forward.schema.arguments[1:] if not argument.has_default_value()]
+
+
+def _tensors_needed(model: Any) -> list[tuple[str, Any]]:
+    """Return a name and a type for each tensor that an archive's forward cannot be called without."""
+    keys = _read_keys(model)
+    return [leaf for argument in _needed(model) for leaf in _leaves(argument.name, argument.type, keys)]
 
 
 def _read_keys(model: Any) -> dict[str, list[Any]]:
@@ -226,7 +232,7 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
 
     Raises NotImplementedError if it runs on none of those that are tried.
     """
-    needed = [str(kind) for argument in _needed(model) for _, kind in _leaves(argument.name, argument.type, _read_keys(model))]
+    needed = [str(kind) for _, kind in _tensors_needed(model)]
     tensors = [kind == "Tensor" for kind in needed]
     if not needed or not all(tensors):
         strange = next((kind for kind, is_tensor in zip(needed, tensors) if not is_tensor), "nothing")

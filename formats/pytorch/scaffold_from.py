@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.needs import StatedAxes
+if TYPE_CHECKING:  # a conversion enters no scaffolding
+    from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.needs import StatedAxes
 
 NAME = "pytorch"
 ASKS = ("axes",)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rnnconvert.containers.graph_def import GraphDef
+from rnnconvert.containers.graph_def import WHILES, GraphDef
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.formats.tensorflow1.operations import PASSING
@@ -41,7 +41,6 @@ _TURNING = ("Reverse", "ReverseV2", "ReverseSequence")
 _BACKWARD = re.compile(r"(^|/)bw/")
 _BLOCKS = {"BlockLSTM": ((2, 3), (5, 6, 7)), "LSTMBlockCell": ((1, 2), (4, 5, 6)), "GRUBlockCell": ((1,), ())}
 """Operations that are steps of a layer: which of their inputs are states, and which the weights of peepholes."""
-_WHILES = ("While", "StatelessWhile")
 _FOLLOWED = 64
 _LEAST = {**dict.fromkeys((*TWO, "MatMul", "GreaterOrEqual", "Gather"), 2), **dict.fromkeys(("Identity", "Cast", "Split"), 1)}
 """How many inputs operations have at least that are followed."""
@@ -160,7 +159,7 @@ class CellGraph:
         """Return the loops of a graph that read matrices, which are `arrays` by the names of their operations."""
         weighted = []
         for node in self.scopes[0].nodes if self.scopes else ():
-            if node.kind not in ("Loop", *_WHILES):
+            if node.kind not in ("Loop", *WHILES):
                 continue
             matrices: dict[str, tuple[int, ...]] = {}
             read = [value for _, body in node.bodies for value in sorted(body.free)] or node.inputs

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
+from rnnconvert.containers.graph_def import WHILES, GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
@@ -176,7 +176,7 @@ class GraphDefLowering:
         if node.op in CELLS:  # of their many outputs, one that nothing reads would be one of the model's
             read = self._read_outputs(space).get(node.name, range(len(outputs)))
             outputs = [name if number in read else "" for number, name in enumerate(outputs)]
-        if node.op in ("While", "StatelessWhile") and space.block is self.main:
+        if node.op in WHILES and space.block is self.main:
             self._while(node, inputs, outputs)
             return
         if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < FUNCTION_NESTING:
@@ -274,7 +274,7 @@ class GraphDefLowering:
             return max(1, min(int(node.number("num_split", 1)), _OUTPUTS))
         if node.op == "Unpack":
             return max(1, min(int(node.number("num", 1)), 100_000))
-        if node.op in ("While", "StatelessWhile"):
+        if node.op in WHILES:
             return len(node.read)
         if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
             function = self.graph.functions.get(node.called("f"))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import UsageError
-from rnnconvert.scaffolding.needs import StatedAxes
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.needs import StatedAxes
     from rnnconvert.scaffolding.programs.units import ProgramModel
 
 NAME = "tensorflow1"

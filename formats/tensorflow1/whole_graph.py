@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnconvert.containers.graph_def import WHILES
 from rnnconvert.core.cached import cached_property
 from rnnconvert.graphs.program.lowering import needed
 from rnnconvert.graphs.program.operations import Declared
@@ -14,9 +15,6 @@ from rnnconvert.scaffolding.programs.units import ProgramModel
 _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound, which speech models have in front of their layers. Source: tensorflow/core/ops/audio_ops.cc."""
 
-
-_LOOPS = ("While", "StatelessWhile")
-"""Operations that give every variable of a loop, those that are the same throughout among them."""
 _LISTS = ("TensorListReserve", "TensorArrayV3")
 """Operations that make room for what a loop gives: once the loop is read, nothing reads them."""
 
@@ -44,8 +42,8 @@ class GraphModel(ProgramModel):
         for node in main.nodes:
             if node.reads & reached:
                 reached.update(node.outputs)
-                # What a loop hands on as it is, is its own: it gives every variable, whether it is read or not.
-                inner = node.kind in _LISTS or (node.kind == "Identity" and node.operator in _LOOPS)
+                # A loop gives every variable, whether it is read or not: one that it only passes through is not an output.
+                inner = node.kind in _LISTS or (node.kind == "Identity" and node.operator in WHILES)
                 ends += [] if inner or read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
         floats = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind == "f"]
         return floats or ends

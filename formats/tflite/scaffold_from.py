@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnnconvert.core.errors import RefusedError
-
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
 
@@ -18,12 +16,7 @@ def describe(path: Path, partial: bool = False) -> Description:
 
     Raises RefusedError where an operator is not used as it asks.
     """
-    from rnnconvert.files.load import load_with
-    from rnnconvert.files.options import Options
-    from rnnconvert.scaffolding.programs.reading import describe as describe_program
+    from rnnconvert.scaffolding.programs.reading import describe_file
     from rnnconvert.scaffolding.programs.units import ProgramModel
 
-    checkpoint = load_with(path, NAME, Options())
-    if checkpoint.read is None:
-        raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
-    return describe_program(ProgramModel(checkpoint), "", partial)
+    return describe_file(path, NAME, ProgramModel, partial)

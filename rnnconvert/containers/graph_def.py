@@ -18,6 +18,8 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import named
 
+WHILES = ("While", "StatelessWhile")
+"""Operations that are loops, whose condition and step are functions. They give every variable of the loop."""
 _RESOURCE = 20
 """DataType's DT_RESOURCE."""
 

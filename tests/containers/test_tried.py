@@ -137,7 +137,7 @@ def test_a_disk_that_fails_to_read_is_said_with_the_files_name(tmp_path: Path, m
 
 
 def test_a_poisoned_folder_of_proofs_proves_nothing(tmp_path: Path) -> None:
-    """The cache ignores an entry that is no report, that says "not equal" or that belongs to another proof; a pipe does not block it."""
+    """An entry of the cache that is not a report, says "not equal" or belongs to another proof is ignored; a pipe does not block it."""
     need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
     model, proofs = sources.write(tmp_path / "m.onnx"), tmp_path / "proofs"
 

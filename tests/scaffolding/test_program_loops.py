@@ -339,7 +339,7 @@ def keras_model(kind: str) -> Any:
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("kind", ["norm", "norm, back", "norm, last, masked", "two cells", "two cells, masked"])
 def test_a_cell_of_keras_that_is_not_a_layer_goes_on(kind: str, lower: bool, tmp_path: Path) -> None:
-    """A frozen graph does not state its outputs: what its loop hands on as it is, is none of them."""
+    """A frozen graph does not state its outputs; values that its loop only passes through are not among them."""
     needed("keras", "keras")
     needed("onnxruntime", "onnxruntime")
     done = rc.export_model(as_frozen(keras_model(kind), tmp_path / "model.pb", lower), tmp_path / "model.onnx", verify=True)

@@ -127,7 +127,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
     furthest = -1
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
-        tries, fits = ReadingBudget(), list[_Fit]()
+        budget, fits = ReadingBudget(), list[_Fit]()
         reached_by: dict[tuple[int, ...], int] = {}
         for choice in _choices(stated, reached_by):
             read_program: list[ProgramReading] = []
@@ -143,7 +143,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
                 return last[0].description(inputs)
 
             try:
-                description = tries.read(read, lengths_stated)
+                description = budget.read(read, lengths_stated)
             except RefusedError as error:
                 reached_by[choice] = reached = read_program[0].reached if read_program else 0
                 if not fits and reached > furthest:

@@ -20,6 +20,7 @@ from rnnconvert.graphs.sizes import Dim, Size, least, open_size, reaches
 from rnnconvert.recognition.expression import REVERSE
 from rnnconvert.recognition.fills import State
 from rnnconvert.recognition.loops import LoopBody, body_of
+from rnnconvert.recognition.masks import same
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.loops import in_time, loop_node, name_axes, step_numbers
@@ -97,7 +98,7 @@ class ProgramLoop:
     def read(self) -> list[SourceTensor | None]:
         """Add the loop; return what it gives."""
         r, inner, scope, used = self._r, self._inner, self._scope, self._r.uses(self._scope)
-        handed = [state for state in self._body.states if _unchanged(inner, state[1]) != state[0]]
+        handed = [state for state in self._body.states if same(inner, state[1]) != state[0]]
         for name, _, first, _ in self._body.states:
             if not any(name == state[0] for state in handed):
                 inner.bind(name, scope, first)
@@ -262,7 +263,10 @@ class ProgramLoop:
         return count
 
     def _limit(self, producer: Operation | None, leaf: str) -> list[Dim]:
-        """Return after how many steps a truth is no more; none for one that lasts. Raises RefusedError for others than of counters."""
+        """Return the number of steps after which a condition is false; nothing for one that stays true.
+
+        Raises RefusedError for a condition that does not compare a counter.
+        """
         r, inner = self._r, self._inner
         if leaf == inner.body.inputs[1]:
             return []
@@ -438,20 +442,11 @@ def _of(x: SourceTensor, length: Dim) -> SourceTensor:
     return SourceTensor(x.dims, x.dtype, x.name, numbers=np.full(x.dims, length, object))
 
 
-def _unchanged(inner: Scope, name: str) -> str:
-    """Return the value that a value is."""
-    producer = inner.producer(name)
-    while producer is not None and producer[0].kind == "Identity" and not producer[0].domain:
-        name = producer[0].inputs[0]
-        producer = inner.producer(name)
-    return name
-
-
 def _truths(scope: Scope, name: str) -> Iterator[tuple[Operation | None, str]]:
     """Yield the truths that one is made of, all of which it needs: the operation that gives each, None for one from elsewhere."""
     waiting, seen = [name], set[str]()
     while waiting:
-        name = _unchanged(scope, waiting.pop())
+        name = same(scope, waiting.pop())
         if name in seen:
             continue
         seen.add(name)

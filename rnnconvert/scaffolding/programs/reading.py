@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.arrays import Array
@@ -13,6 +14,9 @@ from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.remedies import Flag
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.load import load_with
+from rnnconvert.files.options import Options
 from rnnconvert.graphs.program.lowering import needed
 from rnnconvert.graphs.program.operations import Declared, Operation, StoredNumbers
 from rnnconvert.graphs.program.places import sources
@@ -355,6 +359,19 @@ class GraphReading:
     def lengths(self, x: SourceTensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
+
+
+def describe_file(path: Path, format: str, model: Callable[[Checkpoint], ProgramModel], partial: bool) -> Description:
+    """Return the main graph of a file of a format.
+
+    model  makes a program of what the format's adapter read
+
+    Raises RefusedError where an operation is not used as it asks; and as `describe` does.
+    """
+    checkpoint = load_with(path, format, Options())
+    if checkpoint.read is None:
+        raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
+    return describe(model(checkpoint), "", partial)
 
 
 def describe(work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = ()) -> Description:

@@ -42,7 +42,7 @@ def test_a_loop_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("frozen_functions/")])
 def test_a_frozen_graph_is_written_whole(name: str, tmp_path: Path) -> None:
-    """The room that a loop's graph makes for what it gives is no output of the model."""
+    """The operation that allocates the outputs of a loop is not an output of the model."""
     done = rc.export_model(GOLDEN / f"{name}.pb", tmp_path / "m.onnx")
     assert len(done.outputs) == 1
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))
