@@ -63,7 +63,7 @@ def same_numbers(scope: Scope, name: str) -> str:
 
 def _through(scope: Scope, name: str, passes: Callable[[Operation], bool]) -> str:
     producer = scope.producer(name)
-    while producer is not None and passes(producer[0]):
+    while producer is not None and not producer[0].domain and passes(producer[0]):
         name = producer[0].inputs[0]
         producer = scope.producer(name)
     return name
