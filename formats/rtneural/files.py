@@ -18,8 +18,7 @@ from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import LAYERS
 from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.files.adapter import Job, WriteResult, unique
+from rnnconvert.files.adapter import Job, WriteResult, apart, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
@@ -180,10 +179,7 @@ class RtNeural(ArrayFiles):
         names = [*written.notes]
         complete = self._is_whole_file(job)
         if len(job.parts) > 1 and not complete:
-            raise UsageError(
-                f"{path}: the layers of this format read one another, and {', '.join(part.stack.name for part in job.parts)} may not. "
-                f"Choose one with {Flag('layer')}, or join those that do with {Setting('stack', 'join')}"
-            )
+            raise UsageError(f"{path}: the layers of this format read one another, and {apart(job)}")
         document = _filled(job.source.metadata, arrays) if complete else _row(job, names, arrays)
         if not job.dry_run:
             json_file.write(path, document)

@@ -14,10 +14,10 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Act
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import weight_groups
-from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, written_layouts
+from rnnconvert.files.adapter import Job, WriteResult, apart, outputs_turned, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
@@ -242,12 +242,8 @@ def write(path: Path, job: Job) -> WriteResult:
     Raises UsageError for several stacks.
     """
     if len(job.parts) > 1:
-        named = ", ".join(part.stack.name for part in job.parts)
-        raise UsageError(
-            f"{path}: the layers of a model read one another, and {named} may not. Choose one with {Flag('layer')}, or "
-            "join those that do with "
-            f"{Setting('stack', 'join')}. Whole models, with what stands between and behind these layers, are written by rnnconvert export"
-        )
+        whole = "Whole models, with what stands between and behind these layers, are written by rnnconvert export"
+        raise UsageError(f"{path}: the layers of a model read one another, and {apart(job)}. {whole}")
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     layers: list[dict[str, Any]] = []

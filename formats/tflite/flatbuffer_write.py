@@ -44,7 +44,7 @@ def write(path: Path, identifier: bytes, root: Fields, dry_run: bool = False) ->
             f"{laid.size} bytes of weights",
             "this format",
             "its places are counted in 31 bits, so that a file ends at 2 GiB",
-            f"Take one layer with {Flag('layer')}, or another format.",
+            f"Take one of several layers with {Flag('layer')}, or another format.",
         )
     if not dry_run:
         with replacing(path) as file:

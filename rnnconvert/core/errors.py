@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import Flag, Together
 
 _SHOWN_PATHS: dict[str, str] = {}
 
@@ -275,7 +275,7 @@ class UnreadLayersError(RefusedError):
         texts = [f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}: {why}" for why, names in alike.items()]
         more = f"; and {len(texts) - 5} more" if len(texts) > 5 else ""
         self.reason = "; ".join(texts[:5]) + more
-        self.remedy = f"Convert the others with {Flag('layer')}: {', '.join(map(repr, others))}." if others else ""
+        self.remedy = f"Convert the others: {Together(*(Flag('layer', name) for name in others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())
         self.reason, self.remedy = for_user(self.reason), for_user(self.remedy)

@@ -153,6 +153,23 @@ class Flag(Remedy):
         return f"{keyword}=[{self.value!r}]" if several else f"{keyword}={self.value!r}"
 
 
+class Together(Remedy):
+    """Several remedies of which none helps alone: `--set stack=split --layer encoder[0]`, `stack="split", layers=["encoder[0]"]`."""
+
+    def __init__(self, *remedies: Remedy) -> None:
+        self.remedies = remedies
+
+    @property
+    def flags(self) -> str:
+        """Return the options, one after the other."""
+        return " ".join(remedy.flags for remedy in self.remedies)
+
+    @property
+    def keywords(self) -> str:
+        """Return the keywords of one call."""
+        return ", ".join(remedy.keywords for remedy in self.remedies)
+
+
 class InPart(Remedy):
     """Leave to a later hand what cannot be written: `--partial`, `partial=True`."""
 

@@ -38,7 +38,7 @@ from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag, Setting, Together
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import FormatClaim, Opened
@@ -175,6 +175,15 @@ def _identifiers(names: Iterable[str], spelled: Callable[[str], str], used: set[
     return identifiers
 
 
+def apart(job: Job) -> str:
+    """Return the end of a sentence on the layers of a job that a file would have read one another."""
+    names = [part.stack.name for part in job.parts]
+    split = any(job.options.peek(option, name) == "split" for option in ("stack", "directions") for name in job.source.layers)
+    alike = len({part.layout.name for part in job.parts}) == 1
+    joined = "" if split or not alike else f", or join those that do with {Setting('stack', 'join')}"
+    return f"{', '.join(names)} may not. Choose one, as with {Flag('layer', names[0])}{joined}"
+
+
 def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
     """Return the note on a layer that reads from the end, for a format in which the outputs of one keep the order of processing.
 
@@ -186,11 +195,12 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
     if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
         return []
     if len(stack.layers) > 1:
+        way = Together(Setting("stack", "split"), Flag("layer", split_stack(stack)[0].name))
         raise RefusedError(
             "layers above or below one that reads from the end",
             format,
             "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            f"Write each layer on its own: {Setting('stack', 'split')} and {Flag('layer')}{otherwise}.",
+            f"Write each layer on its own, as with {way}{otherwise}.",
             stack.name,
         )
     return [] if stack.output_order == "processing" else [after]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -49,7 +48,7 @@ def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[
             "two directions or layers of different kinds",
             layouts[0].framework,
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
-            f"Split them: {Setting('directions', 'split')} or {Setting('stack', 'split')}.",
+            joins.splitting(stack, layouts[0].holds, joins.differ_within(stack, lambda d: (d.cell.kind, d.cell.reset_after))),
             stack.name,
         )
     work = Fitting(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)

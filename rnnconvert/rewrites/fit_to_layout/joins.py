@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag, Setting, Together
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.language import registry
+from rnnconvert.language.layout import Holds
 from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
 from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_merge import summed_below
@@ -41,17 +43,7 @@ def directions(work: Fitting) -> None:
     """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
-        split, flip = (
-            Setting("directions", "split"),
-            "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}",
-        )
-        layers = f"{Setting('stack', 'split')}, {'and ' if holds.reverse else ''}" if SPLIT_DIRECTIONS.applies(stack) is not None else ""
-        remedy = f"Split them: {layers}{split}{flip}."
-        if holds.alone:
-            names = [name for part in (split_stack(stack) if layers else [stack]) for name in names_of_directions(part.name)]
-            apart = "; or with ".join(f"{Flag('layer', name)}{flip if number % 2 else ''}" for number, name in enumerate(names))
-            remedy = f"Split them, one to a file: {layers}{split}, with {apart}."
-        raise work.refuse("two directions", "the target reads one way", remedy)
+        raise work.refuse("two directions", "the target reads one way", splitting(stack, holds, directions=True))
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     standard = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
@@ -77,6 +69,24 @@ def directions(work: Fitting) -> None:
         raise _refuse_ways(work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward")
 
 
+def splitting(stack: Recurrent, holds: Holds, directions: bool) -> str:
+    """Return the sentence on how a stack is split that a target cannot hold in one.
+
+    directions  whether what stands in the way are the directions of a layer; otherwise it is its layers
+    """
+    layers = not directions or SPLIT_DIRECTIONS.applies(stack) is not None  # of a deep stack, the directions of each layer
+    settings = [*[Setting("stack", "split")] * layers, *[Setting("directions", "split")] * directions]
+    flip = [Setting("reverse", ACCEPTS["reverse"][0])] * (directions and not holds.reverse)
+    flipping = ", and flip what the backward one reads" if flip else ""
+    if not holds.alone:
+        return f"Split them{flipping}: {Together(*settings, *flip)}."
+    names = [part.name for part in (split_stack(stack) if layers else [stack])]
+    if directions:
+        names = [name for both in names for name in names_of_directions(both)]
+    each = (Together(*settings, Flag("layer", name), *flip[: number % 2]) for number, name in enumerate(names))
+    return f"Split them, one to a file{flipping}: {'; or '.join(map(str, each))}."
+
+
 def _flipped(work: Fitting, option: str, feature: str, reason: str, remedy: str) -> None:
     """Return the stack as one that reads forward, if the caller flips its sequences."""
     if option not in work.accepted:
@@ -92,8 +102,8 @@ def _refuse_ways(work: Fitting, feature: str, reason: str) -> RefusedError:
     return work.refuse(
         feature,
         f"{reason}, but these read {ways}",
-        f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every "
-        f"direction reads its own way; or split the stack: {Setting('stack', 'split')}.",
+        f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every direction "
+        f"reads its own way. {splitting(work.stack, work.layout.holds, directions=work.stack.num_layers == 1)}",
     )
 
 
@@ -132,12 +142,13 @@ def alike(work: Fitting) -> None:
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)) if not work.retyped else ():
-        raise work.refuse(f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", f"Choose one with {Flag('dtype')}.")
+        choices = " or ".join(str(Flag("dtype", name)) for name in holds.dtypes)
+        raise work.refuse(f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", f"Choose one: {choices}.")
     if len(dtypes) > 1:
         raise work.refuse(
             "weights of several element types",
             f"these are {' and '.join(sorted(dtypes))}, but the target computes in one",
-            f"Split them: {Setting('stack', 'split')} or {Setting('directions', 'split')}; or convert one at a time with {Flag('layer')}.",
+            splitting(stack, holds, directions=differ_within(stack, lambda direction: direction.dtype)),
         )
     if holds.mixed_directions or stack.uniform:
         return
@@ -146,8 +157,13 @@ def alike(work: Fitting) -> None:
     raise work.refuse(
         f"{layers} that differ" + (f" in {', '.join(unlike)}" if unlike else ""),
         "; ".join(sorted({repr(d)[11:-1] for d in work.every(lambda d: True)})) + " cannot share one set of arrays",
-        f"Split them: {Setting('stack', 'split')} or {Setting('directions', 'split')}.",
+        splitting(stack, holds, directions=differ_within(stack, repr)),
     )
+
+
+def differ_within(stack: Recurrent, fact: Callable[[Direction], object]) -> bool:
+    """Return whether the two directions of a layer differ in something."""
+    return any(len({fact(direction) for direction in layer.directions}) > 1 for layer in stack.layers)
 
 
 _WORDS = {
