@@ -249,6 +249,8 @@ def words(node: ast.expr) -> str:
         return " *or* ".join(filter(None, (words(node.body), words(node.orelse))))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return f"{words(node.left)}{words(node.right)}"
+    if isinstance(node, ast.Call) and called(node) == "conversion":
+        return f"Convert to …, {words(node.args[1])}"
     return "…"
 
 
@@ -256,6 +258,8 @@ def remedy(node: ast.expr) -> str:
     """Return a remedy in the words of the command line, with … for values in it; … for any other value of a text."""
     if not (isinstance(node, ast.Call) and called(node) in REMEDIES):
         return "…"
+    if called(node) == "Together":
+        return " ".join(map(remedy, node.args))
     plain = [argument.value if isinstance(argument, ast.Constant) else "…" for argument in node.args]
     named = {
         keyword.arg: keyword.value.value if isinstance(keyword.value, ast.Constant) else "…" for keyword in node.keywords if keyword.arg

@@ -151,9 +151,7 @@ def write(path: Path, job: Job) -> WriteResult:
     if len(job.parts) != 1:
         names = [part.stack.name for part in job.parts]
         choice = Flag("layer", names[0])
-        raise UsageError(
-            f"{path}: a .nam holds one LSTM, but there are {len(names)} layers ({', '.join(names)}). Choose one: {choice}"
-        )
+        raise UsageError(f"{path}: a .nam holds one LSTM, but there are {len(names)} layers ({', '.join(names)}). Choose one: {choice}")
     (part,) = job.parts
     stack = part.stack
     head = [job.carried.get(name) for name in ("head.weight", "head.bias")]

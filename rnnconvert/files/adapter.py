@@ -194,13 +194,13 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
     """
     if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
         return []
-    if len(stack.layers) > 1:
-        way = Together(Setting("stack", "split"), Flag("layer", split_stack(stack)[0].name))
+    names = [single.name for single in split_stack(stack)]
+    if len(names) > 1:
         raise RefusedError(
             "layers above or below one that reads from the end",
             format,
             "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            f"Write each layer on its own, as with {way}{otherwise}.",
+            f"Write each layer on its own: {Together(Setting('stack', 'split'), Flag('layer', names[0]))}{otherwise}.",
             stack.name,
         )
     return [] if stack.output_order == "processing" else [after]

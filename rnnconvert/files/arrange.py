@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Sequence
 
 from rnnconvert import rewrites
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.remedies import Flag, Setting
@@ -138,26 +137,29 @@ def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options, ret
 
     Raises RefusedError where no exact rewrite leads there.
     """
-    with registry.proposing(functools.partial(_reaches, stack)):
-        part = fit_to_layout(stack, layouts, accepted(options, stack.name), retyped)
+    part = fit_to_layout(stack, layouts, accepted(options, stack.name), retyped)
     for step in part.steps:
         if step.rewrite in ACCEPTS:
             options.get(step.rewrite, stack.name)
     return part
 
 
-_REACHED: WeakKeyDictionary[Recurrent, dict[str, bool]] = WeakKeyDictionary()
-"""By layer and format, whether the layer goes there as it is: several refusals of one layer may name the same formats."""
+def proposed(write: Callable[[Adapter], object]) -> contextlib.AbstractContextManager[None]:
+    """Let refusals propose only the formats in which what is at hand can be written, as far as they can be asked here.
 
+    write  writes it in a format, for a dry run
+    """
 
-def _reaches(stack: Recurrent, name: str) -> bool:
-    formats = _REACHED.setdefault(stack, {})
-    if name not in formats:
-        with registry.proposing(lambda _: True), contextlib.suppress(RefusedError):
-            formats[name] = False
-            fit_to_layout(stack, adapter(name).layouts(Options()))
-            formats[name] = True
-    return formats[name]
+    @functools.cache
+    def reaches(name: str) -> bool:
+        with registry.proposing(lambda _: True):
+            try:
+                write(adapter(name))
+            except RnnConvertError:
+                return False
+        return True
+
+    return registry.proposing(reaches)
 
 
 def split_step(part: Fitted) -> Step:

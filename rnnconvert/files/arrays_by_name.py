@@ -16,7 +16,7 @@ from rnnconvert.core.errors import NotALayerError, RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
-from rnnconvert.files.arrange import fitted, fitted_in
+from rnnconvert.files.arrange import fitted, fitted_in, proposed
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
@@ -75,7 +75,8 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
 def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
     """Return a layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     layout = registry.layouts().get(format)
-    return fitted_in(layer, [layout], options) if layout else fitted(layer, adapter(format), options)
+    with proposed(lambda writer: fitted(layer, writer, Options())):
+        return fitted_in(layer, [layout], options) if layout else fitted(layer, adapter(format), options)
 
 
 def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **options: Any) -> Recurrent:

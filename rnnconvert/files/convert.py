@@ -1,10 +1,14 @@
 """From file to file: read, bring into the target's form, write once.
 
-checkpoint = load("model.h5") save(checkpoint, "model.onnx") convert_file("model.h5", None, Target("model.safetensors"), Options())
+checkpoint = load("model.h5")
+save(checkpoint, "model.onnx")
+convert_file("model.h5", None, SaveTarget("model.safetensors"), Options())
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +26,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
-from rnnconvert.files.arrange import arrange, fitted, split_step
+from rnnconvert.files.arrange import arrange, fitted, proposed, split_step
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finite import FiniteWatch
 from rnnconvert.files.in_memory import PathLike, Source
@@ -113,7 +117,8 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     asked = len(options.questions)
     stacks, steps = arrange(chosen, options, pieces)
     chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
-    parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
+    with proposed(lambda other: _dry_run(stacks, other, options, chosen, wanted)):
+        parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
@@ -290,21 +295,29 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
         raise UsageError(f"{unwritten[0]} files are only read, not written")
     verdicts = []
     for name, stack in checkpoint.layers.items():
-        for writer in writers:
-            if writer.layouts(chosen):
-                verdicts.append(_verdict(checkpoint, name, stack, writer, chosen))
+        alone = checkpoint.replace(layers={name: stack}, tensors={})
+        with proposed(functools.partial(_dry_run, [stack], options=chosen, source=alone)):
+            verdicts += [_verdict(alone, name, stack, writer, chosen) for writer in writers if writer.layouts(chosen)]
     return verdicts
 
 
-def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Convertibility:
-    alone = checkpoint.replace(layers={name: stack}, tensors={})
-    try:
-        part = fitted(stack, writer, options)
-        job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)
-        # Some refusals are of the file, and not of the layout: only its writer knows them.
+def _dry_run(
+    stacks: Sequence[Recurrent], writer: Adapter, options: Options, source: Checkpoint, dtype: np.dtype[Any] | None = None
+) -> list[Fitted]:
+    """Return layers in the form of a format that writes them in one file.
+
+    Raises the errors of a conversion, for some refusals are of the file, and not of the layout: only its writer knows them.
+    """
+    parts = [fitted(stack, writer, options, dtype is not None) for stack in stacks]
+    job = Job(parts, dtype, options, source, {}, lambda piece: None, dry_run=True)
+    with contextlib.suppress(MissingPackageError):  # that a package is missing here says nothing of the layers
         writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)
-    except MissingPackageError:
-        pass  # that a package is missing here says nothing of the layer
+    return parts
+
+
+def _verdict(alone: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Convertibility:
+    try:
+        (part,) = _dry_run([stack], writer, options, alone)
     except RnnConvertError as error:
         return Convertibility(name, writer.NAME, "refused", str(error))
     if not part.steps:

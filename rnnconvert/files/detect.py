@@ -11,6 +11,7 @@ from rnnconvert.containers import archives, npy
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import nearest
+from rnnconvert.core.arrays import is_float
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Command, Flag
@@ -94,6 +95,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _document(file) or _text(path, head)
     _check_parts(path, what)
     _check_folder(path)
+    _check_outside(path)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
@@ -104,7 +106,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
 
 def _of_arrays(file: Opened) -> str:
     """Return the advice on how arrays of any origin can be read, in a sentence."""
-    if file.archive or "npy" in file.kinds:
+    if _floats(file):
         bare = [card.name for card in registry.cards().values() if "described" in card.kinds] if _is_vector(file) else []
         by_sizes = (
             f"{' or '.join(str(Flag('from', name)) for name in bare)} reads a flat buffer by the sizes that you state. " if bare else ""
@@ -114,6 +116,15 @@ def _of_arrays(file: Opened) -> str:
             f"these arrays are. If you know it, describe them with {Flag('layout')}."
         )
     return f"Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}."
+
+
+def _floats(file: Opened) -> bool:
+    """Return whether floating-point numbers can be read from a file by their names, or from a row of numpy's."""
+    try:
+        arrays = file.cached(npy.read_row if "npy" in file.kinds else archives.reader(file.path, file.head)).arrays
+    except UnreadableError:
+        return False
+    return any(map(is_float, arrays.values()))
 
 
 def _is_vector(file: Opened) -> bool:
@@ -135,7 +146,8 @@ def _by_name(file: Opened) -> str:
     ]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
-    return f"By its name it would be {' or '.join(fitting)}: {Flag('from', fitting[0])} reads it as that. "
+    read = Command("inspect", file.path, **{"from": fitting[0]})
+    return f"By its name it would be {' or '.join(fitting)}: `{read}` reads it as that. "
 
 
 _GUESSES = 2
@@ -202,6 +214,15 @@ def _check_folder(path: Path) -> None:
         )
 
 
+def _check_outside(path: Path) -> None:
+    """Raise UnreadableError for a file in a folder that is a model as a whole."""
+    for folder in list(path.absolute().parents)[:_LEVELS]:
+        for name in seen(Opened(folder)):
+            raise UnreadableError(path, f"it is a part of a model of {registry.title(name)}, which is a folder", f"Give its path: {folder}")
+
+
+_LEVELS = 4
+"""How many folders above a file may be the model that it is a part of."""
 _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import in_toml
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag, Remedy, Setting, Together
 from rnnconvert.files.draft_parts import RECURRENT, STACKED, DraftLayer, is_pair, length_of, parts_of, scope_of
 from rnnconvert.language import layout_file
 from rnnconvert.language.fitting import fits
@@ -60,13 +60,15 @@ def lines(arrays: Mapping[str, Array], by_gates: bool = False) -> list[str]:
         return []
     left_out = [name for name in arrays if name not in described]
     scopes = {_scope(draft.names) for draft in written if not draft.matrices}
-    more = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
+    option: Remedy = Flag("layout", "layout.toml")
+    if len(texts) > 1:
+        option = Together(option, Setting("layout", "NAME"))
     if len(texts) == 1 and any(scope_of(name) in scopes for name in left_out):
         # What stands among a layer's arrays is taken for the layer's, until somebody says that it is not.
-        more = f" {Setting('layout', f'mine.{written[0].kind}')}"
+        option = Together(option, Setting("layout", f"mine.{written[0].kind}"))
     return [
-        "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
-        f"{Flag('layout', 'layout.toml')}{more}",
+        "its shapes suggest this layout: check it against your code, save it as layout.toml, and convert with "
+        f"{option}{', one after the other' if len(texts) > 1 else ''}",
         *itertools.chain.from_iterable(texts),
         *_left_out(left_out),
     ]

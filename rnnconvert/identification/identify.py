@@ -18,7 +18,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import finite
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
@@ -28,6 +28,7 @@ from rnnconvert.identification.reading import LayerReading, blocks_of
 from rnnconvert.identification.search import TIERS, Search, SearchResult
 from rnnconvert.identification.statistics import Candidate
 from rnnconvert.identification.structures import SearchRound
+from rnnconvert.language import registry
 
 Verdict = Literal["identified", "ambiguous", "near", "unknown", "candidates"]
 
@@ -248,8 +249,12 @@ def _read(path: Path) -> Mapping[str, Any]:
     if file.archive:
         return file.cached(archives.reader(path, file.head)).arrays
     checkpoint = load(path)
-    if not checkpoint.arrays:
-        raise UnreadableError(path, f"as {checkpoint.format}, it has no arrays with names", "Save them as an .npz first.")
+    if not any(map(is_float, checkpoint.arrays.values())):
+        raise UnreadableError(
+            path,
+            f"it is a file of {registry.title(checkpoint.format)}, whose layers are known",
+            f"See them with {Command('inspect', path)}; arrays of unknown origin have names, or are an .npy.",
+        )
     return checkpoint.arrays
 
 

@@ -29,6 +29,7 @@ from typing import Any
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.binding import bound
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import either
 from rnnconvert.core.syntax import tree_of
 from rnnconvert.language.layout import Layout, System
 from rnnconvert.language.rooms import rooms
@@ -281,19 +282,23 @@ _reaches: ContextVar[Callable[[str], bool]] = ContextVar("reaches", default=lamb
 
 @contextlib.contextmanager
 def proposing(reaches: Callable[[str], bool]) -> Iterator[None]:
-    """Limit the formats that `holding` names to those that take the layer at hand, so that no refusal proposes another one.
+    """Limit the formats that `conversion` names to those that take what is at hand, so that no refusal proposes another one.
 
-    reaches  returns whether the layer can be written in a format
+    reaches  returns whether what is at hand can be written in a format
     """
     with bound(_reaches, reaches):
         yield
 
 
-def holding(fits: Callable[[Layout], bool]) -> str:
-    """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
+def conversion(fits: Callable[[Layout], bool], why: str, verb: str = "Convert to") -> str:
+    """Return the sentence that proposes the formats that are written and have such a layout: "Convert to keras or onnx, which has it."
+
+    why   what they have, for the end of the sentence
+    verb  its beginning
+    """
     having = [name for name, several in frameworks().items() if any(candidate.writable and fits(candidate) for candidate in several)]
     names = list(filter(_reaches.get(), having))
-    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
+    return f"{verb} {either(names)}, {why}." if names else "No format that is written here holds all of it."
 
 
 def title(name: str) -> str:

@@ -21,7 +21,7 @@ def _obstacle(direction: Direction) -> Obstacle | None:
         return Obstacle(
             "coupled gates",
             f"1 - act(a) = act(-a) holds for sigmoid, not for {gate}",
-            f"Convert to {registry.holding(lambda layout: bool(layout.holds.coupled))}, whose LSTM has coupled gates.",
+            registry.conversion(lambda layout: bool(layout.holds.coupled), "whose LSTM has coupled gates"),
         )
     uneven = [clip for clip in direction.cell.clips if clip.kind == "gates" and clip.low != -clip.high]
     if uneven:

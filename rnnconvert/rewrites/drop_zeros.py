@@ -27,7 +27,7 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
             "peepholes",
             f"gate {gate} adds p * c to its pre-activation, p is as large as {value:.6g} (unit {index[0]}), but the target's "
             "equations have no such term",
-            f"Convert to {registry.holding(lambda layout: 'peephole' in layout.part_names)}, whose LSTM has peepholes.",
+            registry.conversion(lambda layout: "peephole" in layout.part_names, "whose LSTM has peepholes"),
         )
     if part in BIAS_PARTS:
         return Obstacle(

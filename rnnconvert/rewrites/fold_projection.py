@@ -16,7 +16,7 @@ from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
 
 
 def _projecting() -> str:
-    return registry.holding(lambda layout: "projection" in layout.part_names)
+    return registry.conversion(lambda layout: "projection" in layout.part_names, "whose LSTM has projections")
 
 
 def _obstacle(stack: Recurrent) -> Obstacle | None:
@@ -28,9 +28,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
         return Obstacle("a projection in some layers only", "folding needs a projection in each layer", "Split the stack.")
     if stack.readout:
         return Obstacle(
-            "a projection and a matrix after the last layer",
-            "folding leaves a matrix there, but there is one already",
-            f"Convert to {_projecting()}, whose LSTM has projections.",
+            "a projection and a matrix after the last layer", "folding leaves a matrix there, but there is one already", _projecting()
         )
     for direction in projected:
         learned = direction.get("initial_hidden")
@@ -39,7 +37,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
             return Obstacle(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
-                f"Convert to {_projecting()}, whose LSTM has projections, with {Setting('initial_state', 'call')}.",
+                f"Pass the state yourself, and confirm with {Setting('initial_state', 'call')}.",
             )
         for clip in direction.cell.clips:
             if clip.kind == "projection" and np.isfinite([clip.low, clip.high]).any():

@@ -27,14 +27,17 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
             "a GRU with the reset gate " + ("after" if is_after else "before") + " the product",
             f"it computes {equations[is_after]} but the target {equations[not is_after]}; "
             f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
-            f"Convert to {registry.holding(lambda form: form.kind == 'gru' and form.reset_after == is_after)}, which has this cell; "
-            "or train the target's own cell.",
+            registry.conversion(lambda form: form.kind == "gru" and form.reset_after == is_after, "which has this cell")
+            + " Or train the target's own cell.",
         )
     inside = inside_the_product(direction)
     if inside is None:
         return None
-    others = registry.holding(lambda form: form.kind == "gru" and form.reset_after is True)
-    return Obstacle(inside.feature, inside.reason, f"Convert to {others}, whose GRU has the reset gate after the product.")
+    return Obstacle(
+        inside.feature,
+        inside.reason,
+        registry.conversion(lambda form: form.kind == "gru" and form.reset_after is True, "whose GRU has the reset gate after the product"),
+    )
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:

@@ -15,8 +15,10 @@ from rnnconvert.rewrites.zero_biases import ZERO_BIASES
 
 
 def _keeping() -> str:
-    """Name the formats whose GRU has a separate bias inside the reset product."""
-    return registry.holding(lambda layout: layout.kind == "gru" and layout.reset_after is True and "both" in layout.holds.biases)
+    """Propose the formats whose GRU has a separate bias inside the reset product."""
+    return registry.conversion(
+        lambda layout: layout.kind == "gru" and layout.reset_after is True and "both" in layout.holds.biases, "which keeps two biases"
+    )
 
 
 def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Obstacle | None:
@@ -29,12 +31,12 @@ def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Ob
         return Obstacle(
             "a recurrent candidate bias inside the reset product",
             f"r * (R h + b_r) has b_r = {value:.6g}, but the target has no place for it inside the product",
-            f"Convert to {_keeping()}, which keeps two biases.",
+            _keeping(),
         )
     return Obstacle(
         "an input bias of the candidate outside the reset product",
         f"n = act(W x + b + r * (R h + b_r)) has b = {value:.6g}, but the target has no place for it outside the product",
-        f"Convert to {_keeping()}, which keeps two biases.",
+        _keeping(),
     )
 
 

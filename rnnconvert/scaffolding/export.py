@@ -12,10 +12,12 @@ from typing import Any, Protocol
 from rnnconvert.containers.files import never_replace, only_replace
 from rnnconvert.containers.reading import reading
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.printable import either
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.files import detect
+from rnnconvert.files.convert import SaveTarget, convert_file
+from rnnconvert.files.options import Options
 from rnnconvert.files.settings import Settings
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
@@ -240,7 +242,8 @@ def export_model(
     try:
         graph = writer.graph(description, weights, **options)
     except RefusedError as error:
-        remedy = " ".join(filter(None, [error.remedy, _others(writer, model, description)]))
+        others = _others(writer, model, description) or _layers_alone(source, out, format)
+        remedy = " ".join(filter(None, [error.remedy, others]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
     done = Exported(
         model.title,
@@ -282,6 +285,17 @@ def _others(refusing: ExportTarget, model: DescribedSource, description: Descrip
                 target.graph(description, LayerWeights(model.model, model.description.names))
                 holding.append(name)
     return f"This model can be written for {either(holding)}." if holding else ""
+
+
+def _layers_alone(source: object, target: Path, format: str | None) -> str:
+    """Return a sentence on the command that writes the recurrent layers of a file where nothing holds its model; "" where none does."""
+    if not isinstance(source, str | Path):
+        return ""
+    with contextlib.suppress(RnnConvertError):
+        summary = convert_file(source, None, SaveTarget(target, format, dry_run=True, force=True, assume_defaults=False), Options())
+        to = {"to": summary.target_format} if format else {}
+        return f"Its recurrent layers alone: {Command('convert', source, target, **to)}."
+    return ""
 
 
 def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Sequence[str]) -> dict[str, str]:

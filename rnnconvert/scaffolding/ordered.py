@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.remedies import Command, Flag, called_by_flags
+from rnnconvert.core.printable import listed
+from rnnconvert.core.remedies import Command, Flag, Remedy, called_by_flags
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.operations import activation, reduced
@@ -38,29 +39,30 @@ _RNN = ("tanh", "relu")
 class UnstatedOrderError(UsageError):
     """Weights without a model, whose layers' order nobody stated.
 
-    text   what was said without a way out
-    order  the only order whose sizes fit, or ""
-    names  the layers
+    text     what was said without a way out
+    order    an order whose sizes fit, or ""
+    names    the layers
+    doubt    what speaks against that order, or ""
     """
 
-    def __init__(self, text: str, order: str, names: Sequence[str], way: str = "") -> None:
-        self.text, self.order, self.names = text, order, tuple(names)
-        if not order:
-            way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
-        way = way or f"by sizes alone {Flag('chain', order)}"
+    def __init__(self, text: str, order: str, names: Sequence[str], doubt: str = "", way: Remedy | None = None) -> None:
+        self.text, self.order, self.names, self.doubt = text, order, tuple(names), doubt
+        way = way or Flag("chain", order or None)
+        by_sizes = f"by sizes alone {way}" if not doubt else f"as in {way}; {doubt}"
+        spelled = by_sizes if order else f"{way}, by their names: {', '.join(names)}; no order of all, or several, fit by their sizes"
         unknown = "weights do not show functions such as relu, nor last or final before a layer that reads one step"
-        super().__init__(f"{text}. Or state the order of its layers ({unknown}: add them), {way}")
+        super().__init__(f"{text}. Or state the order of its layers ({unknown}: add them), {spelled}")
 
     @property
     def single(self) -> bool:
         """Whether there is one layer, so that no order is to be stated."""
-        return bool(self.order) and len(self.names) == 1
+        return bool(self.order) and len(self.names) == 1 and not self.doubt
 
     def for_target(self, source: object, target: object, format: str | None) -> UnstatedOrderError:
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UnstatedOrderError(self.text, self.order, self.names, f"by sizes alone {command}")
+        return UnstatedOrderError(self.text, self.order, self.names, self.doubt, command if self.order else None)
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,17 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     if not readings or not any(word.kind == "recurrent" for words in readings.values() for word in words):
         return None
     text = str(error).rstrip(".")
-    order = ""
-    if len(readings) <= _MOST and all(readings.values()) and not model.questions and not model.loose:
-        fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
-        begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
-        chosen = fitting if len(fitting) == 1 else begun
-        order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
-    return UnstatedOrderError(text, order, list(readings))
+    if len(readings) > _MOST or not all(readings.values()):
+        return UnstatedOrderError(text, "", list(readings))
+    fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
+    begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
+    chosen = fitting if len(fitting) == 1 else begun
+    order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
+    doubts = [
+        *([f"{listed(model.loose)} are not known to be of a layer"] if model.loose else []),
+        *([f"the file leaves open: {listed(dict.fromkeys(question.option for question in model.questions))}"] if model.questions else []),
+    ]
+    return UnstatedOrderError(text, order, list(readings), ", and ".join(doubts))
 
 
 def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:

@@ -125,8 +125,8 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
     if folded:
         raise UsageError(
             f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
-            f"layer, which a comparison of layers does not include. Convert without {Flag('verify')}, and compare both models' outputs; "
-            f"or choose {registry.holding(lambda layout: 'projection' in layout.part_names)}, whose LSTM has projections."
+            f"layer, which a comparison of layers does not include. Convert without {Flag('verify')}, and compare both models' outputs. "
+            + registry.conversion(lambda layout: "projection" in layout.part_names, "whose LSTM has projections", "Or choose")
         )
 
 
@@ -137,8 +137,12 @@ def _nothing_left_to_turn(path: Path, result: Checkpoint, stacks: Iterable[Recur
         raise UsageError(
             f"{path} was not written: {left[0]!r} reads from the end, and its outputs stand in the order of processing there until the "
             f"caller turns them, which a comparison of layers does not include. Convert without {Flag('verify')}, and compare both "
-            f"models' outputs; or choose {registry.holding(lambda layout: layout.holds.reverse and layout.holds.reverse_order == 'time')}, "
-            "which have them in the order of time."
+            f"models' outputs. "
+            + registry.conversion(
+                lambda layout: layout.holds.reverse and layout.holds.reverse_order == "time",
+                "which has them in the order of time",
+                "Or choose",
+            )
         )
 
 

@@ -103,8 +103,15 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [layout for layout in of_kind if layout.coupled in ("", stack.cell.coupled)]
     if not of_kind:
         named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
-        others = registry.holding(lambda layout: layout.kind == stack.cell.kind and layout.coupled in ("", stack.cell.coupled))
-        raise RefusedError(named, layouts[0].framework, "it does not have this cell", f"Convert to {others}, which has it.", stack.name)
+        raise RefusedError(
+            named,
+            layouts[0].framework,
+            "it does not have this cell",
+            registry.conversion(
+                lambda layout: layout.kind == stack.cell.kind and layout.coupled in ("", stack.cell.coupled), "which has it"
+            ),
+            stack.name,
+        )
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     same = same or of_kind
     if any(direction.has_peepholes for _, _, direction in stack.directions()):

@@ -93,10 +93,6 @@ def _scaled(role: str, function: Activation, other: Activation) -> Callable[[Dir
     return lambda d: SCALE_HARD_SIGMOID.apply(d, other, role) if getattr(d.cell, role) == function else d
 
 
-def _with_three_functions() -> str:
-    return registry.holding(lambda layout: layout.kind == "lstm" and layout.holds.output_activation != "same")
-
-
 def _output_function(work: Fitting) -> None:
     holds = work.layout.holds
     for direction in work.every(lambda d: True):
@@ -105,7 +101,9 @@ def _output_function(work: Fitting) -> None:
             raise work.refuse(
                 f"an output through {cell.output_activation}",
                 f"in h = o * act(c) it uses the candidate's function, which is {cell.activation}",
-                f"Convert to {_with_three_functions()}, whose LSTM has three functions.",
+                registry.conversion(
+                    lambda layout: layout.kind == "lstm" and layout.holds.output_activation != "same", "whose LSTM has three functions"
+                ),
             )
         if holds.output_activation != "same" and not allows(holds.activations, cell.output_activation):
             raise _refuse_activation(work, "output_activation", cell.output_activation, holds.activations)
@@ -122,8 +120,10 @@ def _held(layout: Layout, role: str) -> Sequence[str | Activation]:
 def _refuse_activation(work: Fitting, role: str, function: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
     unknown_note = "" if function.known else " (an unknown function)"
-    having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), function))
-    remedy = f"Convert to {having}, which has this function; or train with the target's function."
+    having = registry.conversion(
+        lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), function), "which has this function"
+    )
+    remedy = f"{having} Or train with the target's function."
     return work.refuse(
         f"{what} through {function}{unknown_note}", f"the target computes {', '.join(str(a) for a in allowed)} there", remedy
     )

@@ -24,7 +24,7 @@ def read_out(work: Fitting) -> None:
         raise work.refuse(
             "a matrix after the last layer",
             f"its output is multiplied by a matrix of shape {work.stack.readout[0].shape}, and the target has no place for this matrix",
-            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix follows the layer.",
+            registry.conversion(lambda layout: layout.holds.readout, "where the matrix follows the layer"),
         )
 
 
@@ -99,12 +99,11 @@ def _refuse_ways(work: Fitting, feature: str, reason: str) -> RefusedError:
     """Refuse directions that no flip before or after the whole stack makes right."""
     words = {False: "forward", True: "from the end"}
     ways = " then ".join(" next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers)
-    return work.refuse(
-        feature,
-        f"{reason}, but these read {ways}",
-        f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every direction "
-        f"reads its own way. {splitting(work.stack, work.layout.holds, directions=work.stack.num_layers == 1)}",
+    others = registry.conversion(
+        lambda layout: layout.holds.reverse and layout.holds.directions > 1, "where every direction reads its own way"
     )
+    split = splitting(work.stack, work.layout.holds, directions=work.stack.num_layers == 1)
+    return work.refuse(feature, f"{reason}, but these read {ways}", f"{others} {split}")
 
 
 def joins(work: Fitting) -> None:

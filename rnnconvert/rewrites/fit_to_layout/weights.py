@@ -78,15 +78,15 @@ def projection(work: Fitting) -> None:
             "a projection as wide as the cell" if "projection" in work.layout.part_names else "a projection",
             f"h' = P m with P of shape {(projected[0].projection_size, projected[0].hidden_size)}; folding it into the "
             "recurrent matrix leaves a matrix on the output, which the target has no place for",
-            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix follows the layer.",
+            registry.conversion(lambda layout: layout.holds.readout, "where the matrix follows the layer"),
         )
+    _leave_out_state(work, "initial_hidden")
     merged = FOLD_MERGE.apply(work.stack)
     work.demand(FOLD_PROJECTION.applies(merged))
     if summed_below(work.stack):
         work.stack = merged
         work.done(FOLD_MERGE, "sums of directions folded into the layer above")
     size = projected[0].projection_size
-    _leave_out_state(work, "initial_hidden")
     work.stack = FOLD_PROJECTION.apply(work.stack)
     work.done(
         FOLD_PROJECTION,

@@ -287,7 +287,7 @@ def test_an_order_that_sizes_do_not_show_is_not_proposed(tmp_path: Path) -> None
     torch = needed("torch", "torch")
     weights = _weights(tmp_path, a=torch.nn.LSTM(4, 4), b=torch.nn.Linear(4, 4), c=torch.nn.Linear(4, 4))
     asked = call("export", weights, tmp_path / "a.json")
-    assert asked.exit_code == 2 and "they are a, b, c, and no order, or several" in asked.stderr.replace("\n", " ")
+    assert asked.exit_code == 2 and "by their names: a, b, c; no order of all, or several" in asked.stderr.replace("\n", " ")
 
 
 WRONG_ORDERS = {
