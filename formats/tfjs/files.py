@@ -242,8 +242,8 @@ def write(path: Path, job: Job) -> WriteResult:
     Raises UsageError for several stacks.
     """
     if len(job.parts) > 1:
-        whole = "Whole models, with what stands between and behind these layers, are written by rnnconvert export"
-        raise UsageError(f"{path}: the layers of a model read one another, and {apart(job)}. {whole}")
+        models = "Whole models, with what stands between and behind these layers, are written by rnnconvert export"
+        raise UsageError(f"{path}: the layers of a model read one another, and {apart(job)}. {models}")
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     layers: list[dict[str, Any]] = []

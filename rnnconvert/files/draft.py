@@ -67,7 +67,7 @@ def lines(arrays: Mapping[str, Array], by_gates: bool = False) -> list[str]:
         # What stands among a layer's arrays is taken for the layer's, until somebody says that it is not.
         option = Together(option, Setting("layout", f"mine.{written[0].kind}"))
     return [
-        "its shapes suggest this layout: check it against your code, save it as layout.toml, and convert with "
+        "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
         f"{option}{', one after the other' if len(texts) > 1 else ''}",
         *itertools.chain.from_iterable(texts),
         *_left_out(left_out),

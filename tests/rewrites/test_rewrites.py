@@ -310,7 +310,7 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] =
     "another reset gate in cuDNN": (random(GRU, BEFORE), to("cudnn"), ["R of gate n has {off}", "keras"]),
     "a projection and a learned state": (
         learned(random(replace(LSTM, parts=PROJECTED, projection_size=2))), to("onnx"),
-        ["projection with a learned initial state", "P m_0 = h_0", "pytorch"],
+        ["a learned initial state", "initial_hidden", "initial_state"],
     ),
     "coupled gates through relu": (
         random(LSTM, _COUPLED.replace(gate_activation=RELU)), to("pytorch"), ["coupled gates", "not for relu", "onnx"]
