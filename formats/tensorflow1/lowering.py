@@ -224,7 +224,8 @@ class GraphDefLowering:
             self.stated.append(Declared(value, TYPES[1], [*dims]))
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
-        """Return the stored numbers that a value is; an order of axes may be put together from them."""
+        """Return the stored numbers that a value is; an order of axes may be put together, and the kernel of a convolution have an
+        axis more."""
         for _ in range(FUNCTION_NESTING):
             name = source.partition(":")[0]
             handed = space.values.get(source) or space.values.get(f"{name}:0")
@@ -482,7 +483,10 @@ def _numbered(nodes: Mapping[str, GraphDefNode], source: str) -> tuple[str, int]
 
 
 def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
-    """Return the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
+    """Return what an ExpandDims gives, or the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
+    if op == "ExpandDims" and len(parts) == expected == 2 and parts[1].size == 1 and parts[1].dtype.kind == "i":
+        place = int(parts[1].reshape(()))
+        return np.expand_dims(parts[0], place) if -parts[0].ndim <= place + 1 <= parts[0].ndim + 1 else None
     if len(parts) != expected or any(part.dtype.kind != "i" or part.ndim > 1 or part.size > _AXES for part in parts):
         return None
     if op == "ConcatV2":
@@ -496,7 +500,7 @@ def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
 
 _OUTPUTS = 1000
 """The most outputs of an operation, but for one that takes a sequence apart."""
-_ORDERS = ("Range", "ConcatV2")
+_ORDERS = ("Range", "ConcatV2", "ExpandDims")
 _AXES = 16
 """The most axes of an order that is put together."""
 _WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}

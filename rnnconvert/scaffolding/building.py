@@ -128,6 +128,9 @@ class Builder(Nodes):
             return x
         if x.filled is not None or self.is_zero(x):
             return SourceTensor(dims, x.dtype, x.name, filled=x.filled or 0)
+        if x.numbers is not None and x.numbers.size == 1 and x.numbers.dtype.kind in "Oiu":
+            only = x.numbers.reshape(-1)[0]
+            return SourceTensor(dims, x.dtype, x.name, filled=only if isinstance(only, Size) else int(only))
         read = [self.read(x)]
         lengths = self.lengths(dims, read)
         return self.add("expand", read, dims, lengths=lengths, name=x.name)

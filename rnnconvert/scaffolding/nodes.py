@@ -172,15 +172,18 @@ class Nodes(ABC):
 
     def _constant(self, tensor: SourceTensor) -> Value:
         """Add numbers that are known as the source is read."""
-        numbers = tensor.numbers
-        if tensor.filled is not None:
+        numbers, read = tensor.numbers, list[Value]()
+        if tensor.filled is not None and not isinstance(tensor.filled, Size):
             return self._full(tensor, tensor.filled)
-        if numbers is None:
+        if tensor.filled is not None:
+            read.append(self.read(SourceTensor((1,), tensor.dtype, tensor.name, numbers=np.asarray([tensor.filled], object))))
+            lengths = self.lengths(tensor.dims, read)
+            tensor_made = self.add("expand", read, tensor.dims, lengths=lengths, name=tensor.name)
+        elif numbers is None:
             raise self.refuse(f"the value {tensor.name!r}", "nothing gives it")
-        if numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
+        elif numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
             if numbers.ndim > 1:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
-            read: list[Value] = []
             lengths = self.lengths(numbers.reshape(-1), read)
             tensor_made = self.add("sizes", read, tensor.dims, tensor.dtype, name=tensor.name or "size", lengths=lengths)
         elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:

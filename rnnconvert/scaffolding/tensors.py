@@ -25,7 +25,7 @@ class SourceTensor:
     numbers  its content, if known without a run: numbers, or whole numbers and lengths, as objects
     origin   the tensor that it is moved from, and how
     parts    the tensors that it consists of, side by side on a new first axis
-    filled   the number that stands everywhere in it, None for other tensors
+    filled   the number or length that stands everywhere in it, None for other tensors
     stored   the name of the file's array that it is, "" for other tensors
     unsized  for the output of a layer that is left out, without known axes: the symbol by which readings ask for the number of axes; "" for
              other tensors
@@ -38,7 +38,7 @@ class SourceTensor:
     numbers: Array | None = None
     origin: tuple[SourceTensor, MovedAxes] | None = None
     parts: tuple[SourceTensor, ...] = ()
-    filled: float | None = None
+    filled: float | Size | None = None
     stored: str = ""
     unsized: str = ""
 

@@ -144,6 +144,24 @@ def _gather_elements(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.add("gather elements", [x, indices], indices.dims, axis=axis_of(op, x, 0), name="taken")
 
 
+def _reverse_sequence(r: GraphReading, op: Op) -> SourceTensor:
+    x, lengths = op[0], op[1]
+    time, batch = int(op.values.get("time_axis", 0)), int(op.values.get("batch_axis", 1))
+    every = {lengths.filled} if lengths.numbers is None else {*lengths.numbers.reshape(-1).tolist()}
+    if every != {x.dims[time]} or time == batch:
+        raise r.build.refuse("a ReverseSequence of lengths other than the time", "how far each sequence is turned is decided by a run")
+    return r.build.flip(x, time)
+
+
+def _reverse(r: GraphReading, op: Op) -> SourceTensor:
+    """Turn axes around: TensorFlow's ReverseV2, which tf2onnx writes unchanged below operator set 10."""
+    x = op[0]
+    op.values.get("Tidx")  # the element type of the axes
+    for axis in r.constant(op[1], "axes").reshape(-1):
+        x = r.build.flip(x, int(axis) % x.rank)
+    return x
+
+
 def _expand(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.expand(op[0], broadcast([op[0].dims, tuple(r.lengths(op[1]))]))
 
@@ -214,6 +232,6 @@ MOVES: dict[str, Rule] = {
     "Transpose": _transpose, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Shape": _shape,
     "Size": _size, "Identity": _identity, "Dropout": _dropout, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather,
     "GatherElements": _gather_elements, "Expand": _expand, "Tile": _tile, "Pad": _pad, "ConstantOfShape": _constant_of_shape,
-    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot,
+    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot, "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse,
 }  # fmt: skip
 """By their names."""

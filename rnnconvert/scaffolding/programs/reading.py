@@ -283,10 +283,10 @@ class GraphReading:
             self.place.values[key] = loop.captured(where, local)
         if key not in self.place.values and where is self.work.read.scopes[0] and local in self._computed:
             self._computed_layer(where, self._computed[local])
-        if key not in self.place.values and where is self.work.read.scopes[0] and local in self._inside:
+        numbers = None if key in self.place.values else where.constant(local)
+        if key not in self.place.values and numbers is None and where is self.work.read.scopes[0] and local in self._inside:
             self._node(where, self._inside[local])  # what a layer reads through it, another operator reads as it stands
         if key not in self.place.values:
-            numbers = where.constant(local)
             if numbers is None:
                 raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
             self.place.values[key] = self._held(where, local, numbers)

@@ -18,10 +18,30 @@ from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.walk import walk
 from tests import ROOT
+from tests.helpers.commands import call
 from tests.helpers.requirements import needed
 
 GOLDEN = ROOT / "tests" / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
+
+
+@pytest.mark.parametrize("name", ["backwards.onnx", "convolved.onnx", "convolved.pb", "masked.onnx"])
+def test_the_whole_model_around_a_loop_is_exported(name: str, tmp_path: Path) -> None:
+    done = call("export", GOLDEN / name, tmp_path / "whole.onnx", "--verify")
+    assert done.exit_code == 0 and "\nequal: " in done.output, done.output
+
+
+def test_lengths_of_a_run_do_not_turn_the_whole_time(tmp_path: Path) -> None:
+    node = helper.make_node("ReverseSequence", ["x", "lengths"], ["y"], time_axis=1, batch_axis=0)
+    inputs = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", "time", 3]),
+        helper.make_tensor_value_info("lengths", onnx.TensorProto.INT64, ["batch"]),
+    ]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", "time", 3])
+    onnx.save(helper.make_model(helper.make_graph([node], "turned", inputs, [output])), tmp_path / "turned.onnx")
+    done = call("export", tmp_path / "turned.onnx", tmp_path / "whole.onnx")
+    assert done.exit_code == 4 and "ReverseSequence of lengths other than the time" in done.output, done.output
+    assert not (tmp_path / "whole.onnx").exists()
 
 
 @pytest.mark.parametrize(
