@@ -63,7 +63,7 @@ def lines(arrays: Mapping[str, Array], by_gates: bool = False) -> list[str]:
     option: Remedy = Flag("layout", "layout.toml")
     if len(texts) > 1:
         option = Together(option, Setting("layout", "NAME"))
-    if len(texts) == 1 and any(scope_of(name) == scope or scope and name.startswith(scope) for name in left_out for scope in scopes):
+    if len(texts) == 1 and any(scope_of(name) == scope or (scope and name.startswith(scope)) for name in left_out for scope in scopes):
         # What stands among a layer's arrays is taken for the layer's, until somebody says that it is not.
         option = Together(option, Setting("layout", f"mine.{written[0].kind}"))
     return [
