@@ -92,17 +92,24 @@ _TIMES = (1, 8)
 def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
     """Return the comparison of two models on inputs of the usual lengths, with whole numbers below zero among them.
 
-    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short.
+    If the source does not run on these, on others: without such numbers, which may be places; longer, as these may be too short; or one
+    sequence at a time, which is all that some files of TFLite take.
     """
     batch, time = case
-    first, *others = (((batch, time * times), signed) for times in _TIMES for signed in (True, False))
+    sizes = [(count, time * times) for count in dict.fromkeys((batch, 1)) for times in _TIMES]
+    first, *others = ((size, signed) for size in sizes for signed in (True, False))
     try:
         return trial(number, *first)
     except SourceDoesNotRunError as error:
-        for other in others:
+        for size, signed in others:
             with contextlib.suppress(SourceDoesNotRunError):
-                return trial(number, *other)
+                proof = trial(number, size, signed)
+                alone = [_ONE_SEQUENCE] if size[0] < batch else []
+                return replace(proof, notes=(*proof.notes, *alone))
         raise error from None
+
+
+_ONE_SEQUENCE = "the source runs on one sequence at a time alone, and was compared so"
 
 
 def _call(
