@@ -299,7 +299,7 @@ def write(path: Path, job: Job) -> WriteResult:
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
-            f"Choose one with {Flag('layer', 'NAME')}, or write a .safetensors with {Flag('to', 'cudnn')}."
+            f"Choose one, as with {Flag('layer', next(iter(buffers)))}, or write a file that ends in .safetensors."
         )
     result = WriteResult([f"described by {_description_of(path).name}"], dropped=[*job.carried])
     if job.dry_run:

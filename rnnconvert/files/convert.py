@@ -21,7 +21,7 @@ from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
 from rnnconvert.core.notes import PASSED, LayerNote
-from rnnconvert.core.printable import called
+from rnnconvert.core.printable import called, either
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
@@ -117,7 +117,7 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     asked = len(options.questions)
     stacks, steps = arrange(chosen, options, pieces)
     chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
-    with proposed(lambda other: _dry_run(stacks, other, options, chosen, wanted)):
+    with proposed(lambda other: _dry_run(stacks, other, options, chosen, dtype)):
         parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
@@ -179,7 +179,7 @@ def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
             f"the element type {dtype}",
             part.layout.class_name,
             f"the target has {', '.join(part.layout.holds.dtypes)}",
-            f"Choose another with {Flag('dtype')}.",
+            f"Choose another: {either(str(Flag('dtype', name)) for name in part.layout.holds.dtypes)}.",
             part.stack.name,
         )
     exact = bool(np.can_cast(stored_dtype, FLOATS[dtype], "safe"))
@@ -301,15 +301,15 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
     return verdicts
 
 
-def _dry_run(
-    stacks: Sequence[Recurrent], writer: Adapter, options: Options, source: Checkpoint, dtype: np.dtype[Any] | None = None
-) -> list[Fitted]:
+def _dry_run(stacks: Sequence[Recurrent], writer: Adapter, options: Options, source: Checkpoint, dtype: str | None = None) -> list[Fitted]:
     """Return layers in the form of a format that writes them in one file.
 
     Raises the errors of a conversion, for some refusals are of the file, and not of the layout: only its writer knows them.
     """
     parts = [fitted(stack, writer, options, dtype is not None) for stack in stacks]
-    job = Job(parts, dtype, options, source, {}, lambda piece: None, dry_run=True)
+    for part in parts:
+        _retyped(part, dtype)
+    job = Job(parts, element_type(dtype), options, source, {}, lambda piece: None, dry_run=True)
     with contextlib.suppress(MissingPackageError):  # that a package is missing here says nothing of the layers
         writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)
     return parts

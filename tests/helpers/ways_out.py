@@ -33,6 +33,7 @@ class Answer:
     words     its words
     code      its exit code
     error     its error, without what follows the first line
+    text      all that it prints
     remedies  the ways out that it names and that can be typed as they stand
     layout    the draft of a layout that it prints, which the reader is to save as layout.toml, or ""
     """
@@ -40,6 +41,7 @@ class Answer:
     words: tuple[str, ...]
     code: int
     error: str
+    text: str
     remedies: tuple[Remedy, ...]
     layout: str
 
@@ -74,12 +76,17 @@ def answered(words: Sequence[object], folder: Path) -> Answer:
         result = call(*words)
     text = result.output
     draft = _DRAFT.search(text)
-    named = {remedy.flags: remedy for remedy in spelled if remedy.flags in text and f"without {remedy.flags}" not in text}
+    named = {remedy.flags: remedy for remedy in spelled if _is_named(remedy.flags, text)}
     # What stands in a longer way out is no way out of its own.
     apart = [remedy for flags, remedy in named.items() if not any(flags != other and flags in other for other in named)]
     first = next((line for line in text.splitlines() if line.startswith("error: ")), "")
     formats = [_Format(name) for match in _FORMATS.finditer(first) for name in re.split(", | or ", match[1]) if name in registry.cards()]
-    return Answer(tuple(map(str, words)), result.exit_code, first, (*apart, *formats), textwrap.dedent(draft[0]) if draft else "")
+    return Answer(tuple(map(str, words)), result.exit_code, first, text, (*apart, *formats), textwrap.dedent(draft[0]) if draft else "")
+
+
+def _is_named(flags: str, text: str) -> bool:
+    """Whether a text names options for its reader to add, and not to leave out."""
+    return flags in text and not re.search(rf"([Ww]ithout|[Ll]eave out) {re.escape(flags)}", text)
 
 
 def _typed(way: Remedy, words: list[str]) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Flag, Setting, Together
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.language import registry
@@ -141,7 +142,7 @@ def alike(work: Fitting) -> None:
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)) if not work.retyped else ():
-        choices = " or ".join(str(Flag("dtype", name)) for name in holds.dtypes)
+        choices = either(str(Flag("dtype", name)) for name in holds.dtypes)
         raise work.refuse(f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", f"Choose one: {choices}.")
     if len(dtypes) > 1:
         raise work.refuse(
