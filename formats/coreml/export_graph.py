@@ -14,9 +14,9 @@ import numpy as np
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.coreml.export_axes import AXES
 from rnnconvert.formats.coreml.export_program import TITLE, MilValue, Operand, Storage
+from rnnconvert.formats.coreml.export_recurrent import recurrent
 from rnnconvert.formats.coreml.export_scan import scan
 from rnnconvert.formats.coreml.export_space import SPACE
-from rnnconvert.formats.coreml.export_steps import product, recurrent
 from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
@@ -43,7 +43,7 @@ def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: S
     notes = [*_notes(graph, writer), *writer.program.notes()]
     rounded = "its weights are rounded to float16" if storage == "float16" else ""
     write = partial(writer.write, lengths)
-    return WrittenGraph(writer.as_written(), writer.program.count, writer.recurrent, notes, writer.program.size, write, rounded)
+    return WrittenGraph(writer.as_written(), writer.program.count, notes, writer.program.size, write, rounded)
 
 
 def _notes(graph: OperationGraph, writer: MilWriter) -> list[str]:
@@ -214,7 +214,8 @@ def _product(w: MilWriter, node: Operation) -> None:
     x, stored = w[node.inputs[0]], w.stored(node.inputs[1])
     if stored is not None and len(stored.shape) == 2 and 1 < x.rank <= 3:
         turned = stored.T if isinstance(stored, np.ndarray) else np.asarray(stored).T
-        w.named(node.outputs[0], product(w.main, x, w.program.constant(node.inputs[1], turned), node.outputs[0]))
+        inputs = {"x": x, "weight": w.program.constant(node.inputs[1], turned)}
+        w.named(node.outputs[0], w.main.op("linear", node.outputs[0], x.dtype, (*x.shape[:-1], turned.shape[0]), inputs))
         return
     y = w[node.inputs[1]]
     if min(x.rank, y.rank) < 2:

@@ -41,7 +41,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
         notes.append("whole numbers are computed in 32 bits")
     size = sum(map(nbytes, parts.weights.values()))
     write = partial(write_document, document=document, weights=parts.weights)
-    return WrittenGraph(graph, sum(len(each.nodes) for each in parts.graphs), writer.recurrent, notes, size, write)
+    return WrittenGraph(graph, sum(len(each.nodes) for each in parts.graphs), notes, size, write)
 
 
 class _GraphModelWriter(TfliteWriter):
