@@ -15,7 +15,7 @@ from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through
 from rnnconvert.graphs.alone import standing_alone
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource, canonical
 from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
-from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
+from rnnconvert.graphs.operators import SAME, Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -48,11 +48,28 @@ def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
     reads |= {call: _LEFT for call in alone if isinstance(reads[call], Input)}
     received: dict[str, list[Call]] = {}
     for call in graph.layers:
-        received.setdefault(call.layer, []).append(replace(call.received, sequence=reads[call]))
+        lengths = dict.fromkeys(filter(None, (_source(graph, value) for value in call.lengths)))
+        begins = dict.fromkeys(filter(None, (origin(graph, value) for value in call.initial)))
+        stated = call.received
+        states, ragged = stated.states or " and ".join(begins), stated.lengths or " and ".join(lengths)
+        received.setdefault(call.layer, []).append(replace(stated, sequence=reads[call], states=states, lengths=ragged))
     return {layer: tuple(several) for layer, several in received.items()}
 
 
 _LEFT = Unknown("its model leaves to the caller what it reads, and what reads it")
+
+
+def _source(graph: Graph, value: GraphValue) -> str:
+    """Return the name of the value that lengths are, the same for all copies of it; "" where no input of the model decides it."""
+    if not origin(graph, value):
+        return ""
+    for _ in range(_VISITED):
+        operator = graph.dialect.get(value.node.kind) if isinstance(value.node, GraphNode) else None
+        if not (operator is SAME or isinstance(operator, Casts)):
+            break
+        assert isinstance(value.node, GraphNode) and value.node.inputs[0] is not None
+        value = value.node.inputs[0]
+    return repr(value.name)
 
 
 def origin(graph: Graph, value: GraphValue) -> str:

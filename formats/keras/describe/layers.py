@@ -33,8 +33,7 @@ def _dense(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
 def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, rows, width = one_input(facts, values), int(facts.get("input_dim")), int(facts.get("output_dim"))
     if facts.get("mask_zero"):
-        mask = w.value("mask", x.shape, "bool")
-        w.scope.add("mask", "", [x], [mask], operation="not_equal", value=0)
+        mask = w.node("mask", "mask", [x], x.shape, "bool", operation="not_equal", value=0)
         output = w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)
         w.masks[output.name] = mask
         return [output]
@@ -45,10 +44,8 @@ def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
     x, stated, number = one_input(facts, values), facts.get("mask_value"), mask_value(facts.old.entry)
     if number is None or len(x.shape) < 2:
         raise refuse(facts.name, f"mask_value = {str(stated)[:60]}", "only one number, for tensors with features, is known here")
-    mask = w.value("mask", x.shape[:-1], "bool")
-    w.scope.add("mask", "", [x], [mask], operation="any differs", value=float(number))
-    output = w.value(facts.name, x.shape)
-    w.scope.add("zero masked", "", [x], [output], {"mask": [mask]})
+    mask = w.node("mask", "mask", [x], x.shape[:-1], "bool", operation="any differs", value=float(number))
+    output = w.node("zero masked", facts.name, [x], x.shape, named={"mask": [mask]})
     w.masks[output.name] = mask
     return [output]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +61,21 @@ class Writer(Walk):
         """Add a node of one output, and return that."""
         output = self.value(facts.name, shape, dtype)
         self.scope.add(kind, self.noted(facts), inputs, [output], **settings)
+        return output
+
+    def node(
+        self,
+        kind: str,
+        wanted: str,
+        inputs: Sequence[Value],
+        shape: Sequence[int | None],
+        dtype: str = "float32",
+        named: Mapping[str, Sequence[Value]] | None = None,
+        **settings: Any,
+    ) -> Value:
+        """Add a node that is no layer of the file; return its output."""
+        output = self.value(wanted, shape, dtype)
+        self.scope.add(kind, "", inputs, [output], named, **settings)
         return output
 
     def noted(self, facts: LayerFacts, layer: str = "", *others: str) -> str:
@@ -174,8 +189,7 @@ class Writer(Walk):
             if (mask := masks_on(self, facts, [x])[0]) is not None:
                 self.masks[x.name] = mask
             return self._layer(_Renamed(inside, facts.name), [x])  # they work on the last axis alone
-        flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
-        self.scope.add("steps to batch", "", [x], [flat])
+        flat = self.node("steps to batch", f"{facts.name}_steps", [x], (None, *x.shape[2:]), x.dtype)
         mask = masks_on(self, facts, [x])[0]
         if mask is not None and len(mask.shape) > 2:  # of what is within the steps
             self.masks[flat.name] = self.value("mask", (None, *mask.shape[2:]), "bool")
