@@ -26,9 +26,8 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.model.tree import tree
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.formats.keras.upgrade.assign import assign_by_names
-from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
-from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.formats.keras.upgrade.files import compiled, upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from rnnconvert.scaffolding.export import export_model
