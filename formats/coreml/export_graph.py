@@ -5,7 +5,6 @@ Source: coremltools 9.0, converters/mil/mil/ops/defs, for what each operation ta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -24,7 +23,7 @@ from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
     "Celu", "Selu", "PRelu", "HardSwish", "Softplus", "Reciprocal", "ReduceL2", "InstanceNormalization", "ScatterElements", "Trilu", "Clip",
-    "Einsum", "LogSoftmax",
+    "Einsum", "LogSoftmax", "IsInf", "IsNaN",
 )  # fmt: skip
 """The operations that are composed of others: Core ML has none, or one that adds a number itself, or one that is known less well."""
 
@@ -119,16 +118,6 @@ def _negative(w: MilWriter, node: Operation) -> None:
 def _logarithm(w: MilWriter, node: Operation) -> None:
     """Add a logarithm; Core ML adds 1e-45 to the number where no other epsilon is stated."""
     w.put(node, "log", {"x": w[node.inputs[0]], "epsilon": w.main.number(0.0)})
-
-
-def _is_no_number(w: MilWriter, node: Operation) -> None:
-    x = w[node.inputs[0]]
-    w.named(node.outputs[0], w.main.both("not_equal", x, x, node.outputs[0], "bool"))
-
-
-def _is_infinite(w: MilWriter, node: Operation) -> None:
-    size = w.main.each("abs", w[node.inputs[0]], f"{node.name}/size")
-    w.named(node.outputs[0], w.main.both("equal", size, w.main.number(math.inf), node.outputs[0], "bool"))
 
 
 def _alpha(kind: str, default: float) -> Rule:
@@ -336,7 +325,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent), "Scan": scan, **AXES, **SPACE,
     "ArgMax": _best("reduce_argmax"), "ArgMin": _best("reduce_argmin"), "CumSum": _cumulative, "Div": _divide, "Elu": _alpha("elu", 1.0),
     "Gelu": lambda w, node: w.put(node, "gelu", {"x": w[node.inputs[0]], "mode": "EXACT"}), "HardSigmoid": _hard_sigmoid,
-    "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite, "IsNaN": _is_no_number,
+    "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]),
     "LayerNormalization": _layer_norm, "LeakyRelu": _alpha("leaky_relu", 0.01), "Log": _logarithm, "MatMul": _product, "Mod": _modulo,
     "Neg": _negative, "Not": _each("logical_not"), "OneHot": _one_hot, "Range": _range, "Softmax": _softmax, "TopK": _top, "Where": _where,
 }  # fmt: skip

@@ -69,7 +69,7 @@ def _recurrent(w: NetWriter, node: Node) -> None:
     if node.named.get("mask"):
         raise w.refused(node, "a mask", "its layers run over all steps")
     w.batch_first(node, 3)
-    directions = w.weights.stack(w.path(node)).layers[0].directions
+    directions = w.weights.directions(w.path(node))
     ways, per = len(directions), 2 if directions[0].cell.kind == "lstm" else 1
     states = list(node.named.get("states", ()))
     every, lasts, finals = [], list[str](), list[str]()
@@ -93,8 +93,7 @@ def _recurrent(w: NetWriter, node: Node) -> None:
 
 def _direction(w: NetWriter, node: Node, name: str, direction: Direction, reverse: bool, states: Sequence[str]) -> list[str]:
     """Add a layer; return its outputs in the order of time, and its last states."""
-    plain = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
-    single = Recurrent(name, (Layer((direction.with_arrays(plain).replace(reverse=reverse),)),))
+    single = Recurrent(name, (Layer((direction.replace(reverse=reverse),)),))
     try:
         fitted = fit_to_layout(single, registry.layouts_of("ncnn"), retyped=True)
     except RefusedError as error:  # its remedies are settings of a conversion

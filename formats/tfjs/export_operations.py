@@ -80,5 +80,5 @@ def _plain(operator: str) -> Rule:
     return rule
 
 
-_FUNCTIONS = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Erf", "Sinh", "Tan")
+_FUNCTIONS = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Erf", "Sinh")
 _RULES: Mapping[str, Rule] = {**tflite.RULES, **{kind: _plain(kind.upper()) for kind in _FUNCTIONS}}

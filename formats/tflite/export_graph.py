@@ -5,7 +5,6 @@ Source: tensorflow/lite/kernels, for what each operator takes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
     "Celu", "Elu", "Selu", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Reciprocal", "ReduceL2",
-    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip", "Einsum",
+    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip", "Einsum", "Tan", "IsInf", "IsNaN",
 )  # fmt: skip
 """The operations that are composed of others: TFLite has none, or one of other constants."""
 
@@ -169,21 +168,6 @@ def _modulo(w: TfliteWriter, node: Operation) -> None:
     w.put(node, "SUB", [left, w.add("MUL", [quotient, right], node, "product")])
 
 
-def _tangent(w: TfliteWriter, node: Operation) -> None:
-    x = w[node.inputs[0]]
-    w.put(node, "DIV", [w.add("SIN", [x], node, "sin"), w.add("COS", [x], node, "cos")])
-
-
-def _is_infinite(w: TfliteWriter, node: Operation) -> None:
-    size = w.add("ABS", [w[node.inputs[0]]], node, "size")
-    w.put(node, "EQUAL", [size, w.values.number(math.inf)], BOOL)
-
-
-def _is_no_number(w: TfliteWriter, node: Operation) -> None:
-    x = w[node.inputs[0]]
-    w.put(node, "NOT_EQUAL", [x, x], BOOL)
-
-
 def _where(w: TfliteWriter, node: Operation) -> None:
     w.dims(node, node.outputs[0])  # where a file does not state them, LiteRT drops the axes of one element
     w.put(node, "SELECT_V2", kind=w.values.kinds[w[node.inputs[1]]])
@@ -204,10 +188,9 @@ RULES: Mapping[str, Rule] = {
     }.items()},
     **AXES, **SPACE,
     "ArgMax": _best("ARG_MAX"), "ArgMin": _best("ARG_MIN"), "Concat": _concat, "CumSum": _plain("CUMSUM"),
-    "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite,
-    "IsNaN": _is_no_number, "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot,
-    "Range": _plain("RANGE"), "Round": _plain("ROUND"), "Scan": scan, "Sigmoid": _plain("LOGISTIC"),
-    "Softmax": _along_last("SOFTMAX", beta=1.0),
-    "Tan": _tangent, "Tile": _plain("TILE"), "TopK": _top, "Where": _where,
+    "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]),
+    "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot, "Range": _plain("RANGE"),
+    "Round": _plain("ROUND"), "Scan": scan, "Sigmoid": _plain("LOGISTIC"), "Softmax": _along_last("SOFTMAX", beta=1.0),
+    "Tile": _plain("TILE"), "TopK": _top, "Where": _where,
 }  # fmt: skip
 """The operations that are known."""

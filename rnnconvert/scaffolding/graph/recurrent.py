@@ -78,13 +78,11 @@ def recurrent(g: GraphWriter, node: Node) -> None:
             "its states last from one call to the next, and the graph keeps none",
             f"Write its states as inputs and outputs ({Flag('stateful')}), or build it without.",
         )
-    directions = g.weights.stack(g.path(node)).layers[0].directions
+    directions = g.weights.directions(g.path(node))
     ways, mask = len(directions), node.named.get("mask", ())
     counting = g.counted(mask[0]) if mask else None
-    if ways == 1:
-        directions = (_bare(directions[0], node["backwards"]),)
-    else:
-        directions = tuple(_bare(direction, bool(way)) for way, direction in enumerate(directions))
+    turned = (node["backwards"],) if ways == 1 else (False, True)
+    directions = tuple(direction.replace(reverse=reverse) for direction, reverse in zip(directions, turned, strict=True))
     per = 2 if directions[0].cell.kind == "lstm" else 1
     states = [g(value) for value in node.named.get("states", ())]
     if ways == 1 or unlike(node):
@@ -104,12 +102,6 @@ def recurrent(g: GraphWriter, node: Node) -> None:
             for way, word in enumerate(WAYS)
         ]
     _give(g, node, outputs_by_way, ways)
-
-
-def _bare(direction: Direction, reverse: bool) -> Direction:
-    """Return a direction without learned initial states, which are a tensor of the description."""
-    states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
-    return direction.with_arrays(states).replace(reverse=reverse)
 
 
 def _run(
