@@ -63,24 +63,12 @@ TEXTS = {
 class NnxModule(Module):
     """One class: a model of the source."""
 
-    TITLE = "Flax"
+    TITLE, BASE, CALLED = "Flax", "nnx.Module", "__call__"
     ATTRIBUTES = frozenset({"eval", "iter_children", "iter_modules", "perturb", "set_attributes", "sow", "train"})  # of nnx.Module
     VARIABLES = frozenset({"jax", "jnp", "nnx", "state", *TEXTS})
     SEPARATOR = "/"
+    MAKING = ("def __init__(self, rngs):",)
     FORGETTING = "{of}[...] = jnp.zeros_like({of}[...])"
-
-    def text(self, name: str, first: bool) -> str:
-        """Return the class."""
-        lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
-        lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()] or ["        pass"]
-        lines += [f"        self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
-        lines += [
-            "",
-            f"    def __call__(self, {', '.join(self.arguments)}):",
-            *(f"        {line}" for line in (*self.checking(first), *self.lines)),
-        ]
-        lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
-        return "\n".join(lines) + "\n"
 
 
 def _imports(file: File, body: str) -> list[str]:
@@ -88,15 +76,6 @@ def _imports(file: File, body: str) -> list[str]:
     return [*lines, "import jax.numpy as jnp", "from flax import nnx"]
 
 
-_LOAD = '''def load(path{more}):
-    """Return the model with the weights of the file that it was written from{others}."""
-    model = {model}(nnx.Rngs(0))
-    model.eval()
-{written}    from rnnconvert import load_into
-
-    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
-    return model
-'''
 _UPDATE = """
 state = nnx.state(model, nnx.Not(nnx.Any(nnx.RngState, nnx.Cache)))
 nnx.replace_by_pure_dict(state, arrays)
@@ -111,19 +90,6 @@ from safetensors.numpy import load_file
 
 arrays = unflatten_dict(load_file(path), sep="/"){_UPDATE}""",
 }
-_MAIN = '''def main():
-    """Run the model on zeros, with the weights of a file if one is named."""
-    model = load({words}) if len(sys.argv) > 1 else {model}(nnx.Rngs(0))
-    model.eval()
-    outputs = model({zeros})
-    for output in outputs if isinstance(outputs, tuple) else [outputs]:
-        print(tuple(output.shape))
-
-
-if __name__ == "__main__":
-    main()
-'''
-
 STYLE = Style(
     NnxModule,
     RULES,
@@ -131,9 +97,9 @@ STYLE = Style(
     frozenset({"jax", "jnp", "nnx"}),
     lambda word: word,
     _imports,
-    _LOAD,
+    "{model}(nnx.Rngs(0))\n    model.eval()",
     _RESTORES,
-    _MAIN,
+    "outputs = model({zeros})",
     lambda sizes, dtype: f"jnp.zeros(({sizes})" + (")" if dtype == "float32" else f', "{dtype}")'),
     "with weights of Flax's own, it needs Flax alone.",
 )

@@ -89,23 +89,10 @@ TEXTS = {
 class TorchModule(Module):
     """One class: a model of the source."""
 
-    TITLE = "PyTorch"
+    TITLE, BASE, CALLED = "PyTorch", "nn.Module", "forward"
+    MAKING = ("def __init__(self):", "    super().__init__()")
     ATTRIBUTES = MODULE_NAMES
     VARIABLES = frozenset({"torch", "nn", "F", *TEXTS})
-
-    def text(self, name: str, first: bool) -> str:
-        """Return the class."""
-        lines = [f"class {name}(nn.Module):", f'    """{self.title(first)}"""', ""]
-        lines += ["    def __init__(self):", "        super().__init__()"]
-        lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()]
-        lines += [f"        self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
-        lines += [
-            "",
-            f"    def forward(self, {', '.join(self.arguments)}):",
-            *(f"        {line}" for line in (*self.checking(first), *self.lines)),
-        ]
-        lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
-        return "\n".join(lines) + "\n"
 
 
 def _imports(file: File, body: str) -> list[str]:
@@ -120,28 +107,7 @@ def _zeros(sizes: str, dtype: str) -> str:
     return f"torch.zeros({sizes.rstrip(chr(44))}{'' if dtype == 'float32' else f', dtype=torch.{dtype}'})"
 
 
-_LOAD = '''def load(path{more}):
-    """Return the model with the weights of the file that it was written from{others}."""
-    model = {model}().eval()
-{written}    from rnnconvert import load_into
-
-    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
-    return model
-'''
 _RESTORES = {"": "model.load_state_dict(torch.load(path, weights_only=True))"}
-_MAIN = '''def main():
-    """Run the model on zeros, with the weights of a file if one is named."""
-    model = load({words}) if len(sys.argv) > 1 else {model}().eval()
-    with torch.no_grad():
-        outputs = model({zeros})
-    for output in outputs if isinstance(outputs, tuple) else [outputs]:
-        print(tuple(output.shape))
-
-
-if __name__ == "__main__":
-    main()
-'''
-
 STYLE = Style(
     TorchModule,
     RULES,
@@ -149,9 +115,9 @@ STYLE = Style(
     frozenset({"torch", "nn", "F"}),
     lambda word: word,
     _imports,
-    _LOAD,
+    "{model}().eval()",
     _RESTORES,
-    _MAIN,
+    "with torch.no_grad():\n        outputs = model({zeros})",
     _zeros,
     "with weights that torch.save kept, it needs torch alone.",
     ended=False,
