@@ -35,8 +35,8 @@ from rnnconvert.formats.keras.live import from_keras as from_keras
 from rnnconvert.formats.keras.live import to_keras as to_keras
 from rnnconvert.formats.keras.upgrade.files import Upgraded as Upgraded
 from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade
+from rnnconvert.formats.onnx.fuse.files import Fused as Fused
 from rnnconvert.formats.onnx.fuse.files import fuse as fuse
-from rnnconvert.formats.onnx.fuse.outcome import Fused as Fused
 from rnnconvert.formats.onnx.live import from_onnx as from_onnx
 from rnnconvert.formats.onnx.live import to_onnx as to_onnx
 from rnnconvert.formats.pytorch.live import from_torch as from_torch

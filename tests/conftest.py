@@ -11,7 +11,7 @@ import resource
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ import pytest
 from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
-from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.language import registry as layouts
-from rnnconvert.running import parent, registry
+from rnnconvert.running import parent, registry, scripts
 from tests import slow
 from tests.helpers import drawn, ready, requirements, workers
 
@@ -137,10 +136,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification and runs of whole models find their executors running, and the proof of an upgrade its frameworks imported."""
+    """Verification and runs of whole models find their executors running, and scripts of ours what they import imported."""
     if "own_processes" not in request.keywords:
         monkeypatch.setattr(parent, "keeper", None if drawn.LONG else workers.KEEPER)
-        monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[4]}"))
+        monkeypatch.setattr(scripts, "subprocess", ready.Instead(_imported))
+
+
+def _imported(command: Sequence[str]) -> str:
+    """Return what a script imports: that of the proof of fused layers, or of an upgrade."""
+    return "onnxruntime" if "fuse" in Path(command[3]).parts else f"tensorflow {command[4]}"
 
 
 @pytest.fixture(autouse=True)

@@ -14,16 +14,17 @@ import numpy as np
 from rnnconvert.containers import c_text
 from rnnconvert.containers.c_text import CSource
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import C_BYTES
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.formats.c_header import rnnoise_text
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
 from rnnconvert.formats.c_header.model_read import HeaderModel, whole_model
@@ -51,7 +52,7 @@ _STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "
 
 def recognise(file: Opened) -> FormatClaim | None:
     """Recognize our own comment, RNNoise's types and tables as text, and CMSIS-NN's names."""
-    if file.head.startswith(rnnoise_text.MAGIC):
+    if file.head.startswith(_MAGIC):
         return FormatClaim(STATED, "RNNoise's tables as text, as ffmpeg's arnndn loads them")
     if lowered(file.path).suffix not in SUFFIXES:
         return None
@@ -72,7 +73,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file.
     """
-    source = rnnoise_text.read(path) if Opened(path).head.startswith(rnnoise_text.MAGIC) else c_text.read(path)
+    source = _rnnoise_text(path) if Opened(path).head.startswith(_MAGIC) else c_text.read(path)
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
@@ -255,3 +256,49 @@ def write(path: Path, job: Job) -> WriteResult:
     if not job.dry_run:
         write_lines(path, lines)
     return WriteResult(notes, recipe, [*job.carried])
+
+
+# RNNoise's tables as text, in the files that ffmpeg's arnndn and rnnoise-nu load (.rnnn).
+# Sources: GregorR/rnnoise-nu, src/rnn_reader.c; FFmpeg, libavfilter/af_arnndn.c, rnnoise_model_from_file.
+
+_MAGIC = b"rnnoise-nu model file version 1"
+_LAYERS = (
+    ("input_dense", "DenseLayer"), ("vad_gru", "GRULayer"), ("noise_gru", "GRULayer"), ("denoise_gru", "GRULayer"),
+    ("denoise_output", "DenseLayer"), ("vad_output", "DenseLayer"),
+)  # fmt: skip
+_ACTIVATIONS = ("ACTIVATION_TANH", "ACTIVATION_SIGMOID", "ACTIVATION_RELU")
+_WIDEST = 128
+"""The most inputs or neurons that the programs take."""
+
+
+def _rnnoise_text(path: Path) -> CSource:
+    """Return the tables of a file, under the names that rnn_data.c gives them. Raises UnreadableError.
+
+    After the first line come whole numbers alone: of each layer its inputs, its neurons, its activation, and its tables.
+    """
+    content = read_small(path, C_BYTES)
+    reading = charging(len(content))
+    reading.work(len(content) // 4, path)
+    reading.memory(8 * len(content), path)
+    try:
+        numbers = np.array(content.removeprefix(_MAGIC).split(), np.int64)
+    except (ValueError, OverflowError):
+        raise UnreadableError(path, "after its first line are other things than whole numbers") from None
+    source, at = CSource(files=[path]), 0
+    for name, kind in _LAYERS:
+        header = numbers[at : at + 3].tolist()
+        if len(header) < 3 or not all(0 < size <= _WIDEST for size in header[:2]) or not 0 <= header[2] < len(_ACTIVATIONS):
+            raise UnreadableError(path, f"it ends before {name!r}, or states the sizes and the activation {header} for it")
+        at += 3
+        width, units, activation = header
+        sizes = {"bias": units, "weights": width * units, "recurrent_weights": units * units}
+        order = ("weights", "bias") if kind == "DenseLayer" else ("weights", "recurrent_weights", "bias")
+        for local in order:
+            size = sizes[local] * (3 if kind == "GRULayer" else 1)
+            if at + size > numbers.size:
+                raise UnreadableError(path, f"it ends inside the {local} of {name!r}")
+            source.arrays[f"{name}_{local}"] = numbers[at : at + size]
+            at += size
+        tables = [f"{name}_{local}" for local in sizes if local in order]
+        source.words[name] = (kind, [*tables, str(width), str(units), _ACTIVATIONS[activation]])
+    return source

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -128,7 +127,7 @@ def _range(m: ModelBuilder, node: Node) -> None:
 
 
 def _recurrent(m: ModelBuilder, node: Node) -> None:
-    directions = m.weights.stack(m.path(node)).layers[0].directions
+    directions = m.weights.directions(m.path(node))
     x, ways, mask = m(node.x), len(directions), node.named.get("mask", ())
     states = [m(value) for value in node.named.get("states", ())]
     timed = any(m.program.values[each.value].time is not None for each in (x, *states))
@@ -146,7 +145,7 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         cell = direction.cell.kind == "lstm"
         initial = [states.pop(0).value for _ in range(min(1 + cell, len(states)))]
         label = m.label(node) if ways == 1 else f"{m.label(node)}/{WAYS[way]}"
-        name = m.layer(label, _bare(direction, backwards))
+        name = m.layer(label, direction)
         masks = [m(mask[0]).value] if mask else []
         y, *ends = m.add(
             "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
@@ -175,18 +174,12 @@ def _cell(m: ModelBuilder, node: Node, reads: Sequence[ProgramTensor], direction
     if len(directions) > 1 or node["stateful"]:
         raise ValueError("at each step of a loop it has two directions, or states of its own")
     (direction,) = directions
-    name = m.layer(m.label(node), _bare(direction, backwards=False))
+    name = m.layer(m.label(node), direction)
     y, *ends = m.add("cell", [each.value for each in reads], name, cell=direction.cell.kind == "lstm")
     size = m.program.values[y].size
     m.give(node.outputs[0], y, (BATCH, 1, size) if node["sequences"] else (BATCH, size))
     for value, number in zip(node.outputs[1:], ends, strict=False):
         m.give(value, number, (BATCH, m.program.values[number].size))
-
-
-def _bare(direction: Direction, backwards: bool) -> Direction:
-    """Return a direction without learned initial states, which are a tensor of the description, and read in the order of its steps."""
-    states: dict[Any, Any] = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
-    return direction.with_arrays(states).replace(reverse=False)
 
 
 STEPS: Mapping[str, Rule] = {

@@ -23,6 +23,7 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
     from rnnconvert.core.errors import UsageError
     from rnnconvert.core.remedies import Flag
     from rnnconvert.formats.coreml.export_graph import LACKING, exported
+    from rnnconvert.formats.coreml.export_recurrent import holds
     from rnnconvert.scaffolding.graph.model import operation_graph
     from rnnconvert.scaffolding.inputs import drawn
 
@@ -35,4 +36,4 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
         for value, array in zip(description.scope.inputs, next(drawn(description)), strict=True)
     )
     lengths = [array.shape for array in one_sequence]
-    return exported(operation_graph(description, weights, TITLE, LACKING), lengths, "float16" if dtype == "float16" else "float32")
+    return exported(operation_graph(description, weights, TITLE, LACKING, holds), lengths, "float16" if dtype == "float16" else "float32")

@@ -18,7 +18,7 @@ from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import ProgramOperation, Values
-from rnnconvert.graphs import moves, received
+from rnnconvert.graphs import moves
 from rnnconvert.graphs.between import calls as followed
 from rnnconvert.graphs.graph import CallSizes, Graph
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
@@ -75,20 +75,20 @@ def calls(
             graph.describe(message.text(1), dims(message))
         if id(operation) not in owners:
             _operation(graph, values, operation)
-    for call in graph.layers:
-        layer = layers[call.layer]
-        states = [value for key in ("initial_h", "initial_c") for value in layer.operation.inputs.get(key, [])]
-        begin = received.states(graph, [value for value in states if isinstance(value, str)])
-        if begin == INPUT and layer.inside:
-            begin = "what the operation around it hands on"
-        call.received = replace(call.received, states=begin)
-    return followed(graph)
+    return {name: handed(several, layers[name].inside, "operation") for name, several in followed(graph).items()}
+
+
+def handed(calls: Sequence[Call], inside: bool, word: str) -> tuple[Call, ...]:
+    """Return calls of a layer; inside of another layer or operation, that hands on what would be an input of the model elsewhere."""
+    states = f"what the {word} around it hands on"
+    return tuple(replace(call, states=states) if inside and call.states == INPUT else call for call in calls)
 
 
 def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
     (pair,) = layer.stack.layers
     data = next((argument for argument in layer.operation.inputs.get("x", []) if isinstance(argument, str)), "")
     outputs = layer.turned or layer.operation.outputs[:1]
+    initial = [value for key in ("initial_h", "initial_c") for value in layer.operation.inputs.get(key, []) if isinstance(value, str)]
     states = dict.fromkeys(layer.operation.outputs[1:], "the last states")
     if not layer.sequence:
         outputs, states = (), {**states, layer.operation.outputs[0]: "the last output"}
@@ -98,6 +98,7 @@ def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
         dict.fromkeys(outputs, "tbu"),
         states,
         sizes=CallSizes(pair.output_size, dtype=layer.stack.dtype, width=layer.stack.input_size),
+        initial=initial,
     )
 
 

@@ -9,14 +9,15 @@ field; one that is custom may compute anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import INPUT, Call, Recurrent
+from rnnconvert.core.weights import Call, Recurrent
+from rnnconvert.formats.coreml.flow import handed
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.graphs import moves, received
+from rnnconvert.graphs import moves
 from rnnconvert.graphs.between import calls as followed
 from rnnconvert.graphs.graph import CallSizes, Graph
 from rnnconvert.graphs.operators import SAME, Applied, ChangesError, Dialect, Measures, Moves
@@ -71,18 +72,14 @@ def calls(
                 outputs,
                 states if sequences else {**states, **dict.fromkeys(row.outputs[:1], "the last output")},
                 sizes=CallSizes(stack.layers[0].output_size, width=stack.input_size),
+                initial=row.inputs[1:],
             )
         elif row.number in _CONSTANTS and row.outputs:
             graph.constant(row.outputs[0], _Constant(row.content))
         else:
             label = row.label or _NAMES.get(row.number, f"layer {row.number}")
             graph.add(row.number, row.inputs, row.outputs, {_CONTENT: row.content}, label)
-    for call in graph.layers:
-        begin = received.states(graph, layers[call.layer][0].inputs[1:])
-        if begin == INPUT and inside:
-            begin = "what the layer around it hands on"
-        call.received = replace(call.received, states=begin)
-    return followed(graph)
+    return {name: handed(several, inside, "layer") for name, several in followed(graph).items()}
 
 
 @dataclass(frozen=True)

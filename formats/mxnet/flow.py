@@ -7,8 +7,8 @@ src/operator/slice_channel.cc, swapaxis.cc, sequence_reverse.cc. A Custom operat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,9 +16,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.mxnet import symbol
 from rnnconvert.formats.mxnet.operators import DIALECT, GIVE, READ
-from rnnconvert.graphs import received
 from rnnconvert.graphs.between import calls as followed
-from rnnconvert.graphs.graph import CallSizes, Graph, LayerCall
+from rnnconvert.graphs.graph import CallSizes, Graph
 
 _NODE = re.compile(r"(?P<cell>.*_)t(?P<step>\d{1,6})_(?P<part>i2h|h2h|out|state)", re.S)
 """The names of nodes of an unrolled cell. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""
@@ -63,11 +62,10 @@ class _SymbolFlow:
         for node in nodes:
             for entry in node["inputs"]:
                 counts[entry[0]] = max(counts[entry[0]], min(entry[1] + 1, 1 << 12))
-        begun: list[tuple[LayerCall, Sequence[Key]]] = []
         for index, node in enumerate(nodes):
-            begun += self._operator(index, node, counts[index])
+            self._operator(index, node, counts[index])
         for name, cell in self._cells():
-            begun.append((self._unrolled(name, cell), cell.states))
+            self._unrolled(name, cell)
         for index, node in enumerate(nodes):
             self.graph.value((index, 0)).name = str(node["name"])
             if node["op"] == "null":
@@ -77,29 +75,27 @@ class _SymbolFlow:
                 stated, kind = symbol.attributes(node), str(node["op"])
                 label = kind if kind != "Custom" else f"Custom {stated.get('op_type', '')}"
                 self.graph.add(kind, self._inputs(node), [(index, place) for place in range(counts[index])], stated, label)
-        for call, states in begun:
-            call.received = replace(call.received, states=received.states(self.graph, states))
 
     @staticmethod
     def _inputs(node: Mapping[str, Any]) -> list[Key]:
         return [(entry[0], entry[1]) for entry in node["inputs"]]
 
-    def _operator(self, index: int, node: Mapping[str, Any], count: int) -> Iterator[tuple[LayerCall, Sequence[Key]]]:
-        """Note the call of an RNN operator; yield it with its states."""
+    def _operator(self, index: int, node: Mapping[str, Any], count: int) -> None:
+        """Note the call of an RNN operator."""
         name = next((self.owners[array] for array in symbol.operator(node, self.nodes) if array in self.owners), None)
         if name is None:
             return
         (stack, _), inputs, stated = self.layers[name], self._inputs(node), symbol.attributes(node)
-        call = self.graph.call(
+        ragged = stated.get("use_sequence_length", "False") in ("True", "1")
+        self.graph.call(
             name,
             (inputs[0], "tbi"),
             {(index, 0): "tbu"},
             {(index, place): "the last states" for place in range(1, count)},
             sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size),
+            initial=inputs[2 : 4 if stated.get("mode") == "lstm" else 3],
+            lengths=inputs[-1:] if ragged else (),
         )
-        if stated.get("use_sequence_length", "False") in ("True", "1"):
-            call.received = replace(call.received, lengths=str(self.nodes[inputs[-1][0]]["name"]))
-        yield call, inputs[2 : 4 if stated.get("mode") == "lstm" else 3]
 
     def _cells(self) -> list[tuple[str, _CellUse]]:
         """Return the uses of unrolled cells, each with its layer."""
@@ -147,7 +143,7 @@ class _SymbolFlow:
                 keys[key] = None
         return [*keys]
 
-    def _unrolled(self, name: str, cell: _CellUse) -> LayerCall:
+    def _unrolled(self, name: str, cell: _CellUse) -> None:
         stack, _ = self.layers[name]
         number = len(self.graph.layers)
         sequence, states = (name, number, READ), (name, number, GIVE)
@@ -156,9 +152,5 @@ class _SymbolFlow:
         for step, key in cell.gives.items():
             self.graph.add(GIVE, [states], [key], {"step": step}, None, over=True)
         last = {} if cell.last is None else {cell.last: "the last cell state"}
-        return self.graph.call(
-            name, (sequence, "tbi"), {states: "tbu"}, last, sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size)
-        )
-
-
-# What operators do ----------------------------------------------------------------------------------------------
+        sizes = CallSizes(stack.layers[-1].output_size, width=stack.input_size)
+        self.graph.call(name, (sequence, "tbi"), {states: "tbu"}, last, sizes=sizes, initial=cell.states)

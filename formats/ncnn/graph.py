@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.ncnn.param import ParamLayer
-from rnnconvert.graphs import moves, received
+from rnnconvert.graphs import moves
 from rnnconvert.graphs.between import calls as followed
 from rnnconvert.graphs.graph import CallSizes, Graph
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
@@ -50,12 +49,10 @@ def calls(described: Sequence[ParamLayer], read: Mapping[str, tuple[ParamLayer, 
                 dict.fromkeys(row.tops[:1], "tu"),
                 dict.fromkeys(row.tops[1:], "the last states"),
                 sizes=CallSizes(stack.layers[0].output_size, width=stack.input_size),
+                initial=row.bottoms[1:],
             )
         elif row.type != "Input":
             graph.add(row.type, row.bottoms, row.tops, {str(key): text for key, text in row.parameters.items()}, row.type)
-    for call in graph.layers:
-        row, _ = read[call.layer]
-        call.received = replace(call.received, states=received.states(graph, row.bottoms[1:]))
     return followed(graph)
 
 

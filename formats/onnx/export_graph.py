@@ -44,7 +44,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     _only_float32(graph)
     nodes = _ScopeNodes()
     nodes.arrays.update(graph.arrays)
-    recurrent = _add(nodes, graph.nodes)
+    _add(nodes, graph.nodes)
     notes = [
         f"{node.name}: onnxruntime's {node.kind} gives infinity for Softplus of numbers beyond 88, where the value is finite"
         for node in _recurrent_in(graph.nodes)
@@ -57,7 +57,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
         producer_name="rnnconvert",
     )
     size = sum(map(nbytes, nodes.arrays.values()))
-    return WrittenGraph(graph, len(nodes.nodes), recurrent, notes, size, partial(write, model=proto, arrays=nodes.arrays))
+    return WrittenGraph(graph, len(nodes.nodes), notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
 def _only_float32(graph: OperationGraph) -> None:
@@ -81,24 +81,20 @@ _WEIGHTED = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
 """Operators that take a layer's weights."""
 
 
-def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> list[str]:
-    """Add operations, and the operations of the graphs in them; return the recurrent ones in words."""
-    recurrent = []
+def _add(nodes: _ScopeNodes, operations: Sequence[Operation]) -> None:
+    """Add operations, and the operations of the graphs in them."""
     for node in operations:
         if "stack" in node.attributes:
-            recurrent.append(_recurrent(nodes, node))
+            _recurrent(nodes, node)
             continue
-        if node.bodies:
-            recurrent.append(f"{node.name} ({node.kind})")
         inner = {}
         for key, body in node.bodies:
             within = _ScopeNodes(nodes)
-            recurrent += _add(within, body.nodes)
+            _add(within, body.nodes)
             declared = {each.name: each for each in body.declared}
             ends = [[_info_of(declared[name]) for name in names] for names in (body.inputs, body.outputs)]
             inner[key] = helper.make_graph(within.nodes, f"{node.name}/{key}", *ends)
         nodes.node(node.kind, node.inputs, node.outputs, node.name, **_padded(node), **inner)
-    return recurrent
 
 
 def _padded(node: Operation) -> dict[str, Any]:
@@ -129,8 +125,8 @@ def _recurrent_in(operations: Sequence[Operation]) -> Iterator[Operation]:
             yield from _recurrent_in(body.nodes)
 
 
-def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
-    """Add a recurrent node with its weights; return it in words."""
+def _recurrent(nodes: _ScopeNodes, node: Operation) -> None:
+    """Add a recurrent node with its weights."""
     stack: Recurrent = node.attributes["stack"]
     fitted = fit_to_layout(stack, registry.layouts_of("onnx"))
     packed, inputs = pack(fitted.layout, fitted.stack), [*node.inputs]
@@ -143,7 +139,6 @@ def _recurrent(nodes: _ScopeNodes, node: Operation) -> str:
     while inputs[-1] == "":
         inputs.pop()
     nodes.node(node.kind, inputs, node.outputs, node.name, **attributes(fitted.stack))
-    return f"{node.name} ({node.kind} {fitted.stack.input_size} -> {fitted.stack.hidden_size})"
 
 
 def _info_of(value: Declared) -> onnx.ValueInfoProto:

@@ -21,8 +21,9 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     """Return a model as an ONNX graph: see formats/onnx/export_graph.py."""
     from rnnconvert.formats.onnx.export_graph import exported
     from rnnconvert.scaffolding.graph.model import operation_graph
+    from rnnconvert.scaffolding.graph.recurrent import held_by
 
-    return exported(operation_graph(description, weights, TITLE, layouts=NAME))
+    return exported(operation_graph(description, weights, TITLE, holds=held_by(NAME)))
 
 
 def limits(path: Path) -> Sequence[Limit]:

@@ -31,7 +31,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     writer = _IrWriter(graph)
     writer.write_all()
     notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
-    return WrittenGraph(graph, len(writer.xml.layers), writer.recurrent, notes, writer.xml.size, writer.xml.write)
+    return WrittenGraph(graph, len(writer.xml.layers), notes, writer.xml.size, writer.xml.write)
 
 
 class _IrWriter(TargetWriter[Out]):
@@ -364,7 +364,6 @@ def _recurrent(w: _IrWriter, node: Operation) -> None:
     x = w.transposed(f"{name}/in", w[node.inputs[0]], [1, 0, 2])
     read = [*node.inputs, "", "", ""]
     states = [w.transposed(f"{name}/{place}", w[state], [1, 0, 2]) if state else None for place, state in enumerate(read[5:7])]
-    w.recurrent.append(f"{name} ({node.kind} {stack.input_size} -> {layer.directions[0].output_size})")
     if not read[4]:
         ends = _sequence(w, name, stack, x, states)
     else:
@@ -454,7 +453,6 @@ def _scan(w: _IrWriter, node: Operation) -> None:
     The runtime (2026.4) copies no state that is another one's value, so that it is read after that is overwritten, and leaves out what
     changes nothing; it knows no such thing of the larger of two equal numbers. Of truths it does, so that these go through as numbers.
     """
-    w.recurrent.append(f"{node.name} (Loop)")
     count = len(node.inputs) - node.attributes["num_scan_inputs"]
     ((_, body),) = node.bodies
     names = [*node.inputs, *w.captured(body)]

@@ -20,8 +20,9 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     """Return a model in the IR: see formats/openvino/export_graph.py."""
     from rnnconvert.formats.openvino.export_graph import LACKING, exported
     from rnnconvert.scaffolding.graph.model import operation_graph
+    from rnnconvert.scaffolding.graph.recurrent import held_by
 
-    return exported(operation_graph(description, weights, TITLE, LACKING, NAME, counts=False))
+    return exported(operation_graph(description, weights, TITLE, LACKING, held_by(NAME, counts=False)))
 
 
 def companions(path: Path) -> Sequence[Path]:

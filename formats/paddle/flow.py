@@ -8,7 +8,7 @@ Source: paddle/fluid/operators and paddle/phi/ops/yaml/ops.yaml (2.6, 3.3), each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.paddle.program import ProgramOperator
-from rnnconvert.graphs import moves, received
+from rnnconvert.graphs import moves
 from rnnconvert.graphs.between import calls as followed
 from rnnconvert.graphs.graph import CallSizes, Graph
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
@@ -94,15 +94,15 @@ def calls(
         if layer is None:
             continue
         sequence = key(layer.sequence[0])
-        call = graph.call(
+        graph.call(
             layer.name,
             (reads, layer.reads[1]),
             {sequence: layer.sequence[1]},
             {ending: "the last states" for ending in outputs if ending != sequence},
             sizes=CallSizes(layer.stack.layers[-1].output_size, width=layer.stack.input_size),
+            initial=begins,
+            lengths=[lengths] if layer.lengths else (),
         )
-        length = received.source(graph, lengths) if layer.lengths else ""
-        call.received = replace(call.received, states=received.states(graph, begins), lengths=length)
     return followed(graph)
 
 

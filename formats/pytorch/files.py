@@ -7,24 +7,24 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Source
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.arrays import FLOATS, Array, Source, widest
+from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.claims import ROUNDED
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
-from rnnconvert.formats.pytorch.layer_facts import check_stated, check_types, in_one_type, nonlinearity_of, rnn
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, LayerNames, plain_names
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
 from rnnconvert.formats.pytorch.stored import stored_arrays
-from rnnconvert.formats.pytorch.styles import check_read, explain_absence, layouts_by_style, torch_layouts
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import as_wide, fit, misfit, norms, pattern
 from rnnconvert.language.layout import Layout, Sizes
@@ -292,3 +292,121 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Source], style: st
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
         f"but they do not fit together: {misfit(fitting, shapes)}",
     )
+
+
+# The layouts of PyTorch's modules by the names of their arrays, and why a file without them has no layers.
+
+
+def check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
+    """Raise RefusedError for a parameter of a module whose numbers the file does not hold as an array."""
+    widest = layouts_by_style()[style]
+    patterns = [pattern(widest, tensor) for tensor in widest.tensors]
+    for full, why in unreadable.items():
+        if full.startswith(prefix) and any(allowed.fullmatch(full.removeprefix(prefix)) for allowed in patterns):
+            raise RefusedError("a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why))
+
+
+def _instead(why: str) -> str:
+    """Return the remedy for a tensor that is not read."""
+    return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
+
+
+def explain_absence(stored: Stored) -> None:
+    unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
+    packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
+    if packed:
+        raise RefusedError(
+            "quantised weights",
+            "the canonical form",
+            f"{packed[0]!r}: {unreadable[packed[0]]}",
+            "Convert the model before it is quantized, or dequantize it in PyTorch first.",
+        )
+    for name in unreadable:
+        for style in layouts_by_style():
+            check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
+
+
+def torch_layouts() -> list[Layout]:
+    return registry.layouts_of(NAME)
+
+
+def layouts_by_style() -> dict[str, Layout]:
+    """Return the widest of the layouts whose arrays have the same names, by the first of these names."""
+    styles: dict[str, Layout] = {}
+    for layout in torch_layouts():
+        style = layout.tensors[0].name
+        styles[style] = max(layout, styles.get(style, layout), key=lambda candidate: len(candidate.tensors))
+    return styles
+
+
+# The statements of a PyTorch file about a recurrent layer.
+
+
+def check_types(prefix: str, arrays: Mapping[str, Source]) -> None:
+    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+    if not dtypes <= set(FLOATS):
+        raise RefusedError(
+            "weights that are not floating-point numbers",
+            "the canonical form",
+            f"{prefix!r} has {', '.join(sorted(dtypes))}",
+            "Dequantize the model first.",
+        )
+
+
+def in_one_type(arrays: dict[str, Source]) -> tuple[dict[str, Source], list[str]]:
+    """Return a module's parameters in the element type that holds all of them, and a note where they are of several.
+
+    Module.load_state_dict copies each into the type of the module: what the file has as several is one there.
+    """
+    dtype = widest(array.dtype for array in arrays.values())
+    types = sorted({str(array.dtype.newbyteorder("=")) for array in arrays.values()})
+    if len(types) == 1:
+        return arrays, []
+    note = f"its parameters are {' and '.join(types)}, which a module of PyTorch loads as one: they are read as {dtype}"
+    return {name: np.asarray(array).astype(dtype, copy=False) for name, array in arrays.items()}, [note]
+
+
+_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
+"""An RNN's function, by the mode that its module states. It decides what torch.nn.RNN computes, regardless of its `nonlinearity`."""
+
+
+def nonlinearity_of(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
+    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they differ."""
+    stated = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
+    if code and stated != code:
+        raise RefusedError(
+            f"an RNN that states {stated} but computes {code}",
+            "the canonical form",
+            f"the attributes and the code of {path} contradict one another",
+            "Save the module's state_dict.",
+            name,
+        )
+    return stated
+
+
+def rnn(name: str, stated: str, has_code: bool, options: Options) -> Cell:
+    """Return an RNN's cell, whose function the file states or the caller decides."""
+    if stated:
+        function = options.stated("nonlinearity", name, stated, "the file")
+    else:
+        why = "a state_dict does not hold an RNN's nonlinearity"
+        if has_code:
+            why = "the archive's code does not show which function is called with these weights"
+        function = options.ask("nonlinearity", name, assumed="tanh", why=why, common=True)
+    return Cell("rnn", activation=RELU if function == "relu" else TANH)
+
+
+def check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], sizes: Sizes) -> None:
+    """Raise UnreadableError for an attribute of a module that its parameters contradict."""
+    stated = {
+        "input_size": sizes.input_size,
+        "hidden_size": sizes.hidden_size,
+        "num_layers": sizes.num_layers,
+        "bidirectional": sizes.num_directions == 2,
+        "proj_size": sizes.projection_size,
+        "bias": "input_bias" in sizes.parts,
+    }
+    for key, value in stated.items():
+        stated_value = values.get(prefix + key)
+        if prefix and isinstance(stated_value, (bool, int)) and stated_value != value:
+            raise UnreadableError(path, f"{name!r} states {key}={stated_value}, but its parameters are for {value}")

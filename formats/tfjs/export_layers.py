@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer, layer
 from rnnconvert.formats.keras.scaffold.layers import RULES as KERAS
 from rnnconvert.formats.tfjs.config import described
@@ -158,18 +158,13 @@ def _model(m: LayersWriter, node: Node) -> None:
 
 def _stack(m: LayersWriter, node: Node) -> Recurrent:
     """Return a recurrent layer with the way that its directions read, without initial states, which are tensors of the description."""
-    directions = m.weights.stack(m.scope.inside(node.settings.get("of", node.layer))).layers[0].directions
+    directions = m.weights.directions(m.scope.inside(node.settings.get("of", node.layer)))
     if "of" in node.settings:
         directions = (directions[WAYS.index(node.layer.rpartition("/")[2])],)
     both = len(directions) == 2
-    bare = tuple(_bare(direction, bool(way) if both else node["backwards"]) for way, direction in enumerate(directions))
+    turned = tuple(direction.replace(reverse=bool(way) if both else node["backwards"]) for way, direction in enumerate(directions))
     order: Any = "processing" if node["backwards"] and not both else "time"
-    return Recurrent(node.layer, (Layer(bare, "concat"),), output_order=order)
-
-
-def _bare(direction: Direction, reverse: bool) -> Direction:
-    states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
-    return direction.with_arrays(states).replace(reverse=reverse)
+    return Recurrent(node.layer, (Layer(turned, "concat"),), output_order=order)
 
 
 def _recurrent(m: LayersWriter, node: Node) -> None:

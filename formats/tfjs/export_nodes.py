@@ -239,11 +239,7 @@ Options = Mapping[str, Any]
 
 def _dense(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
     x, matrix, _ = inputs
-    if options["keep_num_dims"]:
-        g.node("BatchMatMulV2", [x, matrix], outputs, adj_x={"b": False}, adj_y={"b": True}, T={"type": "DT_FLOAT"})
-    else:
-        truths = {"transpose_a": {"b": False}, "transpose_b": {"b": True}}
-        g.node("MatMul", [x, matrix], outputs, "product", **truths, T={"type": "DT_FLOAT"})
+    g.several("BATCH_MATMUL", [x, g.turned(matrix, np.transpose)], outputs)
 
 
 def _along(kind: str, *words: str, types: Sequence[str] = ("T",)) -> Callable[..., None]:
@@ -352,26 +348,6 @@ def _pool(kind: str) -> Callable[..., None]:
     return rule
 
 
-def _turned_sequences(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
-    """Add sequences (time, batch, ...) turned over their first steps; TensorFlow.js has no node for it, so that places are computed."""
-    x, lengths = inputs
-    of_integers = {"T": {"type": "DT_INT32"}}
-    size = g.added("Shape", [x], "output", INT, T=g._type(x), out_type={"type": "DT_INT32"})
-    counts = []
-    for axis in range(2):
-        bounds = [g.integers(axis), g.integers(axis + 1), g.integers(1)]
-        stated = {"shrink_axis_mask": _attribute(1), "T": {"type": "DT_INT32"}, "Index": {"type": "DT_INT32"}}
-        length = g.added("StridedSlice", [size, *bounds], **stated)
-        counts.append(g.added("Range", [g.integer(0), length, g.integer(1)], Tidx={"type": "DT_INT32"}))
-    steps = g.added("ExpandDims", [counts[0], g.integer(1)], **of_integers)
-    ends = g.added("Sub", [g.added("Sub", [lengths, g.integer(1)], "z", **of_integers), steps], "z", **of_integers)
-    inside = g.added("Less", [steps, lengths], "z", BOOL, **of_integers)
-    from_step = g.added("SelectV2", [inside, ends, steps], "output", INT, **of_integers)
-    sequences = g.added("AddV2", [g.added("Mul", [from_step, g.integer(0)], "z", **of_integers), counts[1]], "z", **of_integers)
-    places = g.added("Pack", [from_step, sequences], N=_attribute(2), axis=_attribute(2), **of_integers)
-    g.node("GatherNd", [x, places], outputs, Tparams=g._type(x), Tindices={"type": "DT_INT32"})
-
-
 def _while(g: NodeGraph, inputs: Sequence[int], outputs: Sequence[int], options: Options) -> None:
     going, body = (g.parts.graphs[options[word]] for word in ("cond", "body"))
     types = {"list": {"type": [_TYPES[g.kinds[place]] for place in inputs]}}
@@ -382,7 +358,7 @@ _RULES: Mapping[str, Callable[..., None]] = {
     "AVERAGE_POOL_2D": _pool("AvgPool"), "CAST": _cast, "CONCATENATION": _along("ConcatV2"), "CONV_2D": _conv,
     "DEPTHWISE_CONV_2D": _depthwise, "DIV": _quotient, "FULLY_CONNECTED": _dense,
     "GATHER": _along("GatherV2", "batch_dims", types=("Tparams", "Tindices", "Taxis")), "MAX_POOL_2D": _pool("MaxPool"),
-    "MIRROR_PAD": _mirrored, "PACK": _packed, "REVERSE_SEQUENCE": _turned_sequences, "TRANSPOSE_CONV": _conv_transposed, "WHILE": _while,
+    "MIRROR_PAD": _mirrored, "PACK": _packed, "TRANSPOSE_CONV": _conv_transposed, "WHILE": _while,
 }  # fmt: skip
 
 _BY_THEIR_OWN = (

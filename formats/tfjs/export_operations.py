@@ -41,7 +41,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
         notes.append("whole numbers are computed in 32 bits")
     size = sum(map(nbytes, parts.weights.values()))
     write = partial(write_document, document=document, weights=parts.weights)
-    return WrittenGraph(graph, sum(len(each.nodes) for each in parts.graphs), writer.recurrent, notes, size, write)
+    return WrittenGraph(graph, sum(len(each.nodes) for each in parts.graphs), notes, size, write)
 
 
 class _GraphModelWriter(TfliteWriter):
@@ -80,5 +80,5 @@ def _plain(operator: str) -> Rule:
     return rule
 
 
-_FUNCTIONS = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Erf", "Sinh", "Tan")
+_FUNCTIONS = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Erf", "Sinh")
 _RULES: Mapping[str, Rule] = {**tflite.RULES, **{kind: _plain(kind.upper()) for kind in _FUNCTIONS}}

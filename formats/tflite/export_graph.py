@@ -5,7 +5,6 @@ Source: tensorflow/lite/kernels, for what each operator takes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -14,13 +13,11 @@ import numpy as np
 
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_axes import AXES
 from rnnconvert.formats.tflite.export_scan import scan
 from rnnconvert.formats.tflite.export_space import SPACE
-from rnnconvert.formats.tflite.export_steps import steps
 from rnnconvert.formats.tflite.export_tables import OperatorGraph, Storage, StoringTables
 from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
 from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT
@@ -30,7 +27,7 @@ from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
     "Celu", "Elu", "Selu", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Reciprocal", "ReduceL2",
-    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip", "Einsum",
+    "LayerNormalization", "InstanceNormalization", "ScatterElements", "Trilu", "Clip", "Einsum", "Tan", "IsInf", "IsNaN",
 )  # fmt: skip
 """The operations that are composed of others: TFLite has none, or one of other constants."""
 
@@ -53,7 +50,7 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)
     count = sum(len(part.operators) for part in tables.graphs)
     write = partial(flatbuffer_write.write, identifier=s.IDENTIFIER, root=tables.root())
-    return WrittenGraph(graph, count, writer.recurrent, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
+    return WrittenGraph(graph, count, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
 
 
 _ROUNDED: Mapping[Storage, str] = {
@@ -171,52 +168,9 @@ def _modulo(w: TfliteWriter, node: Operation) -> None:
     w.put(node, "SUB", [left, w.add("MUL", [quotient, right], node, "product")])
 
 
-def _tangent(w: TfliteWriter, node: Operation) -> None:
-    x = w[node.inputs[0]]
-    w.put(node, "DIV", [w.add("SIN", [x], node, "sin"), w.add("COS", [x], node, "cos")])
-
-
-def _is_infinite(w: TfliteWriter, node: Operation) -> None:
-    size = w.add("ABS", [w[node.inputs[0]]], node, "size")
-    w.put(node, "EQUAL", [size, w.values.number(math.inf)], BOOL)
-
-
-def _is_no_number(w: TfliteWriter, node: Operation) -> None:
-    x = w[node.inputs[0]]
-    w.put(node, "NOT_EQUAL", [x, x], BOOL)
-
-
 def _where(w: TfliteWriter, node: Operation) -> None:
     w.dims(node, node.outputs[0])  # where a file does not state them, LiteRT drops the axes of one element
     w.put(node, "SELECT_V2", kind=w.values.kinds[w[node.inputs[1]]])
-
-
-# Recurrent layers
-
-
-def _recurrent(w: TfliteWriter, node: Operation) -> None:
-    """Add a WHILE for each direction; one that reads from the end runs over turned sequences."""
-    stack: Recurrent = node.attributes["stack"]
-    (layer,) = stack.layers
-    read = [*node.inputs, "", "", ""]
-    x, lengths = w[read[0]], w[read[4]] if read[4] else -1
-    by_way = []
-    for way, direction in enumerate(layer.directions):
-        name = node.name if len(layer.directions) == 1 else f"{node.name}/{('forward', 'backward')[way]}"
-        states = [w.picked(node, w[state], 0, way) for state in read[5:7] if state]
-
-        def turned(place: int, word: str) -> int:
-            if lengths < 0:
-                return w.values.add("REVERSE_V2", [place, w.values.integers(0)], f"{node.name}/{word}")
-            return w.values.add("REVERSE_SEQUENCE", [place, lengths], f"{node.name}/{word}", seq_dim=0, batch_dim=1)
-
-        every, *ends = steps(w.values, name, direction, turned(x, "turned") if direction.reverse else x, states, lengths)
-        by_way.append([turned(every, "in order") if direction.reverse else every, *ends])
-    w.recurrent.append(f"{node.name} ({node.kind} {stack.input_size} -> {layer.directions[0].output_size})")
-    for number, (name, places) in enumerate(zip(node.outputs, zip(*by_way, strict=True), strict=False)):
-        axis = 0 if number else 1
-        wide = [w.add("EXPAND_DIMS", [place, w.values.integer(axis)], node, "wide") for place in places]
-        w.named(name, w.add("CONCATENATION", wide, node, "ways", axis=axis) if len(wide) > 1 else wide[0])
 
 
 RULES: Mapping[str, Rule] = {
@@ -232,12 +186,11 @@ RULES: Mapping[str, Rule] = {
     **{f"Reduce{word}": _reduced(operator) for word, operator in {
         "Max": "REDUCE_MAX", "Mean": "MEAN", "Min": "REDUCE_MIN", "Prod": "REDUCE_PROD", "Sum": "SUM",
     }.items()},
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent), **AXES, **SPACE,
+    **AXES, **SPACE,
     "ArgMax": _best("ARG_MAX"), "ArgMin": _best("ARG_MIN"), "Concat": _concat, "CumSum": _plain("CUMSUM"),
-    "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]), "IsInf": _is_infinite,
-    "IsNaN": _is_no_number, "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot,
-    "Range": _plain("RANGE"), "Round": _plain("ROUND"), "Scan": scan, "Sigmoid": _plain("LOGISTIC"),
-    "Softmax": _along_last("SOFTMAX", beta=1.0),
-    "Tan": _tangent, "Tile": _plain("TILE"), "TopK": _top, "Where": _where,
+    "Gelu": _plain("GELU"), "Identity": lambda w, node: w.named(node.outputs[0], w[node.inputs[0]]),
+    "LogSoftmax": _along_last("LOG_SOFTMAX"), "MatMul": _product, "Mod": _modulo, "OneHot": _one_hot, "Range": _plain("RANGE"),
+    "Round": _plain("ROUND"), "Scan": scan, "Sigmoid": _plain("LOGISTIC"), "Softmax": _along_last("SOFTMAX", beta=1.0),
+    "Tile": _plain("TILE"), "TopK": _top, "Where": _where,
 }  # fmt: skip
 """The operations that are known."""

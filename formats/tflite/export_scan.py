@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.tflite.export_steps import loop
 from rnnconvert.formats.tflite.export_writer import TfliteWriter
 from rnnconvert.formats.tflite.operator_values import BOOL, OperatorValues, kind_of
 from rnnconvert.graphs.program.operations import Body, Declared, Operation
@@ -65,7 +64,7 @@ def scan(w: TfliteWriter, node: Operation) -> None:
         ]
         return [after, limit, *outputs[:states], *others[states : len(names)], *listed, *outputs[states : states + len(held)]]
 
-    gives = loop(w.values, node.name, [w.values.integer(0), count, *read, *lists, *held], shapes, step_in)[2:]
+    gives = _loop(w.values, node.name, [w.values.integer(0), count, *read, *lists, *held], shapes, step_in)[2:]
     for name, place in zip(node.outputs, gives[:states], strict=False):
         w.named(name, place)
     for name, place, kind, step in zip(node.outputs[states:], gives[len(names) :], kinds, steps, strict=False):
@@ -97,3 +96,34 @@ def _size(w: TfliteWriter, node: Operation, body: Body, output: str, step: Decla
             name, axis = length
             parts.append(w.cut(node, w.size(node, w[name]), {0: axis}, {0: axis + 1}))
     return w.add("CONCATENATION", parts, node, "lengths", axis=0)
+
+
+def _loop(
+    graph: OperatorValues,
+    name: str,
+    begin: Sequence[int],
+    shapes: Sequence[Sequence[int | None]],
+    step: Callable[[OperatorValues, Sequence[int]], Sequence[int]],
+) -> list[int]:
+    """Add a WHILE over steps that are counted; return the values that it ends with.
+
+    begin   the values that it begins with: 0 and the number of steps, and the values that a step hands on to the next
+    shapes  the axes of these
+    step    adds the operators of a step to its graph: from the places of these values there to the places of the next ones
+    """
+
+    def inner(word: str) -> tuple[OperatorValues, list[int]]:
+        part = graph.inner(f"{name}/{word}")
+        places = [
+            part.value(f"{name}/{word}/{n}", graph.kinds[outer], dims) for n, (outer, dims) in enumerate(zip(begin, shapes, strict=True))
+        ]
+        part.inputs = {str(n): place for n, place in enumerate(places)}
+        return part, places
+
+    going, places = inner("going")
+    going.outputs = {"0": going.add("LESS", places[:2], f"{name}/less", BOOL, ())}
+    body, places = inner("step")
+    body.outputs = {str(n): place for n, place in enumerate(step(body, places))}
+    gives = [graph.value(f"{name}/{n}" if n else name, graph.kinds[outer], shapes[n]) for n, outer in enumerate(begin)]
+    graph.several("WHILE", begin, gives, cond=going.place, body=body.place)
+    return gives

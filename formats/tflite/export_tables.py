@@ -40,7 +40,6 @@ _OPTIONS: Mapping[str, tuple[int, Mapping[str, tuple[int, str]]]] = {
     "MIRROR_PAD": (77, {"mode": (0, "b")}),
     "ONE_HOT": (61, {"axis": (0, "i")}),
     "PACK": (59, {"count": (0, "i"), "axis": (1, "i")}),
-    "REVERSE_SEQUENCE": (87, {"seq_dim": (0, "i"), "batch_dim": (1, "i")}),
     "SHAPE": (55, {"out_type": (0, "b")}),
     "SOFTMAX": (9, {"beta": (0, "f")}),
     "SPLIT_V": (79, {"count": (0, "i")}),

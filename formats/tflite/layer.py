@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flow import FusedOperator
 from rnnconvert.formats.tflite.graph import Operator, Subgraph, SubgraphTensor
+from rnnconvert.formats.tflite.operators import both
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition.flow import RecurrentCall
 
 NAME = "tflite"
 
@@ -178,3 +182,33 @@ class OperatorLayer:
                 gives = [after.outputs[0] for after in self.graph.consumers(gives[0])]
         step = self.operator.code in (s.LSTM, s.RNN)
         return FusedOperator(self.operator, stack, reads, gives, bool(self.option("time_major", "?")), step)
+
+
+# A recurrent operator as a call of a layer: what it reads and gives in its graph, where values go by the numbers of tensors.
+
+
+@dataclass(frozen=True)
+class FusedOperator:
+    """A recurrent operator.
+
+    reads      the tensor that it reads: the one before REVERSE_V2 if that belongs to the layer
+    gives      the tensors that it gives: the ones behind REVERSE_V2 if that belongs to the layer
+    time_major whether the time comes first
+    step       whether it computes one step at a call
+    """
+
+    operator: Operator
+    stack: Recurrent
+    reads: int
+    gives: Sequence[int]
+    time_major: bool
+    step: bool
+
+    @property
+    def call(self) -> RecurrentCall:
+        """The layer's call; kernels compute in float32, however its weights are stored."""
+        (pair,) = self.stack.layers
+        order = "b" if self.step else "tb" if self.time_major else "bt"
+        outputs = {both(str(self.gives[0])): f"d{order}h"} if len(self.gives) == 2 else dict.fromkeys(map(str, self.gives), f"{order}u")
+        sizes = CallSizes(pair.directions[0].output_size, directions=len(pair.directions), width=self.stack.input_size)
+        return RecurrentCall((str(self.reads), f"{order}i"), outputs, sizes, {})

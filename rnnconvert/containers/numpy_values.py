@@ -13,7 +13,7 @@ from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.core.arrays import BFLOAT16, Array
 
 JOBLIB_ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
-"""The class that stands for an array in a pickle of joblib's; its bytes follow (rnnconvert.containers.joblib_arrays)."""
+"""The class that stands for an array in a pickle of joblib's; its bytes follow (rnnconvert.containers.pickled_arrays)."""
 
 _ELEMENT = re.compile(r"b1|[iu][1248]|f[248]|c(8|16)")
 

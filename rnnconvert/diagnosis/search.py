@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.diagnosis.by_arrays import Place, grouped, likeliest, placed, words_of
 from rnnconvert.diagnosis.comparing import Way, of_directions
-from rnnconvert.diagnosis.explanation import Explanation
 from rnnconvert.diagnosis.fault_runs import merged
 from rnnconvert.diagnosis.faults import ACROSS, ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.first_difference import place
@@ -296,3 +296,24 @@ def _outputs(planted: Planted, case: Case, dtype: Any = np.float64) -> Outputs:
     stack, run = planted
     outputs = None if run is None else run.run(stack, case, dtype)
     return case.solve(stack, dtype) if outputs is None else outputs
+
+
+# A fault that explains the outputs found, in words.
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Faults that explain all answers, and how far their outputs are from those found."""
+
+    faults: Way
+    off: Deviation
+
+    @property
+    def name(self) -> str:
+        """The faults by name."""
+        return " and ".join(fault.name for fault in self.faults)
+
+    @property
+    def sentence(self) -> str:
+        """The completion of "equal if"."""
+        return " and ".join(fault.sentence for fault in self.faults)

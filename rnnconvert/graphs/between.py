@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -12,10 +13,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
-from rnnconvert.graphs.alone import standing_alone
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource, canonical
 from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
-from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
+from rnnconvert.graphs.operators import SAME, Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -48,11 +48,28 @@ def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
     reads |= {call: _LEFT for call in alone if isinstance(reads[call], Input)}
     received: dict[str, list[Call]] = {}
     for call in graph.layers:
-        received.setdefault(call.layer, []).append(replace(call.received, sequence=reads[call]))
+        lengths = dict.fromkeys(filter(None, (_source(graph, value) for value in call.lengths)))
+        begins = dict.fromkeys(filter(None, (origin(graph, value) for value in call.initial)))
+        stated = call.received
+        states, ragged = stated.states or " and ".join(begins), stated.lengths or " and ".join(lengths)
+        received.setdefault(call.layer, []).append(replace(stated, sequence=reads[call], states=states, lengths=ragged))
     return {layer: tuple(several) for layer, several in received.items()}
 
 
 _LEFT = Unknown("its model leaves to the caller what it reads, and what reads it")
+
+
+def _source(graph: Graph, value: GraphValue) -> str:
+    """Return the name of the value that lengths are, the same for all copies of it; "" where no input of the model decides it."""
+    if not origin(graph, value):
+        return ""
+    for _ in range(_VISITED):
+        operator = graph.dialect.get(value.node.kind) if isinstance(value.node, GraphNode) else None
+        if not (operator is SAME or isinstance(operator, Casts)):
+            break
+        assert isinstance(value.node, GraphNode) and value.node.inputs[0] is not None
+        value = value.node.inputs[0]
+    return repr(value.name)
 
 
 def origin(graph: Graph, value: GraphValue) -> str:
@@ -298,3 +315,60 @@ class _Before:
     def _is_plain(self, node: GraphNode) -> bool:
         """Return whether an operator gives numbers that are known: shapes, places and other constants."""
         return all(value is None or isinstance(self._trace.of(value), np.ndarray) for value in node.outputs)
+
+
+# Layers that stand alone between inputs and outputs of a graph, as in a file of several layers side by side.
+
+
+def _carried(node: GraphNode, operator: Moves | Casts) -> list[GraphValue | None]:
+    """Return the inputs of an operator whose elements it gives."""
+    return [value for place, value in enumerate(node.inputs) if isinstance(operator, Casts) or operator.carries(place, len(node.inputs))]
+
+
+def standing_alone(graph: Graph) -> list[LayerCall]:
+    """Return the calls of layers between which and the model's inputs and outputs operators only move elements, and which read
+    no input together: what such a layer reads, and what reads it, is its caller's.
+    """
+    readers: dict[GraphValue, list[GraphNode | LayerCall]] = {}
+    for node in dict.fromkeys(value.node for value in graph.values()):
+        for value in node.inputs if isinstance(node, GraphNode) else ():
+            if value is not None and node is not None:
+                readers.setdefault(value, []).append(node)
+    for call in graph.layers:
+        readers.setdefault(call.sequence[0], []).append(call)
+
+    def makers(value: GraphValue) -> list[GraphNode | LayerCall]:
+        return [value.node] if value.node is not None and value.constant is None else []
+
+    def only_moved(
+        values: Iterable[GraphValue], follow: Callable[[GraphValue], list[GraphNode | LayerCall]], ahead: bool
+    ) -> set[GraphValue]:
+        """Return where the ways from values end; nothing where one meets what does more than move elements."""
+        waiting = list(values)
+        seen = set(waiting)
+        ends: set[GraphValue] = set()
+        while waiting:
+            value = waiting.pop()
+            nodes = follow(value)
+            ends |= set() if nodes or value.constant is not None else {value}
+            for node in nodes:
+                operator = graph.dialect.get(node.kind) if isinstance(node, GraphNode) else None
+                if isinstance(operator, Measures):
+                    continue
+                if not isinstance(node, GraphNode) or not isinstance(operator, (Moves, Casts)):
+                    return set()
+                fresh = [value for value in (node.outputs if ahead else _carried(node, operator)) if value is not None]
+                waiting += [value for value in fresh if value not in seen]
+                seen |= set(fresh)
+        return ends
+
+    inputs = {call: only_moved([call.sequence[0]], makers, ahead=False) for call in graph.layers}
+    reads = Counter(value for ends in inputs.values() for value in ends)
+
+    def alone(call: LayerCall) -> bool:
+        gives = [value for value, _ in (*call.outputs, *call.states)]
+        if not inputs[call] or any(reads[value] > 1 for value in inputs[call]):
+            return False
+        return bool(only_moved(gives, lambda value: readers.get(value, []), ahead=True))
+
+    return [call for call in graph.layers if alone(call)]

@@ -81,7 +81,9 @@ class LayerCall:
     outputs     the whole sequences that it gives, with their axes
     states      the other values that it gives, each a state or an output at one step, in words
     sizes       its widths, directions and element type
-    received    what it receives in addition to its sequence
+    received    what it receives in addition to its sequence, as far as the file says so in words
+    initial     the values of the states that it begins with
+    lengths     the values of the lengths of its sequences
     """
 
     layer: str
@@ -90,6 +92,8 @@ class LayerCall:
     states: tuple[tuple[GraphValue, str], ...]
     sizes: CallSizes
     received: Call = PLAIN
+    initial: tuple[GraphValue, ...] = ()
+    lengths: tuple[GraphValue, ...] = ()
 
 
 AXES = "tTbdhui1"
@@ -157,6 +161,8 @@ class Graph:
         *,
         sizes: CallSizes,
         received: Call = PLAIN,
+        initial: Iterable[Hashable] = (),
+        lengths: Iterable[Hashable] = (),
     ) -> LayerCall:
         """Note a call of a recurrent layer: see LayerCall."""
         call = LayerCall(
@@ -166,6 +172,8 @@ class Graph:
             tuple((self.value(key), words) for key, words in (states or {}).items()),
             sizes,
             received,
+            tuple(map(self.value, initial)),
+            tuple(map(self.value, lengths)),
         )
         for value, _ in (*call.outputs, *call.states):
             value.node = call

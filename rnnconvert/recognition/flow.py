@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import PLAIN, UNFOLLOWED, CallSizes, Graph, LayerCall
+from rnnconvert.graphs.graph import PLAIN, UNFOLLOWED, CallSizes, Graph
 from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.graphs.received import source
-from rnnconvert.graphs.received import states as states_of
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 
 FINAL_WORDS = ("the final state", "the final cell state")
@@ -120,19 +118,11 @@ class _Flow:
             self._values(scope)
             for node in scope.nodes:
                 self._add(scope, node)
-        noted = list[tuple[LayerCall, list[Hashable], list[Hashable]]]()
         for name, scope, home in homes:
-            initial, lengths = ([self._read(scope, value) for value in values] for values in (home.initial, home.lengths))
-            noted.append((self._home(name, scope, home), initial, lengths))
+            self._home(name, scope, home)
         for name, computed in looked.layers.items():
             if looked.scope is not None:
-                call = self._computed(looked.scope, name, computed)
-                noted.append((call, [self._key(looked.scope, value) for value in computed.recognised.states.values()], []))
-        for call, initial, lengths in noted:
-            words = dict.fromkeys(repr(label) for key in lengths if (label := source(self.graph, key)))
-            stated = call.received
-            states, ragged = stated.states or states_of(self.graph, initial), stated.lengths or " and ".join(words)
-            call.received = replace(stated, states=states, lengths=ragged)
+                self._computed(looked.scope, name, computed)
 
     @staticmethod
     def _key(scope: Scope, name: str) -> Hashable:
@@ -181,19 +171,21 @@ class _Flow:
         values = scope.values(node) or {}
         self.graph.add((node.domain, node.kind), inputs, outputs, {**values, OPSET: scope.opset}, label)
 
-    def _home(self, name: str, scope: Scope, home: RecurrentCall) -> LayerCall:
+    def _home(self, name: str, scope: Scope, home: RecurrentCall) -> None:
         """Note the call of a recurrent operation."""
         value, axes = home.sequence
-        return self.graph.call(
+        self.graph.call(
             name,
             (self._read(scope, value), axes),
             {self._key(scope, output): output_axes for output, output_axes in home.outputs.items()},
             {self._key(scope, state): words for state, words in home.states.items()},
             sizes=home.sizes,
             received=home.besides,
+            initial=[self._read(scope, state) for state in home.initial],
+            lengths=[self._read(scope, length) for length in home.lengths],
         )
 
-    def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:
+    def _computed(self, scope: Scope, name: str, computed: Computed) -> None:
         """Note the call of a layer that other operators compute; single steps are put together, or taken out."""
         layer, stack = computed.recognised, computed.stack
         values = [self._key(scope, value) for read in layer.reads for value in read.steps or (read.value,)]
@@ -206,11 +198,12 @@ class _Flow:
                 self.graph.add(GIVE, [states], [self._key(scope, use.value)], {"use": use}, "Slice", over=True)
         mask = "" if layer.mask is None else f"{layer.mask.value!r}"
         lengths = layer.mask is not None and layer.mask.rank == 1
-        return self.graph.call(
+        self.graph.call(
             name,
             (sequence, f"{time}bi"),
             {states: f"{time if stack.output_order == 'time' else 't'}bu"},
             {self._key(scope, use.value): _FINAL[use.kind] for use in layer.uses if use.kind in _FINAL},
             sizes=CallSizes(stack.hidden_size, dtype=stack.dtype, width=stack.input_size),
             received=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
+            initial=[self._key(scope, value) for value in layer.states.values()],
         )

@@ -181,11 +181,6 @@ def limits(executor: Executor) -> list[str]:
     return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
 
 
-def script(python: str, file: str, *arguments: str) -> list[str]:
-    """Return the command that runs a script under a Python, with the limits of an executor."""
-    return [python, str(Path(child.__file__)), "--script", file, *arguments]
-
-
 def _patience(request: Mapping[str, Any]) -> float:
     """Return how many seconds a request may take: as the environment says, or by its size. Raises UsageError for other than a number."""
     if stated := os.environ.get(TIMEOUT):

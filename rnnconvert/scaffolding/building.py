@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.graphs.sizes import Dim, Dims, Size, broadcast, product, reaches
+from rnnconvert.graphs.sizes import Dim, Dims, Size, broadcast, open_size, product, reaches
 from rnnconvert.scaffolding.description import Length, Value
 from rnnconvert.scaffolding.moved import Group, MovedAxes, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
-from rnnconvert.scaffolding.slices import bound, is_before, is_last, step_count
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number, stacks
 
 T = TypeVar("T")
@@ -283,3 +282,34 @@ def _with_one_open(dims: Sequence[Dim]) -> tuple[Any, ...]:
     """Return lengths with -1 for the only one that is open."""
     opened = [n for n, dim in enumerate(dims) if not isinstance(dim, int)]
     return tuple(-1 if n in opened[:1] and len(opened) == 1 else dim for n, dim in enumerate(dims))
+
+
+# The bounds of slices, among lengths that a run may decide.
+
+FAR = (1 << 31) - 1
+"""From here on a bound is the end of its axis, however long that is."""
+
+
+def is_last(start: Dim, length: Dim) -> bool:
+    return start == -1 or start == length - 1 or (isinstance(start, int) and start >= FAR)
+
+
+def is_before(end: int, length: Dim) -> bool:
+    return end <= -FAR or (isinstance(length, int) and end < -length)
+
+
+def bound(bound: Dim, length: Dim) -> Dim:
+    """Return a bound counted from the front."""
+    if isinstance(bound, Size):
+        return bound
+    if isinstance(length, int):
+        return min(max(bound + length, 0) if bound < 0 else bound, length)
+    return length if bound >= FAR else 0 if bound <= -FAR else length + bound if bound < 0 else bound
+
+
+def step_count(length: Dim, first: Dim, last: Dim, step: int) -> Dim:
+    """Return how many steps of an axis a slice has, where a run decides the length of one of them."""
+    count = (last - first + (step - 1)) // step
+    inside = reaches(first, 0) and reaches(last - first, 0) and reaches(length - last, 0)
+    # The axis may end before, or a bound be counted from its end: then only the result itself shows how long it is.
+    return count if inside else open_size(f"min({length!r}, {last!r}) from {first!r} by {step}")

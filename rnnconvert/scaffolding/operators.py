@@ -128,7 +128,7 @@ _NAMES = {
 """numpy's names for some functions."""
 
 
-def rules(library: Library) -> dict[str, Rule]:
+def operator_rules(library: Library) -> dict[str, Rule]:
     """Return the lines of the operators that graphs have between their layers."""
 
     def elementwise(m: Any, node: Node) -> str:

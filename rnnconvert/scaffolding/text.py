@@ -28,13 +28,14 @@ class Style:
     reserved   the names at the top of the file that are taken
     named      returns the name of the class or the function of a model, from a class's name
     imports    returns the lines that import what a file needs
-    load       the text of load, with {model}, {layers}, {more}, {options}, {others} and {written}
+    new_model  the expression of a new model, with its class or function {model}, and a line behind it
     restores   the lines that fill a model from one of the framework's own files, at `path`, by the endings of its name
-    main       the text of main, with {model}, {zeros} and {words}
+    ran        the lines that run a model on {zeros}
     zeros      returns zeros of some sizes and a type
     needs      the requirements of a file with weights in the framework's own format, as a sentence
     ended      whether its layers over space have their channels at the end
     unlike     whether its layers of two directions may have unlike cells
+    several    the types in which a model gives several outputs
     """
 
     module: type[Module]
@@ -43,13 +44,35 @@ class Style:
     reserved: frozenset[str]
     named: Callable[[str], str]
     imports: Callable[[File, str], list[str]]
-    load: str
+    new_model: str
     restores: Mapping[str, str]
-    main: str
+    ran: str
     zeros: Callable[[str, str], str]
     needs: str
     ended: bool = True
     unlike: bool = False
+    several: str = "tuple"
+
+
+_LOAD = '''def load(path{more}):
+    """Return the model with the weights of the file that it was written from{others}."""
+    model = {new_model}
+{written}    from rnnconvert import load_into
+
+    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
+    return model
+'''
+_MAIN = '''def main():
+    """Run the model on zeros, with the weights of a file if one is named."""
+    model = load({words}) if len(sys.argv) > 1 else {new_model}
+    {ran}
+    for output in outputs if isinstance(outputs, {several}) else [outputs]:
+        print(tuple(output.shape))
+
+
+if __name__ == "__main__":
+    main()
+'''
 
 
 def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
@@ -81,11 +104,11 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         *file.extras,
         *bodies,
     ]
-    options = description.options
+    new_model, options = style.new_model.format(model=name), description.options
     lax = ", strict=False" if file.missing else ""
     parts.append(
-        style.load.format(
-            model=name,
+        _LOAD.format(
+            new_model=new_model,
             layers=", LAYERS" if layers else "",
             more="".join(f", {option}" for option in options),
             options=lax + "".join(f", {option}={option}" for option in options),
@@ -95,7 +118,8 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     )
     lengths: dict[str, int] = {}
     zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
-    parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
+    words = "*sys.argv[1:]" if options else "sys.argv[1]"
+    parts.append(_MAIN.format(new_model=new_model, ran=style.ran.format(zeros=zeros), words=words, several=style.several))
     table += [IS_WRITTEN.format(name=json.dumps(description.weights), digest=OPEN_DIGEST)] if description.weights else []
     body = [*table, *(f"\n{part}" for part in parts)]
     notes = description.notes_of_code

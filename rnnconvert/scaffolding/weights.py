@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.models.model import Model, Unit
 
 
@@ -72,6 +72,18 @@ class LayerWeights:
         if unit.stack is None:
             raise RefusedError("its weights", "a model with weights", "they are not those of a recurrent layer", "", path)
         return unit.stack
+
+    def directions(self, path: str) -> tuple[Direction, ...]:
+        """Return the directions of a recurrent layer, each as if it read from the first step on.
+
+        Learned initial states are left out: they are tensors of the description. Raises what `stack` raises.
+        """
+
+        def plain(direction: Direction) -> Direction:
+            states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
+            return direction.with_arrays(states).replace(reverse=False)
+
+        return tuple(map(plain, self.stack(path).layers[0].directions))
 
 
 def _is_weight(array: Source) -> bool:

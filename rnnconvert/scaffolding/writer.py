@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -66,7 +65,7 @@ class File:
         return name
 
 
-class Module(ABC):
+class Module:
     """One model of the source, as a class or a function.
 
     TITLE       the framework, for refusals
@@ -74,6 +73,7 @@ class Module(ABC):
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
     FORGETTING  the line that forgets the states {of} an attribute
+    BASE, MAKING, CALLED  of a class: what it is made from, the first lines that make it, and its method that is called
 
     `read_ever` has the identities of the tensors that a node reads or the model gives.
     `within` says where in a layer's submodule its weights are, by layer; `inside` which submodules of it are layers of the source.
@@ -84,6 +84,9 @@ class Module(ABC):
     VARIABLES: ClassVar[frozenset[str]]
     SEPARATOR: ClassVar[str] = "."
     FORGETTING: ClassVar[str] = "{of} = None"
+    BASE: ClassVar[str]
+    MAKING: ClassVar[tuple[str, ...]]
+    CALLED: ClassVar[str]
 
     def __init__(self, file: File, scope: DescribedModel) -> None:
         self.file, self.scope = file, scope
@@ -272,9 +275,15 @@ class Module(ABC):
         if not self._uses[id(value)] and id(value) in self._variables:
             self._names.free(self._variables[id(value)])
 
-    @abstractmethod
     def text(self, name: str, first: bool) -> str:
-        """Return the class or the function; `first` is the outermost model."""
+        """Return the class, or of frameworks that have none the function; `first` is the outermost model."""
+        making = [f"    self.{part} = {constructor}" for part, constructor in self.parts.values()]
+        making = [*self.MAKING, *making] if making or len(self.MAKING) > 1 else [*self.MAKING, "    pass"]
+        making += [f"    self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
+        called = [*self.checking(first), *self.lines, f"return {', '.join(map(self, self.scope.outputs))}"]
+        lines = [*making, "", f"def {self.CALLED}(self, {', '.join(self.arguments)}):", *(f"    {line}" for line in called)]
+        head = [f"class {name}({self.BASE}):", f'    """{self.title(first)}"""', ""]
+        return "\n".join([*head, *(f"    {line}" if line else "" for line in lines), *self.forgetting()]) + "\n"
 
     def title(self, first: bool) -> str:
         """Return the model's inputs and outputs, as a sentence."""

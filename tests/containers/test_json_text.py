@@ -30,9 +30,8 @@ OURS = {
     "rnnconvert/language/outline.py": "an outline that the caller hands in",
     "rnnconvert/reports/schema.py": "a file of the package",
     "rnnconvert/running/registry.py": "the caller's own list of executors",
+    "rnnconvert/running/scripts.py": "what our other process answers",
     "formats/keras/upgrade/config.py": "a table of the package",
-    "formats/keras/upgrade/proof.py": "what our other process answers",
-    "formats/onnx/fuse/proof.py": "what our other process answers",
 }
 """Modules that parse JSON of another kind, each with the reason that its size needs no bound."""
 

@@ -14,7 +14,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.judging.judging import Output
 from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.runners import FileModel
-from rnnconvert.scaffolding.rounded import MovedWeights, Rounding
+from rnnconvert.scaffolding.exported import MovedWeights, Rounding
 from rnnconvert.scaffolding.sources import described_source
 from rnnconvert.scaffolding.weights import LayerWeights
 from tests.helpers.drawn import drawn, each

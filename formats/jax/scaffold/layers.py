@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rnnconvert.formats.jax.scaffold.convolving import conv_lstm
-from rnnconvert.formats.jax.scaffold.norms import NORMS, normalized
-from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.formats.jax.scaffold.space import SPACE, bias, constructed
 from rnnconvert.scaffolding import rules
 from rnnconvert.scaffolding.attention import attention, multi_head
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.description import Length, Node
+from rnnconvert.scaffolding.operators import Library, length, operator_rules
 from rnnconvert.scaffolding.spelling import last, letters, number
 from rnnconvert.scaffolding.writer import Rule
 
@@ -125,14 +125,97 @@ def _model(m: Any, node: Node) -> str:
     return rules.submodel(m, node, f"{part}({', '.join(m(value) for value in node.inputs)})")
 
 
+# Norms as Flax nnx. Sources: flax 0.12 flax/nnx/nn/normalization.py.
+
+
+def _affine(node: Node) -> list[str]:
+    return ["" if node["scale"] else "use_scale=False", "" if node["shift"] else "use_bias=False"]
+
+
+def _epsilon(node: Node) -> str:
+    return f"epsilon={number(node['epsilon'])}"
+
+
+def _batch_norm(m: Any, node: Node) -> str:
+    axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
+    return constructed(
+        m, node, "BatchNorm", str(node["size"]), axis, f"momentum={number(round(node['momentum'], 12))}", _epsilon(node), *_affine(node)
+    )
+
+
+def _norm(kind: str) -> Rule:
+    def rule(m: Any, node: Node) -> str:
+        if len(node["sizes"]) != 1:
+            words = [m.helper("NormOverAxes"), str(tuple(node["sizes"])), _epsilon(node), *_affine(node)]
+            words = words if kind == "LayerNorm" else [*words[:4], "use_bias=False", "centered=False"]
+            part = m.part(node.layer, f"{words[0]}({', '.join(filter(None, words[1:]))})")
+            return f"{part}({m(node.x)})"
+        affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
+        return constructed(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
+
+    return rule
+
+
+def _group_norm(m: Any, node: Node) -> str:
+    return constructed(
+        m, node, "GroupNorm", str(node["size"]), f"num_groups={node['groups']}", _epsilon(node), *_affine(node), "use_fast_variance=False"
+    )
+
+
+def _unit_norm(m: Any, node: Node) -> str:
+    return normalized(m(node.x), node["axes"] if len(node["axes"]) > 1 else node["axes"][0], node["epsilon"])
+
+
+def normalized(x: str, axis: Any, epsilon: float) -> str:
+    return f"{x} / jnp.maximum(jnp.linalg.norm({x}, axis={axis}, keepdims=True), {number(epsilon)})"
+
+
+# Operators on tensors as jax.numpy's functions. Source: jax 0.10 jax/numpy, jax/lax and jax/nn.
+
+
+def _lengths(m: Any, node: Node, values: Sequence[Length | int]) -> list[str]:
+    return [length(m, node, value) for value in values]
+
+
+def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
+    return f"{m(node.x)}.reshape({', '.join(_lengths(m, node, values))})"
+
+
+def _expand(m: Any, node: Node) -> str:
+    shape = _lengths(m, node, node["lengths"])
+    return f"jnp.broadcast_to({m(node.x)}, ({', '.join(shape)}{',' * (len(shape) == 1)}))"
+
+
+TYPES = {"int64": "int", "float64": "float"}
+"""Without jax_enable_x64 these are of 32 bits, and naming them warns."""
+_OPERATORS = operator_rules(
+    Library(
+        "jnp",
+        _reshape,
+        _expand,
+        _lengths,
+        {
+            "erf": "jax.lax.erf({0})",
+            "rsqrt": "jax.lax.rsqrt({0})",
+            "remainder towards zero": "jnp.fmod({0}, {1})",
+            "divide towards zero": "jax.lax.div({0}, {1})",
+            "top_k": "jax.lax.top_k({0}, {1})",
+            "one_hot": "jax.nn.one_hot({0}{more})",
+        },
+        types=TYPES,
+    )
+)
+
+
 RULES: dict[str, Rule] = {
-    **rules.RULES, **SPACE, **NORMS, **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
+    **rules.RULES, **SPACE, **_OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
     "prelu": _prelu, "dropout": _dropout, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
     "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)",
     "arithmetic": rules.arithmetic("jnp", "{}[:, None]"), "concatenate": _joined, "stack": _joined, "dot": _dot,
     "mask": rules.masks(_MASKS), "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
-    "multi_head": _multi_head, "model": _model,
+    "multi_head": _multi_head, "model": _model, "batch_norm": _batch_norm, "layer_norm": _norm("LayerNorm"), "rms_norm": _norm("RMSNorm"),
+    "group_norm": _group_norm, "unit_norm": _unit_norm,
     "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": rules.clipped("clip"), "parameter": _parameter, "layer's weight": _weight,
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
     "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",

@@ -61,9 +61,7 @@ def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
     if not isinstance(axis, int):
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis is known here")
-    output = w.value(facts.name, x.shape)
-    w.scope.add("activation", "", [x], [output], name="softmax", alpha=None, axis=axis)
-    return [output]
+    return [w.node("activation", facts.name, [x], x.shape, name="softmax", alpha=None, axis=axis)]
 
 
 def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:

@@ -115,11 +115,8 @@ def _behind_one_another(w: Writer, values: Sequence[Value], masks: Sequence[Valu
     parts = []
     for value, mask in zip(values, masks, strict=True):
         if mask is None:
-            mask = w.value("mask", value.shape[:-1], "bool")
-            w.scope.add("mask", "", [value], [mask], operation="all true")
+            mask = w.node("mask", "mask", [value], value.shape[:-1], "bool", operation="all true")
         parts.append(mask)
     lengths = [mask.shape[axis] for mask in parts]
     shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
-    output = w.value("mask", shape, "bool")
-    w.scope.add("concatenate", "", parts, [output], axis=axis)
-    return output
+    return w.node("concatenate", "mask", parts, shape, "bool", axis=axis)

@@ -43,8 +43,7 @@ def _spread(shapes: Sequence[Shape]) -> Shape:
 def _widened(w: Writer, value: Value, rank: int) -> Value:
     """Return a tensor with as many axes: Keras puts new ones behind the batch."""
     for _ in range(rank - len(value.shape)):
-        wide = w.value(value.name, (value.shape[0], 1, *value.shape[1:]), value.dtype)
-        w.scope.add("unsqueeze", "", [value], [wide], axis=1)
+        wide = w.node("unsqueeze", value.name, [value], (value.shape[0], 1, *value.shape[1:]), value.dtype, axis=1)
         value = wide
     return value
 

@@ -61,9 +61,7 @@ def _norm(kind: str) -> Describe:
 
 
 def _transposed(w: Writer, x: Value, order: Sequence[int]) -> Value:
-    output = w.value(x.name, tuple(x.shape[axis] for axis in order))
-    w.scope.add("transpose", "", [x], [output], order=tuple(order))
-    return output
+    return w.node("transpose", x.name, [x], tuple(x.shape[axis] for axis in order), order=tuple(order))
 
 
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -93,9 +91,7 @@ def _stated(w: Writer, facts: LayerFacts, numbers: Any, x: Value) -> Value:
     fits = array.dtype.kind in "if" and array.ndim <= len(x.shape) and array.size <= _MOST_STATED and bool(np.isfinite(array).all())
     if not fits or any(n not in (1, size) for n, size in zip(array.shape[::-1], x.shape[::-1], strict=False)):
         raise refuse(facts.name, f"the numbers {str(numbers)[:40]}", "only such as spread over its input are known here")
-    value = w.value(facts.name, array.shape)
-    w.scope.add("constant", "", [], [value], numbers=array.astype(np.float32))
-    return value
+    return w.node("constant", facts.name, [], array.shape, numbers=array.astype(np.float32))
 
 
 _MOST_STATED = 4096
@@ -123,10 +119,10 @@ def _normalization(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> lis
         if any(array.ndim and array.size != math.prod(sizes) for array in arrays):
             raise refuse(facts.name, f"moments of {arrays[0].size} numbers", f"its axes have {math.prod(sizes)}")
         mean, variance = (_stated(w, facts, array.reshape(spread) if array.ndim else array, x) for array in arrays)
-    root = w.value(f"{facts.name}_spread", variance.shape)
-    w.scope.add("elementwise", "", [variance], [root], operation="sqrt", operands=(("input", 0),))
-    safe = w.value(f"{facts.name}_spread", variance.shape)
-    w.scope.add("elementwise", "", [root], [safe], operation="maximum", operands=(("input", 0), ("number", 1e-7)))
+    root = w.node("elementwise", f"{facts.name}_spread", [variance], variance.shape, operation="sqrt", operands=(("input", 0),))
+    safe = w.node(
+        "elementwise", f"{facts.name}_spread", [root], variance.shape, operation="maximum", operands=(("input", 0), ("number", 1e-7))
+    )
     if facts.get("invert", False):
         return [_paired(w, facts, "add", _paired(w, facts, "multiply", x, safe), mean)]
     return [_paired(w, facts, "divide", _paired(w, facts, "subtract", x, mean), safe)]
@@ -138,9 +134,7 @@ def _learned(w: Writer, facts: LayerFacts, word: str, number: int, sizes: Sequen
     w.scope.add("parameter", w.noted(facts, f"{facts.name}/{word}", f"{facts.name}/{number}"), [], [value], sizes=tuple(sizes))
     if len(spread) == len(sizes):
         return value
-    wide = w.value(f"{facts.name}_{word}", tuple(spread))
-    w.scope.add("reshape all", "", [value], [wide], sizes=tuple(spread))
-    return wide
+    return w.node("reshape all", f"{facts.name}_{word}", [value], tuple(spread), sizes=tuple(spread))
 
 
 NORMS: Mapping[str, Describe] = {

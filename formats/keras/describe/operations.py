@@ -42,9 +42,7 @@ _FUNCTIONS = {
 
 
 def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
-    mask = w.value("mask", shape, "bool")
-    w.scope.add("mask", "", inputs, [mask], operation=operation, **settings)
-    return mask
+    return w.node("mask", "mask", inputs, shape, "bool", operation=operation, **settings)
 
 
 def _unfit(facts: LayerFacts, arguments: Sequence[Any]) -> Exception:
@@ -129,9 +127,7 @@ def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
     if x.dtype == "float32":
         (axis,) = _behind_batch(facts, facts.get("axis"), len(x.shape) + 1)
-        output = w.value(facts.name, (*x.shape[:axis], 1, *x.shape[axis:]))
-        w.scope.add("unsqueeze", "", [x], [output], axis=axis)
-        return output
+        return w.node("unsqueeze", facts.name, [x], (*x.shape[:axis], 1, *x.shape[axis:]), axis=axis)
     if facts.get("axis") != -1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
     return _operation_output(w, "widened", [x], (*x.shape, 1))
@@ -151,9 +147,7 @@ def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Val
         raise _unfit(facts, arguments)
     axis, shape = joined(facts, arguments)
     _behind_batch(facts, [axis], len(shape))
-    output = w.value("mask" if arguments[0].dtype == "bool" else facts.name, shape, arguments[0].dtype)
-    w.scope.add("concatenate", "", arguments, [output], axis=axis)
-    return output
+    return w.node("concatenate", "mask" if arguments[0].dtype == "bool" else facts.name, arguments, shape, arguments[0].dtype, axis=axis)
 
 
 def _behind_batch(facts: LayerFacts, axes: Any, rank: int) -> tuple[int, ...]:
@@ -179,9 +173,7 @@ def _by_number(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _tensor(facts, arguments)
     if facts.old.kind == "Round":
         facts.need("decimals", 0)
-    output = w.value(facts.name, x.shape)
-    w.scope.add("elementwise", "", [x], [output], operation=_BY_NUMBER[facts.old.kind], operands=(("input", 0),))
-    return output
+    return w.node("elementwise", facts.name, [x], x.shape, operation=_BY_NUMBER[facts.old.kind], operands=(("input", 0),))
 
 
 def _softmax(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -202,9 +194,7 @@ def _folded(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     if stated is None or not axes:
         raise refuse(facts.name, f"axis = {stated!r} of {facts.old.kind}", "only axes behind the batch are known here")
     shape = [1 if axis in axes else length for axis, length in enumerate(x.shape) if keep or axis not in axes]
-    output = w.value(facts.name, shape)
-    w.scope.add("reduce", "", [x], [output], operation=facts.old.kind.lower(), axes=axes, keep=keep)
-    return output
+    return w.node("reduce", facts.name, [x], shape, operation=facts.old.kind.lower(), axes=axes, keep=keep)
 
 
 def _narrowed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -213,9 +203,7 @@ def _narrowed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     axes = _behind_batch(facts, facts.get("axis"), len(x.shape))
     if not axes or any(x.shape[axis] != 1 for axis in axes):
         raise refuse(facts.name, f"axis = {facts.get('axis')!r} of a Squeeze", "only stated axes of length 1 are known here")
-    output = w.value(facts.name, [length for axis, length in enumerate(x.shape) if axis not in axes])
-    w.scope.add("squeeze", "", [x], [output], axis=list(axes))
-    return output
+    return w.node("squeeze", facts.name, [x], [length for axis, length in enumerate(x.shape) if axis not in axes], axis=list(axes))
 
 
 def _reshaped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -225,9 +213,7 @@ def _reshaped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     counted = math.prod(length if type(length) is int else 0 for length in x.shape[1:])
     if first not in (-1, None) or not counted or math.prod(length if type(length) is int else 0 for length in rest) != counted:
         raise refuse(facts.name, f"newshape = {stated!r}", "only [-1, ...] with stated lengths behind the batch is known here")
-    output = w.value(facts.name, (x.shape[0], *rest))
-    w.scope.add("reshape", "", [x], [output], sizes=tuple(rest))
-    return output
+    return w.node("reshape", facts.name, [x], (x.shape[0], *rest), sizes=tuple(rest))
 
 
 def _multiplied(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -237,9 +223,7 @@ def _multiplied(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value
     x, y = arguments
     if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
         raise refuse(facts.name, f"a Matmul of {x.shape} and {y.shape}", "only matrices that fit, as many of each, are known here")
-    output = w.value(facts.name, (*x.shape[:-1], y.shape[-1]))
-    w.scope.add("matmul", "", [x, y], [output])
-    return output
+    return w.node("matmul", facts.name, [x, y], (*x.shape[:-1], y.shape[-1]))
 
 
 def _stacked(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -250,18 +234,14 @@ def _stacked(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
         raise _unfit(facts, arguments)
     shape = arguments[0].shape
     (axis,) = _behind_batch(facts, facts.get("axis", 0), len(shape) + 1)
-    output = w.value(facts.name, (*shape[:axis], len(arguments), *shape[axis:]))
-    w.scope.add("stack", "", arguments, [output], axis=axis)
-    return output
+    return w.node("stack", facts.name, arguments, (*shape[:axis], len(arguments), *shape[axis:]), axis=axis)
 
 
 def _clipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x, bounds = _tensor(facts, arguments), [facts.get(key) for key in ("x_min", "x_max")]
     if any(type(bound) not in (int, float) for bound in bounds):
         raise refuse(facts.name, f"bounds {bounds!r}", "only numbers are known here")
-    output = w.value(facts.name, x.shape)
-    w.scope.add("clip", "", [x], [output], min=float(bounds[0]), max=float(bounds[1]))
-    return output
+    return w.node("clip", facts.name, [x], x.shape, min=float(bounds[0]), max=float(bounds[1]))
 
 
 def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -271,16 +251,12 @@ def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     if first != 0:
         raise refuse(facts.name, f"axes {axes!r} of {facts.old.kind}", "only an order of those behind the batch is known here")
     order = (0, *_behind_batch(facts, rest, len(x.shape)))
-    output = w.value(facts.name, tuple(x.shape[axis] for axis in order))
-    w.scope.add("transpose", "", [x], [output], order=order)
-    return output
+    return w.node("transpose", facts.name, [x], tuple(x.shape[axis] for axis in order), order=order)
 
 
 def _flipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _tensor(facts, arguments)
-    output = w.value(facts.name, x.shape)
-    w.scope.add("flip", "", [x], [output], axes=_behind_batch(facts, facts.get("axis"), len(x.shape)))
-    return output
+    return w.node("flip", facts.name, [x], x.shape, axes=_behind_batch(facts, facts.get("axis"), len(x.shape)))
 
 
 def _indexed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -295,12 +271,20 @@ def _indexed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
             continue
         size, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
         if isinstance(place, int):
-            output = w.value(facts.name, (*before, *after), x.dtype)
-            w.scope.add("select", "", [x], [output], axis=axis, index=place)
+            output = w.node("select", facts.name, [x], (*before, *after), x.dtype, axis=axis, index=place)
         else:
             length = None if size is None else len(range(*place.indices(size)))
-            output = w.value(facts.name, (*before, length, *after), x.dtype)
-            w.scope.add("slice", "", [x], [output], axis=axis, start=place.start, end=place.stop, step=place.step or 1)
+            output = w.node(
+                "slice",
+                facts.name,
+                [x],
+                (*before, length, *after),
+                x.dtype,
+                axis=axis,
+                start=place.start,
+                end=place.stop,
+                step=place.step or 1,
+            )
             axis += 1
         x = output
     return x

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
-from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, layer
-from rnnconvert.formats.keras.scaffold.functions import activation, ended
-from rnnconvert.formats.keras.scaffold.norms import NORMS, unscaled_rms_norm
-from rnnconvert.formats.keras.scaffold.operators import OPERATORS
+from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, alike, layer
+from rnnconvert.formats.keras.scaffold.functions import activation, ended, words
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
 from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
 from rnnconvert.scaffolding import rules
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.description import Length, Node
+from rnnconvert.scaffolding.operators import Library, axis_of, operator_rules
 from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
 
@@ -134,9 +133,53 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
     return str(tuple(shape))
 
 
+# Norms as Keras 3. Sources: keras 3.15 keras/src/layers/normalization.
+
+
+def _affine(node: Node) -> dict[str, Any]:
+    return {"scale": None if node["scale"] else False, "center": None if node["shift"] else False}
+
+
+def _batch_norm(m: Any, node: Node) -> KerasLayer:
+    axis = None if node["axis"] == len(node.x.shape) - 1 else node["axis"]
+    momentum = round(node["momentum"], 12)
+    return layer("BatchNormalization", axis=axis, momentum=momentum, epsilon=node["epsilon"], **_affine(node))
+
+
+def _axes(node: Node) -> tuple[int, ...] | None:
+    count = len(node["sizes"])
+    return None if count == 1 else tuple(range(-count, 0))
+
+
+def _layer_norm(m: Any, node: Node) -> KerasLayer:
+    return layer("LayerNormalization", axis=_axes(node), epsilon=node["epsilon"], **_affine(node))
+
+
+def _unscaled_rms_norm(m: Any, node: Node) -> str:
+    """Return an RMS norm without a scale, which the layer has."""
+    axes = [*range(-len(node["sizes"]), 0)]
+    return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, epsilon={number(node['epsilon'])})"
+
+
+def _scaled_rms_norm(m: Any, node: Node) -> KerasLayer:
+    return layer("RMSNormalization", axis=_axes(node), epsilon=node["epsilon"])
+
+
+def _group_norm(m: Any, node: Node) -> KerasLayer:
+    return layer("GroupNormalization", 1, groups=node["groups"], epsilon=node["epsilon"], **_affine(node))
+
+
+def _unit_norm(m: Any, node: Node) -> KerasLayer:
+    return layer("UnitNormalization", axis=alike(node["axes"]))
+
+
 LAYERS: dict[str, Constructor] = {
     **SPACE,
-    **NORMS,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "rms_norm": _scaled_rms_norm,
+    "group_norm": _group_norm,
+    "unit_norm": _unit_norm,
     "dense": _dense,
     "embedding": _embedding,
     "prelu": _prelu,
@@ -160,15 +203,114 @@ def _layer(constructor: Constructor) -> Rule:
 
 
 def _rms_norm(m: Any, node: Node) -> str:
-    return _layer(NORMS["rms_norm"])(m, node) if node["scale"] else unscaled_rms_norm(m, node)
+    return _layer(_scaled_rms_norm)(m, node) if node["scale"] else _unscaled_rms_norm(m, node)
 
 
 def _weight(m: Any, node: Node) -> str:
     raise m.refused(node, "weights outside of their layer", "a functional model calls layers, and has no line that reads their arrays")
 
 
+# Attention as Keras 3. Sources: keras 3.15 keras/src/layers/attention.
+
+
+def attention(m: Any, node: Node) -> str:
+    if node["scale"]:
+        raise m.refused(node, "a scale of both the sums and the scores", "Keras has it as two weights, of which one is filled")
+    concat = node.settings.get("concat")
+    settings = 'score_mode="concat"' if concat else "" if node["mode"] == "dot" and not node.layer else f"use_scale={bool(node.layer)}"
+    layer = f"layers.{'Attention' if node['mode'] == 'dot' or concat else 'AdditiveAttention'}({settings})"
+    asked, seen = ((m(node.named[word][0]) if node.named.get(word) else "None") for word in ("asked", "seen"))
+    query, value, key = node.inputs
+    inputs = [query, value] if key is value else [query, value, key]
+    masks = [asked, seen] if key is value else [asked, seen, "None"]
+    call = words(
+        f"[{', '.join(map(m, inputs))}]",
+        f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
+        "use_causal_mask=True" if node["causal"] else "",
+        "return_attention_scores=True" if len(node.outputs) > 1 else "",
+    )
+    if node.layer:
+        layer = m.named(node.layer, layer)
+        m.within[node.layer] = f"/{node.layer.rpartition('/')[2]}"
+    text = f"{layer}({call})"
+    if len(node.outputs) == 1:
+        return text
+    m.release(node)
+    m.line(f"{', '.join(m.new(value) for value in node.outputs)} = {text}", node.y.shape)
+    return ""
+
+
+def multi_head(m: Any, node: Node) -> str:
+    query, value, key = node.inputs
+    settings = words(
+        str(node["heads"]),
+        str(node["size"]),
+        f"value_dim={node['value_size']}" if node["value_size"] != node["size"] else "",
+        f"dropout={node['dropout']:g}" if node["dropout"] else "",
+        "" if node["bias"] else "use_bias=False",
+        f"output_shape={node['output']}" if node["output"] != query.shape[2] else "",
+    )
+    layer = m.named(node.layer, f"layers.MultiHeadAttention({settings})")
+    m.inside[node.layer] = {part: part for part in ("query", "key", "value", "attention_output")}
+    masks = [
+        f"ops.expand_dims({m(mask)}, {axis})"
+        for word, axis in (("query", 2), ("value", 1), ("key", 1))
+        for mask in node.named.get(word, ())
+    ]
+    masks = list(dict.fromkeys([*masks, *(m(mask) for mask in node.named.get("pairs", ()))]))
+    mask = masks[0] if masks else ""
+    for other in masks[1:]:
+        mask = f"ops.logical_and({mask}, {other})"
+    scores = len(node.outputs) > 1
+    call = words(
+        m(query), m(value), m(key) if key is not value else "", f"attention_mask={mask}" if mask else "",
+        "return_attention_scores=True" if scores else "", "use_causal_mask=True" if node["causal"] else "",
+    )  # fmt: skip
+    text = f"{layer}({call})"
+    if not scores:
+        return text
+    m.release(node)
+    m.line(f"{', '.join(m.new(value) for value in node.outputs)} = {text}", node.y.shape)
+    return ""
+
+
+# Operators on tensors as keras.ops. A functional model has no lengths: open ones are left to shapes with one -1, or refused.
+# Source: keras 3.15 keras/src/ops.
+
+
+def _lengths(m: Any, node: Node, values: Sequence[Length | int]) -> list[str]:
+    if not all(isinstance(value, int) for value in values):
+        raise m.refused(node, f"{node.kind!r} with a length that a run decides", "a functional model of Keras does not compute lengths")
+    return [str(value) for value in values]
+
+
+def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
+    """Write a new shape: beside the batch, which layers.Reshape leaves alone, one length may be open."""
+    sizes = [value if isinstance(value, int) else -1 for value in values]
+    opened = [n for n, size in enumerate(sizes) if size == -1]
+    if len(opened) < 2:
+        return f"ops.reshape({m(node.x)}, {tuple(sizes)})"
+    if len(opened) > 2 or axis_of(values[0]) != (0, 0):
+        raise m.refused(node, "a new shape of several open lengths", "a functional model of Keras does not compute lengths")
+    return f"layers.Reshape({tuple(sizes[1:])})({m(node.x)})"
+
+
+def _expand(m: Any, node: Node) -> str:
+    """Write a tensor repeated along its axes of length 1; the others may be of any length."""
+    values, x = node["lengths"], node.x
+    shape = (*(1,) * (len(values) - len(x.shape)), *x.shape)
+    by = []
+    for axis, (value, size) in enumerate(zip(values, shape, strict=True)):
+        same = axis_of(value) == (0, axis - len(values) + len(x.shape)) or value == size
+        by.append(1 if same or size != 1 else value)
+    _lengths(m, node, by)
+    text = m(x) if len(shape) == len(x.shape) else f"ops.expand_dims({m(x)}, {tuple(range(len(shape) - len(x.shape)))})"
+    return f"ops.tile({text}, {tuple(by)})"
+
+
+_LACKS = frozenset({"remainder towards zero", "divide towards zero", "pad edge"})
 RULES: dict[str, Rule] = {
-    **OPERATORS,
+    **operator_rules(Library("ops", _reshape, _expand, _lengths, lacks=_LACKS)),
     **EDGES,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
     "activation": activation,

@@ -204,27 +204,7 @@ def _build(word: str) -> str:
     return f"build_{identifier(word)}"
 
 
-_LOAD = '''def load(path{more}):
-    """Return the model with the weights of the file that it was written from{others}."""
-    model = {model}()
-{written}    from rnnconvert import load_into
-
-    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
-    return model
-'''
 _RESTORES = {"": "model.load_weights(path)"}
-_MAIN = '''def main():
-    """Run the model on zeros, with the weights of a file if one is named."""
-    model = load({words}) if len(sys.argv) > 1 else {model}()
-    outputs = model([{zeros}])
-    for output in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
-        print(tuple(output.shape))
-
-
-if __name__ == "__main__":
-    main()
-'''
-
 _PARAMETER = '''@keras.saving.register_keras_serializable("rnnconvert")
 class Parameter(layers.Layer):
     """An array that is learned; what it is called on only says which model it is in."""
@@ -248,10 +228,11 @@ STYLE = Style(
     frozenset({"keras", "layers", "ops"}),
     _build,
     _imports,
-    _LOAD,
+    "{model}()",
     _RESTORES,
-    _MAIN,
+    "outputs = model([{zeros}])",
     lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),
     "with weights that Keras saved, it needs Keras alone.",
     unlike=True,
+    several="(list, tuple)",
 )

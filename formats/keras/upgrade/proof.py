@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.files import move
-from rnnconvert.containers.temporary import check_room, new_folder
-from rnnconvert.core.arrays import Array
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
 from rnnconvert.core.remedies import Flag
@@ -24,11 +17,7 @@ from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
-from rnnconvert.running.parent import script
-from rnnconvert.running.registry import executors
-
-_PATIENCE = 600
-"""How many seconds a model may take."""
+from rnnconvert.running.scripts import answer_of, python_of, saved
 
 
 @dataclass(frozen=True)
@@ -79,11 +68,11 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
 
 def compared(source: Path, written: Path, folder: Path) -> Proof:
     """Return the comparison of both runs."""
-    _python("tf_keras")
+    python_of("tf_keras", _absent("tf_keras"))
     _run("keras", written, folder)
     _run("tf_keras", source, folder)
-    results, truth = _saved(folder / "keras.npz"), _saved(folder / "tf_keras.npz")
-    shaken = [_saved(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
+    results, truth = saved(folder / "keras.npz"), saved(folder / "tf_keras.npz")
+    shaken = [saved(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
     if len(results) != len(truth):
         raise NotEqualError(written, Proof((unlike("random inputs", "outputs", (len(results),), (len(truth),)),)))
     comparisons = []
@@ -98,38 +87,19 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
     return Proof(tuple(comparisons))
 
 
-def _saved(path: Path) -> list[Array]:
-    with np.load(path, allow_pickle=False) as archive:
-        return [archive[f"y{number}"] for number in range(len(archive.files))]
-
-
-def _python(framework: str) -> str:
-    """Return the Python that has a framework: this one, unless an executor of that name has its own."""
-    python = next((executor.python for name, executor in executors().items() if name.startswith(framework)), sys.executable)
-    if python == sys.executable and importlib.util.find_spec(framework) is None:
-        raise MissingPackageError(framework, "prove an upgrade by running both files")
-    return python
+def _absent(framework: str) -> MissingPackageError:
+    return MissingPackageError(framework, "prove an upgrade by running both files")
 
 
 def _run(framework: str, model: Path, folder: Path) -> None:
     """Run a model in a separate process."""
-    command = script(_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder))
-    environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ExecutorError(framework, str(error)) from None
-    answer: dict[str, str] = {}
-    with contextlib.suppress(ValueError, IndexError):
-        answer = json.loads(done.stdout.splitlines()[-1])
-    if "absent" in answer:
-        raise MissingPackageError(framework, "prove an upgrade by running both files")
-    if framework == "tf_keras" and "(type CuDNN" in answer.get("failed", ""):
-        raise AbsentExecutorError(
-            framework,
-            "layers such as CuDNNLSTM run on an NVIDIA GPU alone. Prove it on one, with CUDA_VISIBLE_DEVICES=0, or upgrade "
-            f"without {Flag('verify')}",
-        )
-    check_room(framework, f"{answer.get('failed')} {done.stderr}")
-    if answer.get("failed") or done.returncode:
-        raise ExecutorError(framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:])
+        answer_of(upgrade_run.__file__, framework, _absent(framework), framework, str(model), str(folder), KERAS_BACKEND="tensorflow")
+    except ExecutorError as error:
+        if framework == "tf_keras" and "(type CuDNN" in error.problem:
+            raise AbsentExecutorError(
+                framework,
+                "layers such as CuDNNLSTM run on an NVIDIA GPU alone. Prove it on one, with CUDA_VISIBLE_DEVICES=0, or upgrade "
+                f"without {Flag('verify')}",
+            ) from None
+        raise

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,20 +11,16 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.containers.temporary import check_room
 from rnnconvert.core.arrays import Array, PiecewiseArray
-from rnnconvert.core.errors import ExecutorError, MissingPackageError
+from rnnconvert.core.errors import MissingPackageError
 from rnnconvert.formats.onnx.fuse import run as fuse_run
 from rnnconvert.formats.onnx.proto import write
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
-from rnnconvert.running.parent import DEFAULT_ENVIRONMENT, script
-from rnnconvert.running.registry import executors
+from rnnconvert.running.scripts import answer_of, saved
 
 SHAKES = 3
-_PATIENCE = 600
-_PURPOSE = "prove that a fused operator computes what it replaces"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +114,8 @@ def prove(pairs: Sequence[ModelPair], folder: Path, least: int = 1) -> list[Pair
                 {"model": str(path), "names": names, "outputs": list(pair.outputs), "runs": runs, "plain": kind.startswith("shaken")}
             )
     (folder / "jobs.json").write_text(json.dumps(jobs), "utf-8")
-    failed = _run(folder)
+    absent = MissingPackageError("onnxruntime", "prove that a fused operator computes what it replaces")
+    failed = answer_of(fuse_run.__file__, "onnxruntime", absent, str(folder))["failed"]
     return [_verdict(number, pair, folder, failed, least) for number, pair in enumerate(pairs)]
 
 
@@ -137,9 +129,9 @@ def _verdict(number: int, pair: ModelPair, folder: Path, failed: Mapping[str, st
         if problem is not None:
             return PairVerdict(problem=f"onnxruntime does not run it: {problem}")
         ran += 1
-        truth, results = (_saved(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
+        truth, results = (saved(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
         shaken = [
-            _saved(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
+            saved(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
         ]
         for place, (result, expected) in enumerate(zip(results, truth, strict=True)):
             case, name = f"trial {trial}", repr(pair.outputs[place])
@@ -170,40 +162,8 @@ def _finite(inputs: Mapping[str, Array]) -> bool:
     return all(bool(np.isfinite(array).all()) for array in inputs.values() if array.dtype.kind == "f")
 
 
-def _saved(path: Path) -> list[Array]:
-    with np.load(path, allow_pickle=False) as archive:
-        return [archive[str(number)] for number in range(len(archive.files))]
-
-
 def _shaken(array: Array, random: np.random.Generator) -> Array:
     if array.dtype.kind != "f" or array.size == 1:  # one number may be what others are compared with
         return array
     eps = float(np.finfo(array.dtype).eps)
     return np.asarray(array * (1 + eps * random.uniform(-1, 1, array.shape)), array.dtype)
-
-
-def _python() -> str:
-    """Return the Python that has onnxruntime: this one, unless an executor of that name has its own."""
-    python = next((executor.python for name, executor in executors().items() if name.startswith("onnxruntime")), sys.executable)
-    if python == sys.executable and importlib.util.find_spec("onnxruntime") is None:
-        raise MissingPackageError("onnxruntime", _PURPOSE)
-    return python
-
-
-def _run(folder: Path) -> dict[str, str]:
-    """Run the jobs of a folder; return what failed."""
-    command = script(_python(), str(Path(fuse_run.__file__)), str(folder))
-    environment = {**DEFAULT_ENVIRONMENT, "CUDA_VISIBLE_DEVICES": "", **os.environ}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ExecutorError("onnxruntime", str(error)) from None
-    answer: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, IndexError):
-        answer = json.loads(done.stdout.splitlines()[-1])
-    if "absent" in answer:
-        raise MissingPackageError("onnxruntime", _PURPOSE)
-    check_room("onnxruntime", f"{answer.get('failed')} {done.stderr}")
-    if done.returncode or "failed" not in answer:
-        raise ExecutorError("onnxruntime", f"its process ended with {done.returncode}", done.stderr[-2000:])
-    return dict(answer["failed"])

@@ -15,7 +15,6 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import OBJECT_NESTING, OBJECTS, REPEATED
 from rnnconvert.core.names import checked_name
-from rnnconvert.formats.pytorch.archives.spelling import class_name, is_plain, joined_name, key_text, short
 from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES, ArchivedTensor, Storage
 
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
@@ -270,3 +269,35 @@ _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
 def _is_kept(values: list[Any] | tuple[Any, ...], name: str) -> bool:
     """Return whether a list is kept as metadata: a short one, or an optimizer's parameter numbers, however many."""
     return len(values) <= SMALL_LIST or name.rpartition(".")[2] in ("params", "param_names")
+
+
+# Names and keys of a PyTorch pickle, as text.
+
+
+def is_plain(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= 64  # Python refuses to print a number of many thousand digits
+    return value is None or isinstance(value, float | str | complex | Global)
+
+
+def joined_name(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def key_text(key: Any, index: int) -> str:
+    return str(key) if is_plain(key) else f"<{index}>"
+
+
+def short(value: Any) -> str:
+    """Return a number or numbers as text, however large."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(short(item) for item in value[:8])}]"
+    return str(value) if abs(value) < 1 << 64 else "an impossibly large number"
+
+
+def class_name(made_by: Global) -> str:
+    """Return the dotted name of a class as Python knows it, without TorchScript's prefix and numbering. TorchScript's
+    prefix and its numbering are taken off.
+    """
+    parts = [part for part in str(made_by).split(".") if not part.startswith("___torch_mangle_")]
+    return ".".join(parts[1:] if parts[0] == "__torch__" and len(parts) > 1 else parts)

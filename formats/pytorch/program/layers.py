@@ -12,14 +12,15 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call, Layer, Recurrent, Unconvertible, Unknown
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program import cells, shapes
+from rnnconvert.formats.pytorch.program import cells
 from rnnconvert.formats.pytorch.program import written as program_written
-from rnnconvert.formats.pytorch.program.kinds import CELLS, PACKED, RECURRENT, STEPS
+from rnnconvert.formats.pytorch.program.kinds import BRANCH, CELLS, PACKED, RECURRENT, STEPS
 from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, lower, refs
 from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.graphs.graph import CallSizes, Dims, Graph
+from rnnconvert.graphs.operators import SAME, Computes
 
 NOT_CALLED = "the model's code shows no call of it that can be followed"
 
@@ -206,14 +207,14 @@ class _Calls:
         if packed:
             before = inputs[0].operation
             if before is not None and before.kind == "pack":
-                shapes.describe(before.inputs[0], shapes.lengths(before.attributes["batch_first"], stack), self._graph)
+                describe(before.inputs[0], lengths(before.attributes["batch_first"], stack), self._graph)
             sequence = (operation, "steps")
             self._graph.add(STEPS, [inputs[0], inputs[1]], [sequence])
             if output is not None:
                 self._graph.add(PACKED, [(operation, "output")], [output])
                 output = (operation, "output")
         else:
-            shapes.describe(inputs[0], shapes.lengths(batch_first, stack), self._graph)
+            describe(inputs[0], lengths(batch_first, stack), self._graph)
         self._graph.call(
             name,
             (sequence, f"{order}i"),
@@ -274,3 +275,52 @@ class _Calls:
 
 
 _STATES = ("", "the final hidden state", "the final cell state")
+
+
+# The axes of what layers read, in programs that do not state them.
+
+_VISITED = 1 << 12
+"""The most operators that are followed back from a layer."""
+
+
+def lengths(batch_first: bool, stack: Recurrent) -> Dims:
+    """Return the axes of what a layer reads: time and batch have one name for all layers, which mostly share them."""
+    return ["batch", "time", stack.input_size] if batch_first else ["time", "batch", stack.input_size]
+
+
+def describe(value: Any, dims: Dims, graph: Graph) -> None:
+    """Note the axes of what a layer reads, if nothing states them; back through what keeps or permutes axes to an input."""
+    for _ in range(_VISITED):
+        if not isinstance(value, Ref) or value.dims is not None or value.stored:
+            return
+        before = _before(value, dims)
+        if before is None:
+            value.dims = dims
+            graph.describe(value, dims)
+            return
+        value, dims = before
+
+
+def _before(value: Ref, dims: Dims) -> tuple[Any, Dims] | None:
+    """Return the input from which an operator gives axes of some lengths, and the lengths of its axes; None if that is unknown."""
+    operation = value.operation
+    if operation is None or not operation.inputs:
+        return None
+    first = operation.inputs[0]
+    numbers = [number for number in operation.inputs[1:] if isinstance(number, int)]
+    operator = aten.DIALECT.get(operation.kind)
+    if operation.kind == BRANCH:
+        return (cells.plain(value), dims) if cells.plain(value) is not value else None
+    if operation.kind == "transpose" and len(numbers) == 2:
+        order = list(range(len(dims)))
+        first_axis, other = (number % len(dims) for number in numbers)
+        order[first_axis], order[other] = order[other], order[first_axis]
+        return first, [dims[axis] for axis in order]
+    if operation.kind == "unsqueeze" and len(numbers) == 1 and -len(dims) <= numbers[0] < len(dims):
+        return first, [length for axis, length in enumerate(dims) if axis != numbers[0] % len(dims)]
+    if operation.kind == "embedding":
+        return operation.inputs[1], dims[:-1]
+    if operation.kind == "linear":
+        return first, [*dims[:-1], None]
+    computes = isinstance(operator, Computes) and sum(1 for _ in refs(operation.inputs)) == 1
+    return (first, dims) if operator is SAME or computes else None

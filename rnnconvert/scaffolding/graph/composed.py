@@ -166,6 +166,18 @@ def _log_softmax(g: GraphWriter, inputs: Sequence[str], label: str, attributes: 
     return g.add("Sub", [less, g.add("Log", [total], f"{label}/log")], label)
 
 
+def _tangent(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
+    return g.add("Div", [g.add("Sin", inputs, f"{label}/sin"), g.add("Cos", inputs, f"{label}/cos")], label)
+
+
+def _is_infinite(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
+    return g.add("Equal", [g.add("Abs", inputs, f"{label}/size"), g.number(math.inf)], label)
+
+
+def _is_no_number(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
+    return g.add("Not", [g.add("Equal", [inputs[0], inputs[0]], f"{label}/same")], label)
+
+
 def _einsum(g: GraphWriter, inputs: Sequence[str], label: str, attributes: Mapping[str, Any]) -> str:
     """Add sums of products of two values whose axes have letters."""
     operands, _, result = attributes["equation"].replace(" ", "").partition("->")
@@ -188,6 +200,6 @@ COMPOSED: Mapping[str, Composition] = {
     "Gelu": _gelu, "Celu": _celu, "Elu": _elu, "Selu": _selu, "LeakyRelu": _leaky_relu, "PRelu": _prelu, "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish, "Softplus": _softplus, "Softsign": _softsign, "Reciprocal": _reciprocal, "ReduceL2": _reduce_l2,
     "LayerNormalization": _layer_norm, "InstanceNormalization": _instance_norm, "ScatterElements": _placed, "Trilu": _triangle,
-    "Clip": _clip, "LogSoftmax": _log_softmax, "Einsum": _einsum,
+    "Clip": _clip, "LogSoftmax": _log_softmax, "Einsum": _einsum, "Tan": _tangent, "IsInf": _is_infinite, "IsNaN": _is_no_number,
 }  # fmt: skip
 """The operations that are not needed."""

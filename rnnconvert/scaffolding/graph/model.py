@@ -17,11 +17,11 @@ from rnnconvert.scaffolding.description import Description, Node, Value
 from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
 from rnnconvert.scaffolding.graph.layers import LAYERS
-from rnnconvert.scaffolding.graph.recurrent import recurrent
+from rnnconvert.scaffolding.graph.recurrent import none, recurrent
 from rnnconvert.scaffolding.graph.scans import ScanValues, conv_lstm, scan
 from rnnconvert.scaffolding.graph.space import SPACE
 from rnnconvert.scaffolding.graph.tensors import TENSORS
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Holds, Rule
 from rnnconvert.scaffolding.weights import LayerWeights
 
 OPSET = 17
@@ -57,6 +57,7 @@ class OperationGraph:
     inputs   what it reads, in order
     outputs  what it gives, in order
     values   the tensors of the description that values of the graph are, by name
+    recurrent  what runs over the steps of sequences, in words
     """
 
     name: str
@@ -65,6 +66,7 @@ class OperationGraph:
     inputs: Sequence[NamedTensor]
     outputs: Sequence[NamedTensor]
     values: Mapping[str, Value]
+    recurrent: Sequence[str]
 
     @property
     def size(self) -> int:
@@ -88,18 +90,16 @@ class OperationGraph:
 class WrittenGraph:
     """A graph in the form of a framework, before it is a file.
 
-    graph      the graph
-    nodes      how many operations it has there
-    recurrent  its recurrent ones, in words
-    notes      notes for a reader of it
-    size       how many bytes its numbers have
-    write      writes a new file; large numbers stream into it, or into one with it
-    rounded    why its numbers differ from its source's, in words; "" if they do not differ
+    graph    the graph
+    nodes    how many operations it has there
+    notes    notes for a reader of it
+    size     how many bytes its numbers have
+    write    writes a new file; large numbers stream into it, or into one with it
+    rounded  why its numbers differ from its source's, in words; "" if they do not differ
     """
 
     graph: OperationGraph
     nodes: int
-    recurrent: Sequence[str]
     notes: Sequence[str]
     size: int
     write: Callable[[Path], object]
@@ -114,6 +114,11 @@ class WrittenGraph:
     def outputs(self) -> list[str]:
         """Its outputs, with their axes."""
         return [*map(str, self.graph.outputs)]
+
+    @property
+    def recurrent(self) -> Sequence[str]:
+        """What runs over the steps of sequences, in words."""
+        return self.graph.recurrent
 
 
 def _model(g: GraphWriter, node: Node) -> None:
@@ -149,19 +154,17 @@ RULES: Mapping[str, Rule] = {
 
 
 def operation_graph(
-    description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",), layouts: str = "", counts: bool = True
+    description: Description, weights: LayerWeights, title: str, lacking: Container[str] = ("Gelu",), holds: Holds = none
 ) -> OperationGraph:
     """Return a described model as basic operations, for a framework.
 
     title    its name in a refusal
     lacking  the operations of composed.py that it lacks
-    layouts  the format whose layouts decide which recurrent layers are operations; the steps of others become a Scan. "" if its rules
-             write every cell
-    counts   whether these operations give the last cell state of sequences of different lengths
+    holds    decides which recurrent layers are operations; the steps of others become a Scan
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    graph, top = GraphWriter(weights, title, lacking, layouts, counts), description.scope
+    graph, top = GraphWriter(weights, title, lacking, holds), description.scope
     lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
     inputs = []
     for number, value in enumerate(top.inputs):
@@ -181,7 +184,8 @@ def operation_graph(
             graph.node("Identity", [graph(value)], [name], name)
         outputs.append(_tensor(name, value, description.words, title))
     graph.prune([output.name for output in outputs])
-    return OperationGraph(top.name or "model", graph.nodes, graph.arrays, inputs, outputs, graph.values)
+    recurrent_words = [*dict.fromkeys(graph.recurrent(graph.nodes))]
+    return OperationGraph(top.name or "model", graph.nodes, graph.arrays, inputs, outputs, graph.values, recurrent_words)
 
 
 def _tensor(name: str, value: Value, words: Mapping[str, str], title: str) -> NamedTensor:

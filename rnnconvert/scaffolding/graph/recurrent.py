@@ -8,17 +8,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.graphs.program.masked_steps import CountedSteps
+from rnnconvert.language import registry
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.directions import WAYS, unlike
 from rnnconvert.scaffolding.graph.by_steps import by_steps
 from rnnconvert.scaffolding.graph.scans import flipped
-from rnnconvert.scaffolding.graph.writer import GraphWriter
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Holds
 
 OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 """The operations by the kind of their cells; what they compute is their attribute `stack`, since no input of theirs is a weight."""
+
+
+def none(stack: Recurrent, counted: bool, cells: bool) -> bool:
+    """Return that a framework has no operation for any recurrent layer: see rnnconvert.scaffolding.graph.writer.Holds."""
+    return False
+
+
+def held_by(layouts: str, counts: bool = True) -> Holds:
+    """Return what decides by layouts which layers are operations.
+
+    layouts  the format that they are of
+    counts   whether its operations give the last cell state of sequences of different lengths
+    """
+
+    def holds(stack: Recurrent, counted: bool, cells: bool) -> bool:
+        if counted and cells and stack.cell.kind == "lstm" and not counts:
+            return False
+        try:
+            fit_to_layout(stack, registry.layouts_of(layouts))
+        except RefusedError:
+            return False
+        return not stack.first.projection_size  # it would be folded, so that the states are others
+
+    return holds
 
 
 @dataclass(frozen=True)
@@ -51,13 +78,11 @@ def recurrent(g: GraphWriter, node: Node) -> None:
             "its states last from one call to the next, and the graph keeps none",
             f"Write its states as inputs and outputs ({Flag('stateful')}), or build it without.",
         )
-    directions = g.weights.stack(g.path(node)).layers[0].directions
+    directions = g.weights.directions(g.path(node))
     ways, mask = len(directions), node.named.get("mask", ())
     counting = g.counted(mask[0]) if mask else None
-    if ways == 1:
-        directions = (_bare(directions[0], node["backwards"]),)
-    else:
-        directions = tuple(_bare(direction, bool(way)) for way, direction in enumerate(directions))
+    turned = (node["backwards"],) if ways == 1 else (False, True)
+    directions = tuple(direction.replace(reverse=reverse) for direction, reverse in zip(directions, turned, strict=True))
     per = 2 if directions[0].cell.kind == "lstm" else 1
     states = [g(value) for value in node.named.get("states", ())]
     if ways == 1 or unlike(node):
@@ -79,12 +104,6 @@ def recurrent(g: GraphWriter, node: Node) -> None:
     _give(g, node, outputs_by_way, ways)
 
 
-def _bare(direction: Direction, reverse: bool) -> Direction:
-    """Return a direction without learned initial states, which are a tensor of the description."""
-    states = dict.fromkeys(key for key in direction.arrays if key[0].startswith("initial"))
-    return direction.with_arrays(states).replace(reverse=reverse)
-
-
 def _run(
     g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]
 ) -> _NodeOutputs:
@@ -101,9 +120,11 @@ def _run(
         initial = [g.add("Unsqueeze", [state, g.integers(0)], f"{label}/initial") for state in states[word::per]]
         inputs.append("" if not initial else initial[0] if len(initial) == 1 else g.add("Concat", initial, f"{label}/initials", axis=0))
     stack = Recurrent(label, (Layer(tuple(directions)),))
-    if not g.holds(stack, counting is not None and _reads_cells(g, node)):
-        return _composed(g, node, label, directions, inputs)
+    words = f"{label} ({OPERATORS[kind]} {stack.input_size} -> {directions[0].output_size})"
+    if not g.holds(stack, counting is not None, _reads_cells(g, node)):
+        return _composed(g, node, label, directions, inputs, words)
     name = g.name(label)
+    g.recurs(name, words)
     outputs = [g.name(f"{name}/{word}") for word in ("Y", "Y_h", "Y_c")[: 1 + per]]
     stack = stack.replace(name=name)
     way = "bidirectional" if len(directions) == 2 else "reverse" if directions[0].reverse else "forward"
@@ -122,14 +143,15 @@ def _outputs(node: Node) -> int:
     return 2 if len(node["cells"]) == 2 and node["merge"] is None else 1
 
 
-def _composed(g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], inputs: Sequence[str]) -> _NodeOutputs:
+def _composed(g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], inputs: Sequence[str], words: str) -> _NodeOutputs:
     """Add the steps of some directions in basic operations, with the inputs and outputs of an operation."""
     x, *_, lengths = inputs[:5]
     outputs_by_way = []
     for way, direction in enumerate(directions):
         place = g.index(way)
         states = [g.add("Gather", [state, place], f"{label}/initial", axis=0) for state in inputs[5:] if state]
-        outputs = by_steps(g, label if len(directions) == 1 else f"{label}/{WAYS[way]}", direction, x, lengths, states, node.x.shape[0])
+        of_way = label if len(directions) == 1 else f"{label}/{WAYS[way]}"
+        outputs = by_steps(g, of_way, direction, x, lengths, states, node.x.shape[0], words)
         outputs_by_way.append([g.add("Unsqueeze", [out, g.integers(int(not n))], f"{label}/way") for n, out in enumerate(outputs)])
     every, *ends = (
         g.add("Concat", list(parts), f"{label}/ways", axis=int(not n)) if len(parts) > 1 else parts[0]

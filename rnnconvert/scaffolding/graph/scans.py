@@ -32,7 +32,13 @@ class ScanValues:
 
 
 def scan(
-    g: GraphWriter, label: str, states: Sequence[str], sequences: Sequence[str], reads: ScanValues, step: Callable[[], ScanValues]
+    g: GraphWriter,
+    label: str,
+    states: Sequence[str],
+    sequences: Sequence[str],
+    reads: ScanValues,
+    step: Callable[[], ScanValues],
+    words: str = "",
 ) -> list[str]:
     """Add a Scan; return its last states, and the sequences (time, ...) of what its steps give.
 
@@ -40,6 +46,7 @@ def scan(
     sequences  what it reads step by step, (time, ...)
     reads      what stands for these in a step; they get names here
     step       adds the operations of a step, and returns its new states and what it gives
+    words      says what it computes, for a user
     """
     inputs = [g.name(f"{label}/{value.name}") for value in reads]
     for value, name in zip(reads, inputs, strict=True):
@@ -53,7 +60,9 @@ def scan(
         ]
         body = Body(nodes, inputs, outputs, declared=declared)
     results = [g.name(f"{label}/{word}") for word in ("last",) * len(states) + ("every",) * len(after.sequences)]
-    g.node("Scan", [*states, *sequences], results, g.name(label), body=body, num_scan_inputs=len(sequences))
+    name = g.name(label)
+    g.recurs(name, words or f"{name} (Scan)")
+    g.node("Scan", [*states, *sequences], results, name, body=body, num_scan_inputs=len(sequences))
     return results
 
 

@@ -20,17 +20,13 @@ Held = TypeVar("Held")
 
 
 class TargetWriter(ABC, Generic[Held]):
-    """A model in a framework's form under construction.
-
-    recurrent  its recurrent layers, in words
-    """
+    """A model in a framework's form under construction."""
 
     def __init__(self, graph: OperationGraph, rules: Mapping[str, Callable[[Any, Operation], None]]) -> None:
         """Begin it.
 
         rules  what adds an operation, by its kind
         """
-        self.recurrent: list[str] = []
         self._rules, self._graph, self._scope = rules, graph, graph.scope()
         self._shapes = Shapes(self._scope.program)
         self._held: dict[str, Held] = {}

@@ -19,8 +19,6 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.language import registry
-from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
@@ -29,6 +27,10 @@ from rnnconvert.scaffolding.weights import LayerWeights
 Rule = Callable[["GraphWriter", Node], None]
 """Adds the operations that a node of a description is."""
 
+Holds = Callable[[Recurrent, bool, bool], bool]
+"""Whether a recurrent operation of a framework computes a layer; the steps of any other are a Scan. Its arguments: the layer, whether
+sequences have different lengths, and whether anything reads their last cell states."""
+
 
 class GraphWriter(OperationBuilder):
     """A graph under construction.
@@ -36,15 +38,16 @@ class GraphWriter(OperationBuilder):
     title    the framework that it is for, as a refusal names it
     weights  the weights of the layers
     values   the tensors of the description that its values are, by name
+    holds    decides which recurrent layers are operations
     scope    the model whose nodes are being added: the outermost, or one in it
     """
 
-    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str], layouts: str = "", counts: bool = True) -> None:
+    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str], holds: Holds) -> None:
         super().__init__()
         self.title = title
-        self._layouts, self._counts = layouts, counts
         self._lacking = lacking
-        self.weights = weights
+        self.weights, self.holds = weights, holds
+        self._recurrent: dict[str, str] = {}
         self.scope = DescribedModel("")
         self._prefix = ""
         self.values: dict[str, Value] = {}
@@ -142,20 +145,20 @@ class GraphWriter(OperationBuilder):
         """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
         return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
 
-    def holds(self, stack: Recurrent, counted: bool) -> bool:
-        """Whether a recurrent operation of the framework computes a layer; its rules write every cell themselves where it has no such.
+    # Recurrent layers
 
-        counted  whether its last cell state is read, that of an LSTM, after as many steps as each sequence has
-        """
-        if not self._layouts:
-            return True
-        if counted and stack.cell.kind == "lstm" and not self._counts:
-            return False
-        try:
-            fit_to_layout(stack, registry.layouts_of(self._layouts))
-        except RefusedError:
-            return False
-        return not stack.first.projection_size  # it would be folded, so that the states are others
+    def recurs(self, name: str, words: str) -> None:
+        """Note in words what an operation computes that runs over the steps of sequences."""
+        self._recurrent[name] = words
+
+    def recurrent(self, nodes: Sequence[Operation]) -> list[str]:
+        """Return what runs over the steps of sequences in words, including that in the graphs of operations."""
+        words = []
+        for node in nodes:
+            words += [self._recurrent[node.name]] if node.name in self._recurrent else []
+            for _, body in node.bodies:
+                words += self.recurrent(body.nodes)
+        return words
 
     # Nodes
 

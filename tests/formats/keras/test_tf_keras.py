@@ -13,7 +13,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import ExecutorError
-from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.running import scripts
 from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
 from tests.formats.keras.test_keras_keys import X, changed, check_agreed, odd
@@ -127,7 +127,7 @@ def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
     need("torch", missing(["torch"]))
     import torch
 
-    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    monkeypatch.setattr(scripts, "executors", lambda: {"tf_keras": keras_2})
     file, outputs = tmp_path / "compiled.h5", tmp_path / "kept.npy"
     by_keras_2(COMPILED, file, outputs)
 

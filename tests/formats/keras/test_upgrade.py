@@ -26,11 +26,11 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.model.tree import tree
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.formats.keras.upgrade.assign import assign_by_names
-from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
-from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.formats.keras.upgrade.files import compiled, upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
+from rnnconvert.running import scripts
 from rnnconvert.scaffolding.export import export_model
 from tests import ROOT
 from tests.helpers import corpus, frameworks
@@ -489,7 +489,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrade_proof, "executors", dict)
+    monkeypatch.setattr(scripts, "executors", dict)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = call("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 5 and "tf_keras" in done.stderr
@@ -499,8 +499,8 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
 def test_a_layer_of_a_gpu_alone_is_no_fault_of_the_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
     ran = subprocess.CompletedProcess([], 0, answer, "")
-    monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
-    monkeypatch.setattr(upgrade_proof, "subprocess", SimpleNamespace(run=lambda *words, **more: ran))
+    monkeypatch.setattr(scripts, "python_of", lambda framework, absent: sys.executable)
+    monkeypatch.setattr(scripts, "subprocess", SimpleNamespace(run=lambda *words, **more: ran, TimeoutExpired=subprocess.TimeoutExpired))
     with pytest.raises(AbsentExecutorError, match="run on an NVIDIA GPU alone"):
         upgrade_proof._run("tf_keras", tmp_path / "old.h5", tmp_path)
 
@@ -522,7 +522,7 @@ def test_weighted_metrics_are_kept_as_others_are() -> None:
 @pytest.mark.parametrize("name", ["cells", "masked_merges"])
 def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keras_2 = frameworks.tf_keras()
-    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    monkeypatch.setattr(scripts, "executors", lambda: {"tf_keras": keras_2})
     done = call("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, done.output
 
@@ -540,7 +540,7 @@ model.save(sys.argv[1])
 
 def test_groups_and_depths_are_proved_by_tf_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keras_2 = frameworks.tf_keras()
-    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    monkeypatch.setattr(scripts, "executors", lambda: {"tf_keras": keras_2})
     frameworks.by_keras_2(GROUPS, tmp_path / "old.h5")
     assert "agree in the output" in upgrade(tmp_path / "old.h5", tmp_path / "new.keras", verify=True).proof
 
@@ -561,7 +561,7 @@ def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.
             really("keras", good, runs)
         shutil.copy(runs / "keras.npz", folder / "tf_keras.npz")
 
-    monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
+    monkeypatch.setattr(upgrade_proof, "python_of", lambda framework, absent: sys.executable)
     monkeypatch.setattr(upgrade_proof, "_run", ran)
     for number, wrong in enumerate((False, True)):
         if wrong:

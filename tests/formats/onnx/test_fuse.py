@@ -18,21 +18,13 @@ from onnx import TensorProto, helper, numpy_helper
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.onnx.fuse import proof as fuse_proof
-from rnnconvert.running.child import missing
+from rnnconvert.running import scripts
 from tests import ROOT
-from tests.helpers import corpus, ready
+from tests.helpers import corpus
 from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import need, needed
 
 GOLDEN = ROOT / "tests" / "golden" / "fuse"
-
-
-@pytest.fixture(autouse=True)
-def ready_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every proof runs in a copy of one process."""
-    if not missing(["onnxruntime"]):
-        monkeypatch.setattr(fuse_proof, "subprocess", ready.Instead(lambda command: "onnxruntime"))
 
 
 IN, HIDDEN = 3, 4
@@ -472,10 +464,10 @@ def test_the_command_reports_and_keeps_to_its_exit_codes(tmp_path: Path, monkeyp
     assert call(GOLDEN / "keras_torch_masked.onnx", "-o", target, "--force").exit_code == 4
     assert call(target, "-o", tmp_path / "again.onnx").exit_code == 4
 
-    def absent() -> str:
-        raise MissingPackageError("onnxruntime", "prove")
+    def lacking(framework: str, absent: MissingPackageError) -> str:
+        raise absent
 
-    monkeypatch.setattr(fuse_proof, "_python", absent)
+    monkeypatch.setattr(scripts, "python_of", lacking)
     assert call(source, "-o", target, "--force").exit_code == 5
 
 

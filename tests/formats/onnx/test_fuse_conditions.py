@@ -18,11 +18,9 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.onnx.fuse import proof as fuse_proof
 from rnnconvert.recognition import steps as fuse_steps
-from rnnconvert.running.child import missing
 from tests import ROOT
-from tests.helpers import drawn, ready
+from tests.helpers import drawn
 from tests.helpers.requirements import needed
 
 SIZE, UNITS = 2, 4
@@ -155,13 +153,6 @@ SPECIMENS = [
     Planted("LSTMCell", 2, (0, 1), value=-1.0, becomes="state"),
     Planted("LSTMCell", 5, (2,), value=-1.0, place="cell"),  # the cell state alone, in a step behind the first two
 ]
-
-
-@pytest.fixture(autouse=True)
-def ready_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every proof runs in a copy of one process."""
-    if not missing(["onnxruntime"]):
-        monkeypatch.setattr(fuse_proof, "subprocess", ready.Instead(lambda command: "onnxruntime"))
 
 
 def session(path: Path) -> Callable[[Any], Any]:
