@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.core.verdict import Limit
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.recipe import Ports
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "onnx"
@@ -30,3 +31,15 @@ def limits(path: Path) -> Sequence[Limit]:
     from rnnconvert.verification.beyond import beyond
 
     return tuple(beyond(path, "onnxruntime-cpu"))
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file in onnxruntime."""
+    fed = ", ".join(f"{name!r}: {variable}" for name, variable in ports.inputs.items())
+    outputs = ", ".join(ports.outputs.values())
+    return [
+        "import onnxruntime",
+        f"session = onnxruntime.InferenceSession({str(path)!r})",
+        *ports.lines,
+        f"[{outputs}] = session.run(None, {{{fed}}})",
+    ]

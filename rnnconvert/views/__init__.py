@@ -233,7 +233,7 @@ def _whole_model(file: Checkpoint, links: Mapping[str, str]) -> Markup | None:
     if not Path(file.file).exists():
         return None
     try:
-        description = described_source(Path(file.file), partial=True).description
+        description = described_source(Path(file.file), True).description
     except RnnConvertError:
         return None
     return graph.drawing(description, links)
