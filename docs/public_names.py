@@ -86,7 +86,8 @@ def entry(name: str, value: Any) -> Iterator[str]:
         yield f"    {called(f'rc.{name}', value)}\n\n"
     text = described(value, types)
     yield text
-    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text]:
+    own_names = inspect.signature(value).parameters if types else {}  # what is passed on is described where it arrives
+    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text and field in own_names]:
         yield f"\n{'Fields' if isinstance(value, type) else 'Parameters'}, too: {', '.join(undescribed)}.\n"
     if isinstance(value, type):
         yield from members(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ import numpy as np
 from rnnconvert.comparison import difference
 from rnnconvert.core.arguments import passes_on, split_keywords
 from rnnconvert.core.errors import UsageError, for_user
-from rnnconvert.core.printable import finite, listed
+from rnnconvert.core.printable import command_line, finite, listed
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
@@ -225,7 +224,7 @@ def command_of(
         words += [
             word for flag, number in (("--atol", limits.atol), ("--rtol", limits.rtol)) if number for word in (flag, f"{prefix}{number:g}")
         ]
-    return shlex.join([*words, *([] if explain else ["--no-explain"])])
+    return command_line([*words, *([] if explain else ["--no-explain"])])
 
 
 def _with_kept(

@@ -212,6 +212,7 @@ def _compared(comparison: Comparison) -> str:
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
         _whole_models([(comparison.a, links[0]), (comparison.b, links[1])]),
         verdict=comparison.verdict.word,
+        are_equal=all(layer.equal for layer in comparison.layers),
     )
 
 

@@ -266,3 +266,12 @@ def test_what_export_prints_runs_the_whole_model(model: str, ending: str, packag
         shape, words = values[variables([name])[name]].shape, axes.split(", ")
         stated = {"batch": 2, "time": 7, **{word: int(word) for word in words if word.isdecimal()}}
         assert [stated.get(word, size) for size, word in zip(shape, words, strict=True)] == list(shape), port
+
+
+def test_on_windows_commands_have_the_quotes_of_its_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rnnconvert.core import printable
+
+    monkeypatch.setattr(printable, "ON_WINDOWS", True)
+    with inside(tmp_path):
+        result = CliRunner().invoke(main, ["convert", str(ROOT / "examples" / "encoder.keras"), "my model.onnx"])
+    assert 'encoder.keras "my model.onnx" --force' in result.stderr and "'my model.onnx' --force" not in result.stderr
