@@ -14,7 +14,7 @@ from rnnconvert.containers.reading import reading
 from rnnconvert.core.arguments import checked, passes_on, split_keywords
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.core.printable import either
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.files import detect
 from rnnconvert.files.settings import Settings
 from rnnconvert.language import registry
@@ -41,7 +41,7 @@ class ExportedGraph(Protocol):
     """A model in the form of a target, with its weights, before it is written.
 
     It may have `rounded`, which says in words why its numbers differ from its source's, such as "its weights are rounded to float16"; "" if
-    they do not differ.
+    they do not differ; `recipe`, the lines that run a file of it in its language, if that is not Python; and `goes_step_by_step`.
 
     inputs     its inputs, with their axes, in words
     outputs    its outputs, likewise
@@ -113,7 +113,7 @@ class Exported:
     size     how many bytes its numbers have
     proof    the outputs of both models, each time on other inputs
     notes    notes for a reader of the graph
-    recipe   lines of Python that run the file once, on inputs of zeros; none for formats that Python does not run
+    recipe   lines of Python, or of C, that run the file once, on inputs of zeros; none for formats of other programs
     """
 
     source: str
@@ -145,7 +145,7 @@ class Exported:
             f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
             *(f"note: {note}" for note in self.notes),
             *proof_in_lines(self.proof),
-            *(["# to run it in Python:", *self.recipe] if self.recipe else []),
+            *([f"# to run it in {'C' if self.recipe[0].startswith('#') else 'Python'}:", *self.recipe] if self.recipe else []),
         ]
 
     def __str__(self) -> str:
@@ -252,14 +252,17 @@ def export_model(
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     weights = LayerWeights(model.model, model.description.names)
-    stream = streamed(model.description, weights) if stateful else None
+    try:
+        stream = streamed(model.description, weights) if stateful else None
+    except RefusedError as error:
+        remedy = " ".join(filter(None, [error.remedy, _step_by_step(source, out, model, weights)]))
+        raise RefusedError(error.feature, error.target, error.reason, remedy, error.layer) from None
     description = stream.description if stream else model.description
     try:
         graph = writer.graph(description, weights, **options)
     except RefusedError as error:
         remedy = " ".join(filter(None, [error.remedy, _others(writer, model, description)]))
         raise RefusedError(error.feature, writer.TITLE, error.reason, remedy, error.layer) from None
-    recipe: Recipe | None = getattr(writer, "recipe", None)
     done = Exported(
         model.title,
         str(out),
@@ -275,7 +278,7 @@ def export_model(
             *_assumed(description),
             *_left_out(weights, description.constants),
         ),
-        recipe=("import numpy as np", *recipe(out, ports(description, graph.inputs, graph.outputs))) if recipe else (),
+        recipe=_recipe(writer, graph, out, description),
     )
     if dry_run:
         return done
@@ -301,6 +304,25 @@ def _others(refusing: ExportTarget, model: DescribedSource, description: Descrip
                 target.graph(description, LayerWeights(model.model, model.description.names))
                 holding.append(name)
     return f"This model can be written for {either(holding)}." if holding else ""
+
+
+def _step_by_step(source: Any, out: Path, model: DescribedSource, weights: LayerWeights) -> str:
+    """Return a sentence on a format whose files compute the model step by step by themselves; "" where none does."""
+    for target in registry.named("export_to").values():
+        with contextlib.suppress(RefusedError):
+            if hasattr(target, "BY_STEPS") and getattr(target.graph(model.description, weights), "goes_step_by_step", False):
+                way = Command("export", source, out.stem + target.SUFFIXES[0])
+                return f"{target.TITLE[:1].upper()}{target.TITLE[1:]} computes it step by step: {way}"
+    return ""
+
+
+def _recipe(writer: ExportTarget, graph: ExportedGraph, out: Path, description: Description) -> tuple[str, ...]:
+    """Return the lines that run what is written once; none where a program of its own runs it."""
+    in_python: Recipe | None = getattr(writer, "recipe", None)
+    if in_python is not None:
+        return ("import numpy as np", *in_python(out, ports(description, graph.inputs, graph.outputs)))
+    in_its_language: Callable[[Path], Sequence[str]] | None = getattr(graph, "recipe", None)
+    return () if in_its_language is None else tuple(in_its_language(out))
 
 
 def _options(writer: ExportTarget, out: Path, wanted: _TargetOptions) -> dict[str, str]:
