@@ -81,12 +81,14 @@ _LIMIT = re.compile(r'^(?:# (?P<subject>.+)|(?P<name>[A-Z_]+) = (?P<value>.+)\n"
 
 
 def limits_page() -> str:
-    """Return docs/reliability.md, which is written by hand, with the table of limits."""
-    table = []
+    """Return docs/reliability.md, which is written by hand, with the limits of what a file costs: the error of each other one names it."""
+    table, is_listed = [], False
     for limit in _LIMIT.finditer((HERE.parent / "rnnconvert" / "core" / "limits.py").read_text()):
         if limit["subject"]:
+            is_listed = limit["subject"] in ("Reading", "Bytes and texts")
+        if limit["subject"] and is_listed:
             table.append(f"\n| {limit['subject']} | at most | what |\n|---|---:|---|\n")
-        else:
+        elif is_listed:
             table.append(f"| {limit['name']} | {_size(getattr(limits, limit['name']))} | {limit['what']} |\n")
     before, _, rest = (HERE / "reliability.md").read_text().partition(_BEGIN)
     return f"{before}{_BEGIN}{''.join(table)}\n{_END}{rest.partition(_END)[2]}"

@@ -195,7 +195,7 @@ def _tensor(name: str, value: Value, words: Mapping[str, str], title: str, time:
     if not value.sized:
         raise RefusedError(f"the output {name!r}", title, "its axes are unknown: it is what a layer gives that is left out")
     stated: Sequence[str] = [words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
-    is_sequence = 1 < len(value.shape) < _IMAGE
+    is_sequence = not value.axes and 1 < len(value.shape) < _IMAGE  # a source that tells axes apart may have the batch behind the time
     axes = tuple(
         (text or ("batch" if not axis else time or f"{name}_time" if is_sequence and axis == _TIME else f"{name}_{axis}"))
         if size is None
