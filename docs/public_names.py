@@ -46,6 +46,9 @@ GROUPS = {
 MADE_BY_US = {*GROUPS["What comes back"], *GROUPS["Errors and warnings"]}
 """Classes that only rnnconvert makes: how they are called is not shown."""
 
+_WIDTH = 84
+"""How many letters of code a page shows side by side."""
+
 VERSION = "The version of rnnconvert, a text."
 
 
@@ -140,7 +143,7 @@ def called(name: str, value: Any) -> str:
         starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
         parts.append(parameter(argument))
     line = f"{name}({', '.join(parts)}){result}"
-    return line if len(line) <= 110 else textwrap.fill(line, 110, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return line if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
 def parameter(argument: inspect.Parameter) -> str:

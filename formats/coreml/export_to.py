@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
-    from rnnconvert.scaffolding.recipe import Ports
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "coreml"
@@ -45,6 +45,7 @@ def recipe(path: Path, ports: Ports) -> list[str]:
     fed = ", ".join(f"{name!r}: {variable}" for name, variable in ports.inputs.items())
     return [
         "import coremltools  # predicts on macOS alone",
+        "import numpy as np",
         f"model = coremltools.models.MLModel({str(path)!r})",
         *ports.lines,
         f"results = model.predict({{{fed}}})",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
-    from rnnconvert.scaffolding.recipe import Ports
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "ncnn"
@@ -34,6 +34,7 @@ def recipe(path: Path, ports: Ports) -> list[str]:
     (numbers,) = companions(path)
     return [
         "import ncnn",
+        "import numpy as np",
         "net = ncnn.Net()",
         f"net.load_param({str(path)!r})",
         f"net.load_model({str(numbers)!r})",

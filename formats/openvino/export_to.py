@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
-    from rnnconvert.scaffolding.recipe import Ports
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "openvino"
@@ -35,9 +35,10 @@ def companions(path: Path) -> Sequence[Path]:
 def recipe(path: Path, ports: Ports) -> list[str]:
     """Return the lines that run a file in OpenVINO on the CPU, in float32 everywhere."""
     return [
+        "import numpy as np",
         "import openvino",
         f"model = openvino.Core().compile_model({str(path)!r}, 'CPU', {{'INFERENCE_PRECISION_HINT': 'f32'}})",
         *ports.lines,
         f"results = model([{', '.join(ports.inputs.values())}])",
-        *(f"{name} = results[{number}]" for number, name in enumerate(ports.outputs.values())),
+        *(f"{variable} = results[{name!r}]" for name, variable in ports.outputs.items()),
     ]

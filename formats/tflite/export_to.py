@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
-    from rnnconvert.scaffolding.recipe import Ports
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "tflite"
@@ -35,6 +35,7 @@ def recipe(path: Path, ports: Ports) -> list[str]:
     """Return the lines that run a file in TFLite's interpreter of today."""
     fed = [(f"inputs[{number}]['index']", variable) for number, variable in enumerate(ports.inputs.values())]
     return [
+        "import numpy as np",
         "from ai_edge_litert.interpreter import Interpreter",
         f"interpreter = Interpreter({str(path)!r})",
         "inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()",

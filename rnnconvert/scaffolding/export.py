@@ -320,7 +320,7 @@ def _recipe(writer: ExportTarget, graph: ExportedGraph, out: Path, description: 
     """Return the lines that run what is written once; none where a program of its own runs it."""
     in_python: Recipe | None = getattr(writer, "recipe", None)
     if in_python is not None:
-        return ("import numpy as np", *in_python(out, ports(description, graph.inputs, graph.outputs)))
+        return tuple(in_python(out, ports(description, graph.inputs, graph.outputs)))
     in_its_language: Callable[[Path], Sequence[str]] | None = getattr(graph, "recipe", None)
     return () if in_its_language is None else tuple(in_its_language(out))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnnconvert.files.adapter import variables
+from rnnconvert.files.adapter import Ports, variables
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.inputs import drawn
 
@@ -14,22 +13,8 @@ _SIZES = (2, 7)
 """The batch, and every other axis that the model leaves open."""
 
 
-@dataclass(frozen=True)
-class Ports:
-    """The inputs and outputs of a file, as the lines that run it name them.
-
-    inputs   a name of Python's for each input, by its name in the file
-    outputs  likewise
-    lines    lines that make the inputs
-    """
-
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    lines: Sequence[str]
-
-
 Recipe = Callable[[Path, Ports], Sequence[str]]
-"""Returns the lines of Python that run a file, behind the import of numpy; what an `export_to` module has as `recipe`."""
+"""Returns the lines of Python that run a file; what an `export_to` module has as `recipe`."""
 
 
 def ports(description: Description, inputs: Sequence[str], outputs: Sequence[str]) -> Ports:
