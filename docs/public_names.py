@@ -143,7 +143,11 @@ def called(name: str, value: Any) -> str:
         starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
         parts.append(parameter(argument))
     line = f"{name}({', '.join(parts)}){result}"
-    return line if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return (
+        line
+        if len(line) <= _WIDTH
+        else textwrap.fill(line, _WIDTH, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def parameter(argument: inspect.Parameter) -> str:
