@@ -289,16 +289,10 @@ def proposing(reaches: Callable[[str], bool]) -> Iterator[None]:
         yield
 
 
-_MANY = 12
-"""More formats than this are counted in a sentence, not named."""
-
-
 def holding(fits: Callable[[Layout], bool]) -> str:
     """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
     having = [name for name, several in frameworks().items() if any(candidate.writable and fits(candidate) for candidate in several)]
     names = list(filter(_reaches.get(), having))
-    if len(names) > _MANY:
-        return f"one of {len(names)} other formats"
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
 
 

@@ -94,7 +94,7 @@ def model_of(value: Any, source_format: str | None = None, settings: Iterable[st
         chosen = Options(options, settings)
         value = load_with(value, source_format, chosen)
         chosen.ledger.check_used(value.path)
-    elif source_format is not None or tuple(settings) or options:
+    elif source_format is not None or (settings := tuple(settings)) or options:
         words = [*([f"the format {source_format!r}"] if source_format is not None else []), *settings]
         words += [f"{key}={option}" for key, option in options.items()]
         raise UsageError(
