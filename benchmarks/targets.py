@@ -138,7 +138,7 @@ def main() -> None:
     PICTURE.write_text(picture("Bytes of one model in every format", [*bars]))
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
-    measured = f"{table(rows)}\nThe largest probability is {truth.max():.2f}.\n"
+    measured = table(rows)
     PAGE.write_text(f"{before}{BEGIN}\n{measured}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     print(measured)
 

@@ -198,6 +198,9 @@ def _tell(done: BatchResult, left_out: Counter[str]) -> None:
         word = outcomes.WORDS[code]
         command = outcomes.next_command(code, first[code].source, first[code].target) if code else None
         put(f"{count:>8,}  {styled(word, 'red' if code else 'green')}{f'   next: {command}' if command else ''}")
+    in_part = sum(not entry.code and entry.left > 0 for entry in done.entries)
+    if in_part:
+        put(f"{in_part:>8,}  of these hold other layers, too, which were left out. A whole model: rnnconvert export MODEL FILE")
     without = [entry.source for entry in done.entries if entry.without_layers]
     if without:
         put(f"{len(without):>8,}  {styled(outcomes.WITHOUT_LAYERS, 'yellow')}: {_some(without)}")

@@ -68,7 +68,9 @@ class CheckOptions(NamedTuple):
     "--config", type=FilePath(path_type=Path), default=Path("rnnconvert.toml"), show_default=True, help="The file that lists the pairs."
 )
 @click.option("--init", "is_first", is_flag=True, help="Write that file, with the models of this folder that look like pairs.")
-@click.option("--reports", "folder", type=FilePath(path_type=Path), help="Folder for the reports of each: .json, .xml, .md and .html.")
+@click.option(
+    "--reports", "folder", type=FilePath(path_type=Path), help="Folder for a .json, .xml, .md and .html of each pair, and an index.html."
+)
 @click.option(
     "--report",
     "indexes",
@@ -128,7 +130,9 @@ def check(asked: CheckOptions) -> None:
             documents.append(report.document)
             if not asked.as_json:
                 _tell(report, claim.models, asked.quiet)
-    many.write("Every pair", entries, *asked.indexes)
+    index = "pairs.html" if any(name == "index" for name, _ in chosen) else "index.html"
+    inside = [asked.folder / index] if asked.folder is not None else []
+    many.write("Every pair", entries, *inside, *asked.indexes)
     if asked.sarif is not None:
         with replacing(asked.sarif) as file:
             file.write(reports.encoded(merged(documents)))

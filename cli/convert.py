@@ -187,12 +187,12 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
             written,
             wish.format,
             asked.layers,
-            asked.dtype,
-            asked.strict,
-            asked.force,
-            asked.dry_run,
-            None if quiet else lambda done, total: watch(f"writing {target}", done, total, unit="MB"),
             asked.assume_defaults,
+            dtype=asked.dtype,
+            strict=asked.strict,
+            force=asked.force,
+            dry_run=asked.dry_run,
+            progress=None if quiet else lambda done, total: watch(f"writing {target}", done, total, unit="MB"),
         )
         if asked.verified:
             from rnnconvert.core.errors import not_written

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rnnconvert.cli.terminal import FilePath, emit, put, say
+from rnnconvert.cli.verbosity import is_quiet
 from rnnconvert.core.remedies import Command
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def demo(folder: str, force: bool, as_json: bool) -> None:
         return
     say(f"wrote {right}: an LSTM of both directions, {_SIZES[0]} -> {_SIZES[1]}, as Keras has it")
     say(f"wrote {wrong}: the same for PyTorch, but for a mistake")
-    put("# to try:")
-    for command in commands:
-        put(str(command))
+    if not is_quiet():
+        for line in ("# to try:", *map(str, commands)):
+            put(line)
 
 
 def _stack() -> Recurrent:

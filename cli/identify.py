@@ -73,7 +73,7 @@ def identify(asked: IdentifyOptions) -> None:
     """Find out what unlabelled WEIGHTS are: the part and gate of each array, and the cell.
 
     With a sample (--io), the conventions of all known layouts are searched for those that reproduce its output. Without one,
-    candidates are listed by names, shapes and numbers. WEIGHTS may be a flat buffer (.npy).
+    candidates are listed by names, shapes and numbers. WEIGHTS may be a flat buffer (.npy), or bare float32 or float64 numbers (.bin).
     """
     from rnnconvert.containers.files import check_target, replacing
     from rnnconvert.core.errors import UsageError

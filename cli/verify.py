@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, say, setting, whole_numbers
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.printable import command_line
 
 _VERIFY = """\b
 Examples:
@@ -284,4 +284,4 @@ def verify(asked: VerifyOptions) -> None:
 
 def _command() -> str:
     """Return the command line that was given; "" where the program does not stand at its beginning."""
-    return f"rnnconvert {shlex.join(sys.argv[1:])}" if sys.argv[1:2] == ["verify"] else ""
+    return f"rnnconvert {command_line(sys.argv[1:])}" if sys.argv[1:2] == ["verify"] else ""

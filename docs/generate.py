@@ -12,6 +12,8 @@ import ast
 import json
 import re
 import sys
+import textwrap
+from inspect import signature
 from pathlib import Path
 
 from command_texts import command_page
@@ -22,7 +24,9 @@ from public_names import api_pages
 from published import as_published, pages
 
 from rnnconvert.core import limits
+from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS
+from rnnconvert.files.convert import Writing
 from rnnconvert.language.layout import Option
 from rnnconvert.rewrites import REWRITES
 
@@ -77,12 +81,14 @@ _LIMIT = re.compile(r'^(?:# (?P<subject>.+)|(?P<name>[A-Z_]+) = (?P<value>.+)\n"
 
 
 def limits_page() -> str:
-    """Return docs/reliability.md, which is written by hand, with the table of limits."""
-    table = []
+    """Return docs/reliability.md, which is written by hand, with the limits of what a file costs: the error of each other one names it."""
+    table, is_listed = [], False
     for limit in _LIMIT.finditer((HERE.parent / "rnnconvert" / "core" / "limits.py").read_text()):
         if limit["subject"]:
+            is_listed = limit["subject"] in ("Reading", "Bytes and texts")
+        if limit["subject"] and is_listed:
             table.append(f"\n| {limit['subject']} | at most | what |\n|---|---:|---|\n")
-        else:
+        elif is_listed:
             table.append(f"| {limit['name']} | {_size(getattr(limits, limit['name']))} | {limit['what']} |\n")
     before, _, rest = (HERE / "reliability.md").read_text().partition(_BEGIN)
     return f"{before}{_BEGIN}{''.join(table)}\n{_END}{rest.partition(_END)[2]}"
@@ -100,9 +106,19 @@ docs/generate.py makes this module from rnnconvert.files.options and the formats
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rnnconvert.files.summary import Progress
 
 # fmt: off
+
+NamedArrays = Literal[
+    FORMATS,
+]
+"""The formats whose layers are arrays by name; every other one is one flat vector."""
 '''
 
 
@@ -111,16 +127,21 @@ def types_module() -> str:
     sides = {side: sorted((o for o in OPTIONS.values() if o.side == side), key=lambda o: o.name) for side in ("both", "read", "write")}
     # `convert` has a dtype of its own, that of the target: there, the source's is one of the settings.
     dtype = [option for option in sides["read"] if option.name == "dtype"]
-    lines = [TYPES_HEAD]
+    formats = [json.dumps(name) for name, room in adapters().items() if not hasattr(room, "stack_of")]
+    lines = [TYPES_HEAD.replace("FORMATS", "\n".join(textwrap.wrap(", ".join(sorted(formats)), 130, subsequent_indent="    ")))]
+    writing = [f"    {name}: {parameter.annotation}" for name, parameter in signature(Writing).parameters.items()]
+    sources = ["    source_format: str | None", "    settings: Iterable[str]"]
     for name, base, options, what in (
         ("_Shared", "TypedDict", sides["both"], "how a file is read, and how one is written"),
         ("_Stated", "_Shared", [option for option in sides["read"] if option not in dtype], "how a file is read"),
         ("ReadOptions", "_Stated", dtype, "how a file is read, by itself"),
+        ("SourceOptions", "ReadOptions", sources, "how a file is read: its format, and options in words, too"),
         ("WriteOptions", "_Shared", sides["write"], "how a file is written"),
-        ("ConversionOptions", "_Stated, WriteOptions", [], "a conversion: how its source is read, and its target written"),
+        ("SaveOptions", "WriteOptions", writing, "how a file is written: what `save` takes"),
+        ("ConversionOptions", "_Stated, SaveOptions", [], "a conversion: how its source is read, and its target written"),
     ):
         lines += ["", f"class {name}({base}, total=False):", f'    """Options that decide {what}."""', ""]
-        lines += [f"    {option.name}: {_type(option)}" for option in options] + [""] * bool(options)
+        lines += [option if isinstance(option, str) else f"    {option.name}: {_type(option)}" for option in options] + [""] * bool(options)
     return "\n".join(lines).rstrip() + "\n"
 
 

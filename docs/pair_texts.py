@@ -14,7 +14,8 @@ $ rnnconvert inspect examples/encoder.keras --targets
 ```
 
 tells of every layer of *your* file which formats can hold it, and why others cannot. This page tells it of every format's usual layers,
-with its usual biases and run-time constants. Look for your cell, then for the line that begins with *From* and has your format:
+with its usual biases and run-time constants. Look for your cell, then for the line that begins with *From* and has your
+format; what is true of all stands first:
 
 - **exactly**: every number that is written is one of the source's, its negative, or zero
 - **up to rounding**: exactly in real numbers, and rounded as any arithmetic is
@@ -46,7 +47,11 @@ def pairs_pages() -> dict[str, str]:
         sources: dict[str, list[str]] = defaultdict(list)
         for source, pairs_of_source in placed.items():
             sources[answers(pairs_of_source)].append(source)
-        page += [f"\nFrom {', '.join(names)}:\n\n{text}" for text, names in sources.items()]
+        lines = [text.splitlines(keepends=True) for text in sources]
+        common = [line for line in lines[0] if len(lines) > 1 and all(line in others for others in lines)]
+        page += [f"\nFrom every format:\n\n{''.join(common)}"] if common else []
+        for text, names in zip(lines, sources.values(), strict=True):
+            page.append(f"\nFrom {', '.join(names)}:\n\n{''.join(line for line in text if line not in common)}")
     return {"pairs.md": "".join([*page, TAIL])}
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import rnnconvert
+from rnnconvert.core.arguments import keywords_of, takes_only_keywords
 
 HEAD = """# Every public name
 
@@ -44,6 +45,9 @@ GROUPS = {
 
 MADE_BY_US = {*GROUPS["What comes back"], *GROUPS["Errors and warnings"]}
 """Classes that only rnnconvert makes: how they are called is not shown."""
+
+_WIDTH = 84
+"""How many letters of code a page shows side by side."""
 
 VERSION = "The version of rnnconvert, a text."
 
@@ -85,7 +89,8 @@ def entry(name: str, value: Any) -> Iterator[str]:
         yield f"    {called(f'rc.{name}', value)}\n\n"
     text = described(value, types)
     yield text
-    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text]:
+    own_names = inspect.signature(value).parameters if types else {}  # what is passed on is described where it arrives
+    if undescribed := [f"`{field}: {kind}`" for field, kind in types.items() if f"`{field}: {kind}`" not in text and field in own_names]:
         yield f"\n{'Fields' if isinstance(value, type) else 'Parameters'}, too: {', '.join(undescribed)}.\n"
     if isinstance(value, type):
         yield from members(value)
@@ -132,13 +137,17 @@ def called(name: str, value: Any) -> str:
     signature = inspect.signature(value)
     result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
     parts, starred = [], False
-    for argument in signature.parameters.values():
+    for argument in parameters_of(value).values():
         if argument.kind is argument.KEYWORD_ONLY and not starred:
             parts.append("*")
         starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
         parts.append(parameter(argument))
     line = f"{name}({', '.join(parts)}){result}"
-    return line if len(line) <= 110 else textwrap.fill(line, 110, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return (
+        line
+        if len(line) <= _WIDTH
+        else textwrap.fill(line, _WIDTH, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def parameter(argument: inspect.Parameter) -> str:
@@ -152,8 +161,20 @@ def parameter(argument: inspect.Parameter) -> str:
 
 def types_of(value: Any) -> dict[str, str]:
     """Return the types of what a function takes or a class is made with, by name."""
-    parameters = inspect.signature(value).parameters.values()
-    return {argument.name: str(argument.annotation) for argument in parameters if argument.annotation is not argument.empty}
+    parameters = parameters_of(value).values()
+    stated = [argument for argument in parameters if argument.annotation is not argument.empty]
+    return {each.name: str(each.annotation) for each in stated if not str(each.annotation).startswith("Unpack")}
+
+
+def parameters_of(value: Any) -> dict[str, inspect.Parameter]:
+    """Return what a function takes, or a class is made with: its own parameters, with the keywords that it passes on before its options."""
+    parameters = dict(inspect.signature(value).parameters)
+    if isinstance(value, type) or not (options := next((name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD), None)):
+        return parameters
+    last = parameters.pop(options)
+    for name, (parameter, _) in keywords_of(value).items():
+        parameters.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+    return parameters if takes_only_keywords(value) else {**parameters, options: last}
 
 
 def described(value: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -196,7 +217,7 @@ def items(value: Any, lines: list[str], types: Mapping[str, str]) -> str:
 def names_of(value: Any) -> set[str]:
     """Return the names that a docstring may describe: parameters, fields, and attributes."""
     if not isinstance(value, type):
-        return {*inspect.signature(value).parameters}
+        return {*parameters_of(value)}
     attributes = {name for above in value.__mro__ for name in (*vars(above), *vars(above).get("__annotations__", ()))}
     if dataclasses.is_dataclass(value):
         attributes |= {field.name for field in dataclasses.fields(value)}

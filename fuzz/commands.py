@@ -192,22 +192,13 @@ def _called(command: str, kind: str, make: Callable[[Path, int], None]) -> Prepa
 
 
 def table(measured: Sequence[tuple[str, Growth]]) -> str:
-    """Return the exponents as a table of Markdown: a row for each command, a column for what grows."""
-    kinds = [*GROWING]
-    rows = [f"| command | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
-    by_command: dict[str, dict[str, Growth]] = {}
+    """Return the largest exponent of each command as a table of Markdown, and what grew."""
+    worst: dict[str, tuple[float, str, int]] = {}
     for name, growth in measured:
         command, _, kind = name.partition(": ")
-        by_command.setdefault(command, {})[kind] = growth
-    for command, growths in by_command.items():
-        cells = [_cell(growths[kind]) if kind in growths else "" for kind in kinds]
-        rows.append(f"| {command} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _cell(growth: Growth) -> str:
-    time = f", {growth.times:.2f}" if growth.time else ""
-    return f"{growth.lines:.2f}{time} (n={growth.n})"
+        worst[command] = max(worst.get(command, (0.0, kind, growth.n)), (growth.lines, kind, growth.n))
+    rows = [f"| {command} | {exponent:.2f} | {kind} (n={n}) |" for command, (exponent, kind, n) in worst.items()]
+    return "\n".join(["| command | largest exponent | of |", "|---|---|---|", *rows])
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -43,19 +43,11 @@ def _attacks(figures: Figures) -> list[str]:
         "|---|---|",
         *(f"| {_WORDS.get(end, end)} | {count:,} |" for end, count in ends.most_common()),
         "",
-        "| kind | executions |",
-        "|---|---|",
-        *(f"| {kind} | {count:,} |" for kind, count in kinds.most_common()),
-        "",
-        "What these runs found, all mended since:" if any(run["findings"] for run in runs) else "These runs found nothing.",
-        "",
     ]
-    findings: Counter[tuple[str, str]] = Counter()
-    for run in runs:
-        for kind, what, where, count in run["findings"]:
-            findings[kind, f"{what} at {where}"] += count
-    lines += [f"- {kind}: {what} ({count} times)" for (kind, what), count in findings.items()]
-    lines += [f"- {remark}" for run in runs for remark in run.get("remarks", ())]
+    findings = {(kind, f"{what} at {where}") for run in runs for kind, what, where, _ in run["findings"]}
+    (most_kind, most), (least_kind, least) = kinds.most_common()[0], kinds.most_common()[-1]
+    outcome = f"{len(findings)} faults, all mended since" if findings else "nothing"
+    lines += [f"They found {outcome}. `{most_kind}` had the most, {most:,}, and `{least_kind}` the fewest, {least:,}."]
     writing: Counter[str] = Counter()
     problems: list[str] = []
     for run in figures["writes"]:
@@ -66,39 +58,29 @@ def _attacks(figures: Figures) -> list[str]:
         "",
         f"**Writing**: {sum(writing.values()):,} attacks over {most} kinds of files, {len(problems)} problems.",
         "",
-        "| attack: what was found after it | times |",
+        "| attack | what was found after it |",
         "|---|---|",
-        *(f"| {what} | {count:,} |" for what, count in sorted(writing.items())),
     ]
-    return lines
+    by_attack: dict[str, list[str]] = {}
+    for what, count in sorted(writing.items()):
+        attack, _, outcome = what.partition(": ")
+        by_attack.setdefault(attack, []).append(f"{outcome} {count:,}")
+    return lines + [f"| {attack} | {', '.join(outcomes)} |" for attack, outcomes in by_attack.items()]
 
 
 def _growth(measured: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the largest exponents that were measured of each format, of lines and of processor time, and what was doubled there."""
+    """Return the largest exponents that were measured of all formats, of lines and of processor time, and what was doubled there."""
     if not measured:
         return []
-    written: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    if read := [growth["lines"] for name, growth in measured.items() if ": place " in name]:
-        written["(any file grown)"] = [("one of its places", {"lines": max(read), "times": 0.0, "time": 0.0})]
-    for name, growth in measured.items():
-        format, _, what = name.partition(" ")
-        if ": place " not in name:
-            written.setdefault(format, []).append((what, growth))
-    lines = [
+    kinds = {"lines": {name: growth["lines"] for name, growth in measured.items()}}
+    kinds["processor time"] = {name: growth["times"] for name, growth in measured.items() if growth["time"]}
+    formats = {name.partition(" ")[0] for name in measured if ": place " not in name}
+    worst = [(what, *max(growths.items(), key=lambda item: item[1])) for what, growths in kinds.items() if growths]
+    largest = " and ".join(f"of {what} {exponent:.2f} ({name})" for what, name, exponent in worst)
+    return [
         "",
-        f"**Doubling**: {len(measured)} things doubled; the largest exponent of each format, of written, read and inspected files:",
-        "",
-        "| format | doubled | largest exponent of lines | of processor time | where |",
-        "|---|---|---|---|---|",
+        f"**Doubling**: {len(measured)} things of {len(formats)} formats, written, read and inspected; the largest exponent is {largest}.",
     ]
-    for format, cases in sorted(written.items()):
-        where, _ = max(cases, key=lambda case: max(case[1]["lines"], case[1]["times"]))
-        slowest = max(growth["times"] for _, growth in cases)
-        lines.append(
-            f"| {format} | {len(cases)} | {max(growth['lines'] for _, growth in cases):.2f} | "
-            f"{f'{slowest:.2f}' if any(growth['time'] for _, growth in cases) else '-'} | {where} |"
-        )
-    return lines
 
 
 _WORDS = {

@@ -185,6 +185,26 @@ class WrittenModel:
             f"the type {self.real}, which it overwrites."
         )
 
+    def call(self, steps: int) -> Iterator[str]:
+        """Yield lines of C that run a sequence of so many steps once, or of as many as the model fixes, on inputs of zeros."""
+        values, lengths = self.program.values, self._lengths()
+        several = f"({', '.join([str(steps)] * len(lengths))})" if lengths else ""
+        for value, x, parameter in zip(values, self._xs, self._parameters(self.inputs, self._xs, False), strict=False):
+            root = self.program.root(value.time)
+            count = "" if root is None else f"{steps if root in lengths else self.program.length(root)} * "
+            yield f"static {parameter.replace('*', '')}[{count}{self._upper}_{x.upper()}_SIZE];"
+        for number, (y, parameter) in enumerate(zip(self._ys, self._parameters(self.outputs, self._ys, False), strict=True)):
+            macro = self._steps_macro(number)
+            yield f"static {parameter.replace('*', '')}[{f'{macro}{several} * ' if macro else ''}{self._upper}_{y.upper()}_SIZE];"
+        places = [str(steps)] * len(lengths)
+        if self.why_no_step:
+            yield f"static {self.real} work[{self._upper}_WORK{several}];"
+            yield f"{self.name}_run({', '.join([*self._xs, *places, 'work', *self._ys])});"
+        else:
+            yield f"static {self.name}_state state;  // zeros, where a sequence begins"
+            results = [self._ys[number] for number in self._argument_order()]
+            yield f"{self.name}_run({', '.join([*self._xs, str(steps), '&state', *results])});"
+
     @property
     def notes(self) -> list[str]:
         """The notes for the user."""

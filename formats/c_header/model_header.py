@@ -57,6 +57,15 @@ class HeaderExport:
         words = {"int8": "its matrices are rounded to int8", "float16": "its weights are rounded to float16"}
         return words.get(self.model.storage, "")
 
+    @property
+    def goes_step_by_step(self) -> bool:
+        """Whether it has a function for one step, which goes on from its state."""
+        return not self.model.why_no_step
+
+    def recipe(self, path: Path) -> list[str]:
+        """Return lines of C that run the model once."""
+        return [f'#include "{path.name}"', *self.model.call(7)]
+
     def write(self, path: Path) -> None:
         """Write a new file; its numbers become text piece by piece."""
         write_lines(path, rendered(self.layers, guard_of(path), self.model))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rnnconvert.containers.wire import field, varint
-from rnnconvert.files.adapter import Job, variables, zeros
+from rnnconvert.files.adapter import Job, Ports, variables, zeros
+from rnnconvert.formats.coreml.export_to import recipe
 
 FLOAT16, FLOAT32, DOUBLE, INT32 = 65552, 65568, 65600, 131104
 """The element types of a model's inputs and outputs: ArrayFeatureType.ArrayDataType."""
@@ -51,12 +52,6 @@ def prediction(path: Path, job: Job) -> list[str]:
     """Return the lines of Python that run a written model on zeros."""
     ends = [(part, "" if len(job.parts) == 1 else f"{part.stack.name}/") for part in job.parts]
     names = variables(f"{prefix}{end}" for _, prefix in ends for end in "xy")
-    feeds = ", ".join(f"{prefix + 'x'!r}: {names[prefix + 'x']}" for _, prefix in ends)
-    return [
-        "import coremltools",
-        "import numpy as np",
-        f"model = coremltools.models.MLModel({str(path)!r})",
-        *(zeros(names[prefix + "x"], {"steps": 7, "1": 1}, part.stack.input_size) for part, prefix in ends),
-        f"results = model.predict({{{feeds}}})",
-        *(f"{names[prefix + 'y']} = results[{prefix + 'y'!r}]" for _, prefix in ends),
-    ]
+    lines = [zeros(names[f"{prefix}x"], {"steps": 7, "1": 1}, part.stack.input_size) for part, prefix in ends]
+    read, written = ({f"{prefix}{end}": names[f"{prefix}{end}"] for _, prefix in ends} for end in "xy")
+    return recipe(path, Ports(read, written, lines))

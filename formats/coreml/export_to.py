@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -37,3 +39,16 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
     )
     lengths = [array.shape for array in one_sequence]
     return exported(operation_graph(description, weights, TITLE, LACKING, holds), lengths, "float16" if dtype == "float16" else "float32")
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file on a Mac."""
+    fed = ", ".join(f"{name!r}: {variable}" for name, variable in ports.inputs.items())
+    return [
+        "import coremltools  # predicts on macOS alone",
+        "import numpy as np",
+        f"model = coremltools.models.MLModel({str(path)!r})",
+        *ports.lines,
+        f"results = model.predict({{{fed}}})",
+        *(f"{variable} = results[{name!r}]" for name, variable in ports.outputs.items()),
+    ]

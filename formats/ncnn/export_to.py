@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -26,3 +27,19 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
 def companions(path: Path) -> Sequence[Path]:
     """Return the file of the numbers."""
     return (path.with_suffix(".bin"),)
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file in ncnn on one sequence."""
+    (numbers,) = companions(path)
+    return [
+        "import ncnn",
+        "import numpy as np",
+        "net = ncnn.Net()",
+        f"net.load_param({str(path)!r})",
+        f"net.load_model({str(numbers)!r})",
+        "run = net.create_extractor()",
+        *ports.lines,
+        *(f"run.input({name!r}, ncnn.Mat({variable}))" for name, variable in ports.inputs.items()),
+        *(f"{variable} = run.extract({name!r})[1].numpy()" for name, variable in ports.outputs.items()),
+    ]

@@ -15,11 +15,12 @@ from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts, zeros
+from rnnconvert.files.adapter import Job, Ports, WriteResult, unique, written_layouts, zeros
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
+from rnnconvert.formats.ncnn.export_to import recipe
 from rnnconvert.formats.ncnn.graph import calls
 from rnnconvert.formats.ncnn.param import Numbers
 from rnnconvert.language import registry
@@ -194,17 +195,8 @@ def write(path: Path, job: Job) -> WriteResult:
         notes.append(f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}")
     (weights_file,) = companions(path)
     notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
-    recipe = [
-        "import ncnn",
-        "import numpy as np",
-        "net = ncnn.Net()",
-        f"net.load_param({str(path)!r})",
-        f"net.load_model({str(weights_file)!r})",
-        "run = net.create_extractor()",
-        *(zeros(f"in{number}", {"time": 7}, part.stack.input_size) for number, part in enumerate(job.parts)),
-        *(f'run.input("in{number}", ncnn.Mat(in{number}))' for number in range(len(job.parts))),
-        *(f'out{number} = run.extract("out{number}")[1].numpy()' for number in range(len(job.parts))),
-    ]
+    lines = [zeros(f"in{number}", {"time": 7}, part.stack.input_size) for number, part in enumerate(job.parts)]
+    read, written = ({name: name for name in (f"{end}{number}" for number in range(len(job.parts)))} for end in ("in", "out"))
     if not job.dry_run:
         with replacing_both(path, weights_file) as (file, numbers):
             summed = ChecksumWriter(numbers)
@@ -214,7 +206,7 @@ def write(path: Path, job: Job) -> WriteResult:
                 summed.write(bytes(-nbytes(array) % 4))
             rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
             file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
-    return WriteResult(notes, recipe, [*job.carried])
+    return WriteResult(notes, recipe(path, Ports(read, written, lines)), [*job.carried])
 
 
 def _name(single: Recurrent) -> str:

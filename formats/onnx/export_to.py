@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.core.verdict import Limit
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -31,3 +32,17 @@ def limits(path: Path) -> Sequence[Limit]:
     from rnnconvert.verification.beyond import beyond
 
     return tuple(beyond(path, "onnxruntime-cpu"))
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file in onnxruntime."""
+    fed = ", ".join(f"{name!r}: {variable}" for name, variable in ports.inputs.items())
+    outputs = ", ".join(ports.outputs.values())
+    results = outputs if len(ports.outputs) > 1 else f"[{outputs}]"
+    return [
+        "import numpy as np",
+        "import onnxruntime",
+        f"session = onnxruntime.InferenceSession({str(path)!r})",
+        *ports.lines,
+        f"{results} = session.run(None, {{{fed}}})",
+    ]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import onnx
 
-from rnnconvert.files.adapter import Job, WriteResult, variables
+from rnnconvert.files.adapter import Job, Ports, WriteResult, variables
+from rnnconvert.formats.onnx.export_to import recipe
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.proto import write as onnx_write
 
@@ -22,17 +23,16 @@ def _recipe(path: Path, graph: onnx.GraphProto) -> list[str]:
     """Return Python that runs a model on zeros: 7 steps of 2 sequences; nothing for element types that numpy lacks."""
     if any(value.type.tensor_type.elem_type not in _IN_NUMPY for value in graph.input):
         return []
-    lines = ["import numpy as np", "import onnxruntime", f"session = onnxruntime.InferenceSession({str(path)!r})"]
-    names = variables(value.name for value in graph.input)
+    names = variables(value.name for value in [*graph.input, *graph.output])
+    lines = []
     for model_input in graph.input:
         axes = [axis.dim_param.rpartition("/")[2] or str(axis.dim_value) for axis in model_input.type.tensor_type.shape.dim]
         sizes = ", ".join({"time": "7", "batch": "2"}.get(axis, axis) for axis in axes)
         kind = _IN_NUMPY[model_input.type.tensor_type.elem_type]
         expression = f"np.full(({sizes},), 7, np.{kind})" if kind == "int32" else f"np.zeros(({sizes}), np.{kind})"
         lines.append(f"{names[model_input.name]} = {expression}  # ({', '.join(axes)})")
-    feeds = ", ".join(f"{value.name!r}: {names[value.name]}" for value in graph.input)
-    results = ", ".join(variables(output.name for output in graph.output).values())
-    return [*lines, f"{results} = session.run(None, {{{feeds}}})"]
+    read, written = ({value.name: names[value.name] for value in values} for values in (graph.input, graph.output))
+    return recipe(path, Ports(read, written, lines))
 
 
 def write(path: Path, job: Job) -> WriteResult:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -30,3 +31,15 @@ def companions(path: Path) -> Sequence[Path]:
     from rnnconvert.formats.openvino import xml_graph
 
     return xml_graph.companions(path)
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file in OpenVINO on the CPU, in float32 everywhere."""
+    return [
+        "import numpy as np",
+        "import openvino",
+        f"model = openvino.Core().compile_model({str(path)!r}, 'CPU', {{'INFERENCE_PRECISION_HINT': 'f32'}})",
+        *ports.lines,
+        f"results = model([{', '.join(ports.inputs.values())}])",
+        *(f"{variable} = results[{name!r}]" for name, variable in ports.outputs.items()),
+    ]

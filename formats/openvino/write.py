@@ -13,7 +13,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, variables, zeros
+from rnnconvert.files.adapter import Job, Ports, WriteResult, variables, zeros
+from rnnconvert.formats.openvino.export_to import recipe
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, companions
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -49,17 +50,13 @@ def write(path: Path, job: Job) -> WriteResult:
     (weights_file,) = companions(path)
     notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
     names = variables(name for name, _ in [*inputs, *outputs])
-    recipe = [
-        "import numpy as np",
-        "import openvino",
-        f'model = openvino.Core().compile_model({str(path)!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
-        *(zeros(names[name], {"batch": 2, "time": 7}, width) for name, width in inputs),
-        f"results = model([{', '.join(names[name] for name, _ in inputs)}])",
-        *(f"{names[name]} = results[{number}]" for name, number in outputs),
-    ]
+    read, written = ({name: names[name] for name, _ in side} for side in (inputs, outputs))
+    lines = [zeros(names[name], {"batch": 2, "time": 7}, width) for name, width in inputs]
     if not job.dry_run:
         graph.write(path)
-    return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
+    return WriteResult(
+        notes, recipe(path, Ports(read, written, lines)), [*job.carried]
+    )  # a graph of its own has no place for other tensors
 
 
 class _OpenvinoStack(XmlGraph):

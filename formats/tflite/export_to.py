@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
+    from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
     from rnnconvert.scaffolding.export import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
@@ -27,3 +29,20 @@ def graph(description: Description, weights: LayerWeights, dtype: str = "float32
     if storage is None:
         raise UsageError(f"{Flag('dtype', dtype)}: TFLite's kernels compute in float32. Choose float32, float16 or int8")
     return exported(operation_graph(description, weights, TITLE, LACKING), storage)
+
+
+def recipe(path: Path, ports: Ports) -> list[str]:
+    """Return the lines that run a file in TFLite's interpreter of today."""
+    fed = [(f"inputs[{number}]['index']", variable) for number, variable in enumerate(ports.inputs.values())]
+    return [
+        "import numpy as np",
+        "from ai_edge_litert.interpreter import Interpreter",
+        f"interpreter = Interpreter({str(path)!r})",
+        "inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()",
+        *ports.lines,
+        *(f"interpreter.resize_tensor_input({place}, {variable}.shape)" for place, variable in fed),
+        "interpreter.allocate_tensors()",
+        *(f"interpreter.set_tensor({place}, {variable})" for place, variable in fed),
+        "interpreter.invoke()",
+        *(f"{name} = interpreter.get_tensor(outputs[{number}]['index'])" for number, name in enumerate(ports.outputs.values())),
+    ]

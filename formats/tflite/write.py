@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique, variables, zeros
+from rnnconvert.files.adapter import Job, Ports, unique, variables, zeros
 from rnnconvert.formats.tflite import schema as s
+from rnnconvert.formats.tflite.export_to import recipe
 from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
 from rnnconvert.language.layout import Layout
@@ -40,19 +41,9 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
             f"its number of steps, output {prefix}y; reset_all_variables() before each new sequence"
         )
     names = variables([*graph.inputs, *graph.outputs])
-    inputs = [(names[name], tensor) for name, tensor in graph.inputs.items()]
-    recipe = [
-        "import numpy as np",
-        "from ai_edge_litert.interpreter import Interpreter",
-        f"interpreter = Interpreter({str(path)!r})",
-        *(zeros(x, {"time": 7, "1": 1}, graph.widths[tensor]) for x, tensor in inputs),
-        *(f"interpreter.resize_tensor_input({tensor}, {x}.shape)" for x, tensor in inputs),
-        "interpreter.allocate_tensors()",
-        *(f"interpreter.set_tensor({tensor}, {x})" for x, tensor in inputs),
-        "interpreter.invoke()",
-        *(f"{names[name]} = interpreter.get_tensor({tensor})" for name, tensor in graph.outputs.items()),
-    ]
-    return graph.model.root(), notes, recipe
+    read, written = ({name: names[name] for name in side} for side in (graph.inputs, graph.outputs))
+    lines = [zeros(names[name], {"time": 7, "1": 1}, graph.widths[tensor]) for name, tensor in graph.inputs.items()]
+    return graph.model.root(), notes, recipe(path, Ports(read, written, lines))
 
 
 class _TfliteStack(GraphTables):

@@ -32,6 +32,7 @@ class JournalEntry:
     beside   the other files of the source on this disk, each with its state
     without_layers  whether the source has no recurrent layer, so that there is nothing to write
     unasked         settings for all files that this one does not ask for
+    left            how many tensors of the source are not in the target: those of other layers
     """
 
     key: str
@@ -48,6 +49,7 @@ class JournalEntry:
     beside: dict[str, str] = field(default_factory=dict)
     without_layers: bool = False
     unasked: list[str] = field(default_factory=list)
+    left: int = 0
 
 
 def key_of(item: Item, options: Any) -> str:

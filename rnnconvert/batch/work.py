@@ -99,7 +99,14 @@ def _converted(item: Item, entry: JournalEntry, options: dict[str, Any]) -> Jour
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
     return replace(
-        entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash, files=list(files), beside=states_of_files
+        entry,
+        state=before,
+        written=written,
+        source_hash=source_hash,
+        target_hash=target_hash,
+        files=list(files),
+        beside=states_of_files,
+        left=summary.left_out,
     )
 
 

@@ -6,6 +6,7 @@ import collections.abc
 import functools
 import inspect
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,6 +22,49 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TEXTS = (collections.abc.Sequence, collections.abc.Iterable)
 
 
+def passes_on(*receivers: Callable[..., Any], options: bool = False) -> Callable[[F], F]:
+    """Return a decorator for a function whose **keywords are those of these functions and dataclasses, beside its own parameters.
+
+    So what belongs together is one value, and a caller still gives each part of it as a keyword. A TypedDict tells type checkers.
+
+    options  whether the options of files are keywords of it, too
+    """
+
+    def marked(function: F) -> F:
+        vars(inspect.unwrap(function)).update(receivers=receivers, takes_options=options)
+        return function
+
+    return marked
+
+
+def keywords_of(function: Callable[..., Any]) -> dict[str, tuple[inspect.Parameter, Callable[..., Any]]]:
+    """Return every parameter that may be given by its name, with the function that states it: its own, and those that it passes on."""
+    function = inspect.unwrap(function)
+    own_names = inspect.signature(function).parameters
+    parameters = {
+        name: (parameter, function)
+        for name, parameter in own_names.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    for receiver in vars(function).get("receivers", ()):
+        for name, (parameter, where) in keywords_of(receiver).items():
+            if parameter.default is not parameter.empty:
+                parameters.setdefault(name, (parameter, where))
+    return parameters
+
+
+def takes_only_keywords(function: Callable[..., Any]) -> bool:
+    """Return whether the **keywords of a function are those that it passes on, and no options of files."""
+    return not vars(inspect.unwrap(function)).get("takes_options", True)
+
+
+def split_keywords(keywords: Mapping[str, Any], receiver: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keywords that are a receiver's, and all others."""
+    names = keywords_of(receiver)
+    received = {name: value for name, value in keywords.items() if name in names}
+    return received, {name: value for name, value in keywords.items() if name not in names}
+
+
 def checked(function: F) -> F:
     """Return a function that raises UsageError for an argument of another type than its annotation names.
 
@@ -28,16 +72,14 @@ def checked(function: F) -> F:
     does not have is an error that names the one most like it, including options of files, if it takes them.
     """
     signature = inspect.signature(function)
-    keywords = [
-        name
-        for name, parameter in signature.parameters.items()
-        if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    ]
-    takes_options = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    keywords = keywords_of(function)
+    options = next((name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD), None)
+    # Options of files are checked where they are parsed; keywords of values alone are all that there are.
+    takes_options = options is not None and not takes_only_keywords(function)
 
     @functools.cache
     def kinds() -> dict[str, tuple[Any, ...]]:
-        return {name: tuple(_kinds(parameter.annotation, function)) for name, parameter in signature.parameters.items()}
+        return {name: tuple(_kinds(parameter.annotation, where)) for name, (parameter, where) in keywords.items()}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -46,9 +88,9 @@ def checked(function: F) -> F:
         if strange is not None and not takes_options:
             raise unknown("keyword", strange, keywords)
         arguments = signature.bind(*args, **kwargs).arguments
-        for name, value in arguments.items():
-            wanted = kinds()[name]
-            if wanted and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+        passed_on = arguments.pop(options, {}) if options is not None else {}
+        for name, value in {**arguments, **passed_on}.items():
+            if wanted := kinds().get(name):
                 _check(f"{function.__name__}: {name}", value, wanted)
         try:
             return function(*args, **kwargs)
@@ -101,7 +143,7 @@ def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:
     """Yield the types that an annotation allows; none where it allows everything, or names types that are not at hand."""
     if isinstance(annotation, str):
         try:
-            annotation = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # our own source
+            annotation = eval(annotation, vars(sys.modules[inspect.unwrap(function).__module__]))  # our own source
         except (NameError, TypeError):
             return
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)

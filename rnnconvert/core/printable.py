@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import shlex
+import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+ON_WINDOWS = os.name == "nt"
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -31,6 +36,11 @@ _LONG = re.compile(rf"\S{{{_LONGEST},}}")
 
 def _cut(word: re.Match[str]) -> str:
     return f"{word[0][:300]}... ({len(word[0]):,} characters) ...{word[0][-100:]}"
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return a command as its reader's shell takes it: on Windows in double quotes, which both of its shells know."""
+    return subprocess.list2cmdline(words) if ON_WINDOWS else shlex.join(words)
 
 
 def json_of(document: Any, **options: Any) -> str:

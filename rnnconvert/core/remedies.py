@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 
 from rnnconvert.core.binding import bound
-from rnnconvert.core.printable import either
+from rnnconvert.core.printable import command_line, either
 
 _calls_by_flags: ContextVar[bool] = ContextVar("calls_by_flags", default=False)
 _accepts: ContextVar[Collection[str]] = ContextVar("accepts", default=())
@@ -138,7 +137,7 @@ class Flag(Remedy):
     @property
     def flags(self) -> str:
         """Return `--name` or `--name value`."""
-        return f"--{self.name}" if self.value is None else f"--{self.name} {shlex.quote(self.value)}"
+        return f"--{self.name}" if self.value is None else f"--{self.name} {command_line([self.value])}"
 
     @property
     def keywords(self) -> str:
@@ -210,13 +209,13 @@ class Command(Remedy):
 
     @property
     def flags(self) -> str:
-        """Return the line of a POSIX shell."""
+        """Return the line as it is typed."""
         flags = {name: f"--{name}" if len(name) > 1 else f"-{name}" for name in self.options}
         options = [flags[name] for name, value in self.options.items() if value is True]
         for name, value in self.options.items():
             values = value if isinstance(value, (list, tuple)) else [] if value is True else [value]
             options += [word for each in values for word in (flags[name], str(each))]
-        return shlex.join(["rnnconvert", self.name, *map(as_word, self.words), *options])
+        return command_line(["rnnconvert", self.name, *map(as_word, self.words), *options])
 
     @property
     def keywords(self) -> str:

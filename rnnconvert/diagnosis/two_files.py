@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, overload
 
 from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers, compare_others
+from rnnconvert.core.arguments import passes_on, split_keywords
 from rnnconvert.core.errors import UsageError
 from rnnconvert.diagnosis.files import compare_files, diagnose_files
 from rnnconvert.diagnosis.findings import Comparison, Findings
@@ -15,10 +17,23 @@ from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_pair
-from rnnconvert.judging.cases import DEFAULT_CASES, Draw
+from rnnconvert.judging.cases import Draw
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+@dataclass(frozen=True)
+class _Files:
+    """How two files are read, and which of their layers are compared."""
+
+    layers: Sequence[str] | str = ()
+    pairs: Sequence[str] | str = ()
+    format_a: str | None = None
+    format_b: str | None = None
+    settings: Sequence[str] = ()
+    settings_a: Sequence[str] = ()
+    settings_b: Sequence[str] = ()
 
 
 class _OfOne(TypedDict, total=False):
@@ -28,10 +43,13 @@ class _OfOne(TypedDict, total=False):
     settings_a: Sequence[str]
 
 
-class _OfBoth(_OfOne, total=False):
+class _OfFiles(_OfOne, total=False):
     pairs: Sequence[str] | str
     format_b: str | None
     settings_b: Sequence[str]
+
+
+class _OfBoth(_OfFiles, total=False):
     cases: Sequence[str]
     seed: int
     batch: int
@@ -39,18 +57,8 @@ class _OfBoth(_OfOne, total=False):
     lengths: Sequence[int] | None
 
 
-def diff(
-    a: Source | Checkpoint,
-    b: Source | Checkpoint,
-    *,
-    layers: Sequence[str] | str = (),
-    pairs: Sequence[str] | str = (),
-    format_a: str | None = None,
-    format_b: str | None = None,
-    settings: Sequence[str] = (),
-    settings_a: Sequence[str] = (),
-    settings_b: Sequence[str] = (),
-) -> Comparison:
+@passes_on(_Files)
+def diff(a: Source | Checkpoint, b: Source | Checkpoint, **choices: Unpack[_OfFiles]) -> Comparison:
     """Compare the weights and the cells of two files, in any formats, without running anything.
 
     a, b                sources, as `load` takes them, or checkpoints that were read
@@ -65,8 +73,10 @@ def diff(
         >>> rc.diff("examples/encoder.keras", "examples/encoder.keras")
         <Comparison: every weight of examples/encoder.keras and examples/encoder.keras is equal>
     """
-    first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
-    return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))), _others(first, other, layers))
+    files = _Files(**choices)
+    first, other = _both(a, b, files)
+    compared = tuple(compare_files(first, other, _names(files.layers), _names(files.pairs)))
+    return Comparison(first, other, compared, _others(first, other, files.layers))
 
 
 @overload
@@ -79,24 +89,14 @@ def diagnose(
 def diagnose(a: Source | Checkpoint, b: Source | Checkpoint, **choices: Unpack[_OfBoth]) -> Findings: ...
 
 
+@passes_on(_Files, Draw)
 def diagnose(
     a: Source | Checkpoint,
     b: Source | Checkpoint | None = None,
     *,
     io: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    layers: Sequence[str] | str = (),
-    pairs: Sequence[str] | str = (),
-    format_a: str | None = None,
-    format_b: str | None = None,
-    settings: Sequence[str] = (),
-    settings_a: Sequence[str] = (),
-    settings_b: Sequence[str] = (),
-    cases: Sequence[str] = DEFAULT_CASES,
-    seed: int = 0,
-    batch: int = 4,
-    time: int = 12,
-    lengths: Sequence[int] | None = None,
     seconds: float = 20.0,
+    **choices: Unpack[_OfBoth],
 ) -> Findings | SampleFindings:
     """Find out why B does not compute the same as A.
 
@@ -120,16 +120,21 @@ def diagnose(
     """
     if (b is None) == (io is None):
         raise UsageError("diagnose takes two files, or one and a sample as io=. Give one of the two")
+    drawn, rest = split_keywords(choices, Draw)
+    draw, files = Draw(**drawn), _Files(**rest)
     if b is None:
         assert io is not None
-        if pairs or format_b is not None or settings_b:
-            raise UsageError("pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out")
-        return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
-    first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
-    diagnosed = diagnose_files(first, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
+        if files.pairs or files.format_b is not None or files.settings_b or draw != Draw():
+            raise UsageError(
+                f"{', '.join(choices.keys() - _OfOne.__annotations__)} is about a second file, and a sample takes its place. Leave it out"
+            )
+        return diagnose_sample(a, io, _names(files.layers), files.format_a, (*files.settings, *files.settings_a), seconds)
+    first, other = _both(a, b, files)
+    diagnosed = diagnose_files(first, other, _names(files.layers), _names(files.pairs), draw)
     # Where layers differ, that is the cause; of layers that were chosen, nothing is said of the models.
-    layers_agree = not layers and not pairs and all(layer.equal for layer in diagnosed)
-    return Findings(first, other, tuple(diagnosed), _others(first, other, layers), diagnose_models(first, other) if layers_agree else None)
+    layers_agree = not files.layers and not files.pairs and all(layer.equal for layer in diagnosed)
+    others = _others(first, other, files.layers)
+    return Findings(first, other, tuple(diagnosed), others, diagnose_models(first, other) if layers_agree else None)
 
 
 class _Side(NamedTuple):
@@ -154,7 +159,9 @@ class _Side(NamedTuple):
         return self.source
 
 
-def _both(a: _Side, b: _Side, settings: Sequence[str]) -> tuple[Checkpoint, Checkpoint]:
+def _both(source_a: Source | Checkpoint, source_b: Source | Checkpoint, files: _Files) -> tuple[Checkpoint, Checkpoint]:
+    a, b = _Side("a", source_a, files.format_a, files.settings_a), _Side("b", source_b, files.format_b, files.settings_b)
+    settings = files.settings
     if not isinstance(a.source, Checkpoint) and not isinstance(b.source, Checkpoint):
         return load_pair((a.source, b.source), (a.format, b.format), settings, (a.settings, b.settings))
     if isinstance(a.source, Checkpoint) and isinstance(b.source, Checkpoint) and settings:

@@ -124,6 +124,20 @@ def loading(name: str, path: Path, call: str) -> list[str]:
     return [line.replace("{call}", call).replace("{path}", repr(str(path))) for line in lines]
 
 
+@dataclass(frozen=True)
+class Ports:
+    """The inputs and outputs of a file, as the lines that run it name them.
+
+    inputs   a name of Python's for each input, by its name in the file
+    outputs  likewise
+    lines    lines that make the inputs
+    """
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    lines: Sequence[str]
+
+
 def zeros(name: str, axes: Mapping[str, int], width: int) -> str:
     """Return the line of Python that makes an input of zeros, so that a recipe runs as it is pasted.
 

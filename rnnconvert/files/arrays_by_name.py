@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -32,9 +32,14 @@ from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
+if TYPE_CHECKING:
+    from rnnconvert.files.option_types import NamedArrays
+
 
 @overload
 def pack(layer: Recurrent, format: Literal["cudnn"], dtype: str | None = ..., **options: object) -> Array: ...
+@overload
+def pack(layer: Recurrent, format: NamedArrays, dtype: str | None = ..., **options: object) -> dict[str, Array]: ...
 @overload
 def pack(layer: Recurrent, format: str, dtype: str | None = ..., **options: object) -> Array | dict[str, Array]: ...
 def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: object) -> Array | dict[str, Array]:

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.reading import resumed
+from rnnconvert.core.arguments import passes_on, split_keywords
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
 from rnnconvert.core.notes import PASSED, LayerNote
@@ -42,22 +43,29 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import WriteOptions
+    from rnnconvert.files.option_types import SaveOptions
 
 
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How a file is written; the fields are described at `save`."""
+
+    dtype: str | None = None
+    strict: bool = False
+    force: bool = False
+    dry_run: bool = False
+    progress: Progress | None = None
+
+
+@passes_on(Writing, options=True)
 def save(
     checkpoint: Checkpoint,
     path: PathLike,
     target_format: str | None = None,
     *,
     layers: Sequence[str] | str = (),
-    dtype: str | None = None,
-    strict: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
     settings: Iterable[str] = (),
-    **options: Unpack[WriteOptions],
+    **options: Unpack[SaveOptions],
 ) -> Summary:
     """Write a checkpoint's recurrent layers in another format, and say what was done.
 
@@ -77,25 +85,21 @@ def save(
         >>> rc.save(checkpoint, "encoder.onnx", layers="encoder", dry_run=True)
         <Summary: would write encoder.onnx (onnx) from examples/encoder.keras (keras), 1 layer, bit-exact>
     """
-    chosen = Options(options, settings)
+    writing, rest = split_keywords(options, Writing)
+    chosen = Options(rest, settings)
     for layer, key in chosen.ledger.unused("read"):
         raise UsageError(f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save")
-    target = SaveTarget(path, target_format, layers, dtype, strict, force, dry_run, progress)
+    target = SaveTarget(path, target_format, layers, **writing)
     return _save(checkpoint, target, chosen)
 
 
 @dataclass(frozen=True)
-class SaveTarget:
+class SaveTarget(Writing):
     """The file that is to be written, and how: what `save` is called with."""
 
     path: PathLike
     format: str | None = None
     layers: Sequence[str] | str = ()
-    dtype: str | None = None
-    strict: bool = False
-    force: bool = False
-    dry_run: bool = False
-    progress: Progress | None = None
     assume_defaults: bool = True
 
 

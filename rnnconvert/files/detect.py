@@ -242,7 +242,7 @@ def _text(path: Path, head: bytes) -> str | None:
     """Return the kind of a file of text that begins like this, in words, or None."""
     if path.is_dir():
         inside = sorted(entry.name for entry in path.iterdir())[:5]
-        return f"a folder of another kind ({', '.join(inside)})"
+        return f"a folder of another kind ({', '.join(inside)}); `rnnconvert batch` converts all models below one"
     if _PICKLE_0.match(head):
         return _PICKLE
     try:

@@ -71,7 +71,7 @@ class Ledger:
             if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
-                hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
+                hint = f"It decides how a file is written, and nothing asks for it here{_asking(key)}."
             else:
                 open_facts = sorted({question.option for question in self.questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."

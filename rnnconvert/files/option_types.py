@@ -5,9 +5,22 @@ docs/generate.py makes this module from rnnconvert.files.options and the formats
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rnnconvert.files.summary import Progress
 
 # fmt: off
+
+NamedArrays = Literal[
+    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "equinox", "flax", "fluid", "flux",
+    "ggml", "guitarml", "haiku", "keras", "knet", "lasagne", "lux", "madmom", "mlx", "mxnet", "nam", "ncnn", "nnx", "onednn",
+    "onnx", "openvino", "paddle", "persistent_rnn", "pytorch", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7",
+    "tutorials",
+]
+"""The formats whose layers are arrays by name; every other one is one flat vector."""
 
 
 class _Shared(TypedDict, total=False):
@@ -57,6 +70,13 @@ class ReadOptions(_Stated, total=False):
     dtype: Literal["float16", "float16!", "bfloat16", "bfloat16!", "float32", "float32!", "float64", "float64!"]
 
 
+class SourceOptions(ReadOptions, total=False):
+    """Options that decide how a file is read: its format, and options in words, too."""
+
+    source_format: str | None
+    settings: Iterable[str]
+
+
 class WriteOptions(_Shared, total=False):
     """Options that decide how a file is written."""
 
@@ -79,5 +99,15 @@ class WriteOptions(_Shared, total=False):
     storage: Literal["float", "int8"]
 
 
-class ConversionOptions(_Stated, WriteOptions, total=False):
+class SaveOptions(WriteOptions, total=False):
+    """Options that decide how a file is written: what `save` takes."""
+
+    dtype: str | None
+    strict: bool
+    force: bool
+    dry_run: bool
+    progress: Progress | None
+
+
+class ConversionOptions(_Stated, SaveOptions, total=False):
     """Options that decide a conversion: how its source is read, and its target written."""

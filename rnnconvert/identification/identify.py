@@ -188,6 +188,11 @@ class Identification:
         return f"<Identification of {self.source}: {self.verdict}>"
 
 
+_RAW_ENDINGS = (".bin", ".raw", ".dat", ".f32")
+_LARGEST = 1e4
+"""A bound that no weight of a trained layer comes near."""
+
+
 @checked
 def identify(
     arrays: Any,
@@ -200,7 +205,7 @@ def identify(
 ) -> Identification:
     """Find out what arrays of unknown origin are: from what they gave for an input, or from names, shapes and numbers alone.
 
-    arrays   a file, arrays by name, or one flat array
+    arrays   a file, arrays by name, or one flat array; a .bin, .raw, .dat or .f32 of bare float32 or float64 numbers, too
     inputs   an input, (time, batch, in), (batch, time, in) or (time, in); outputs what the layer gave for it, at every step
              or at the last
     io       a sample as `--io` takes it: an .npz, or a dictionary with `x` and what is known of `y`, `h_0`, `c_0`, `h_n`, `c_n`
@@ -236,13 +241,24 @@ def _arrays(arrays: Any) -> tuple[str, dict[str, Array]]:
     """Return where arrays come from, and the floating-point arrays among them, by name."""
     if isinstance(arrays, str | os.PathLike):
         path = local(arrays)
-        return str(path), _usable(_read(path))
+        return str(path), _usable(read_arrays(path)[0])
     if isinstance(arrays, Mapping):
         return "arrays", _usable({str(name): np.asarray(array) for name, array in arrays.items()})
     return "an array", _usable({"array": np.asarray(arrays)})
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def read_arrays(path: Path) -> tuple[Mapping[str, Any], bool]:
+    """Return the arrays of a file by name, and whether it is one of bare numbers. Raises UnreadableError for a file without arrays."""
+    try:
+        return _stored(path), False
+    except UnreadableError:  # bare numbers may begin as a file of some kind does
+        numbers = _raw_numbers(path)
+        if numbers is None:
+            raise
+        return {"weights": numbers}, True
+
+
+def _stored(path: Path) -> Mapping[str, Any]:
     file = Opened(path)
     if "npy" in file.kinds:
         return npy.read_row(path).arrays
@@ -256,6 +272,22 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"See them with {Command('inspect', path)}; arrays of unknown origin have names, or are an .npy.",
         )
     return checkpoint.arrays
+
+
+def _raw_numbers(path: Path) -> Array | None:
+    """Return the numbers of a file without a format, as numpy's tofile and C's fwrite leave them; None for any other.
+
+    They are float32 or float64, little-endian. Half of the words of float64, and any bytes of another origin, are float32 of all sizes, and
+    some of those are not finite or beyond all weights.
+    """
+    if path.suffix.lower() not in _RAW_ENDINGS or not path.is_file() or not path.stat().st_size:
+        return None
+    for dtype in ("<f4", "<f8"):
+        if path.stat().st_size % np.dtype(dtype).itemsize == 0:
+            numbers = np.memmap(path, dtype, "r")
+            if np.isfinite(numbers).all() and np.abs(numbers).max() < _LARGEST:
+                return numbers
+    return None
 
 
 def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:

@@ -154,13 +154,13 @@ DEFAULT_CASES = ("states", "default states", "lengths", "halves", "one step", "s
 class Draw:
     """Which random cases are drawn; equal draws give a layer equal numbers.
 
-    names    of the cases, in CASES
+    cases    their names, in CASES
     batch    how many sequences
     time     how many steps
     lengths  of the case "lengths", instead of random ones; the batch is as many
     """
 
-    names: Sequence[str] = DEFAULT_CASES
+    cases: Sequence[str] = DEFAULT_CASES
     seed: int = 0
     batch: int = 4
     time: int = 12
@@ -174,7 +174,7 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
 
     Raises UsageError for an unknown case, and for sizes too small to tell right from wrong.
     """
-    names, seed, batch, time, lengths = draw.names, draw.seed, draw.batch, draw.time, draw.lengths
+    names, seed, batch, time, lengths = draw.cases, draw.seed, draw.batch, draw.time, draw.lengths
     if lengths is not None:
         batch, time = len(lengths), max([time, *lengths])
         if any(length < 0 for length in lengths):

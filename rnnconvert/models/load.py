@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnconvert.containers.files import counting, only_replace
 from rnnconvert.containers.reading import reading, resumed
-from rnnconvert.core.arguments import checked
+from rnnconvert.core.arguments import checked, passes_on, split_keywords
 from rnnconvert.core.arrays import Array, byte_bounds, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Command, Flag
@@ -37,7 +37,20 @@ PathLike = str | os.PathLike[str]
 Watch = Callable[..., None]
 """Called with what is being done; where it is counted, with what is done and all there is."""
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from rnnconvert.files.option_types import SourceOptions
+
+    class _FillOptions(SourceOptions, total=False):
+        strict: bool
+        accept: Iterable[str]
+        flatten: Flatten
+        trust_order: bool
+        dry_run: bool
+
+
+@passes_on(load, options=True)
 def load_into(
     target: Any,
     source: Any,
@@ -48,9 +61,7 @@ def load_into(
     flatten: Flatten = None,
     trust_order: bool = False,
     dry_run: bool = False,
-    source_format: str | None = None,
-    settings: Iterable[str] = (),
-    **options: object,
+    **options: Unpack[SourceOptions],
 ) -> Transplant:
     """Fill a live model with the weights of a file or of another live model, and say what was done.
 
@@ -76,7 +87,7 @@ def load_into(
         <Transplant of examples/exported.onnx into ONNX model 'tf2onnx': 4 layers filled>
     """
     with resumed(source.sources) if isinstance(source, Checkpoint) else reading():
-        giving = model_of(source, source_format, tuple(settings), **options)
+        giving = model_of(source, **options)
         taking = model_of(target)
         if taking.fill is None:
             raise UsageError(f"{taking.title} is not a live model. To fill a file, use rnnconvert.transplant_file")
@@ -101,24 +112,18 @@ def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:
     return {name: array.copy() if array.size and inside(array) else array for name, array in new.items()}
 
 
+@passes_on(load_into, options=True)
 def transplant_file(
     source: PathLike,
     into: PathLike,
     output: PathLike,
     mapping: PathLike | Mapping[str, str] | None = None,
     *,
-    strict: bool = True,
-    accept: Iterable[str] = (),
-    flatten: Flatten = None,
-    trust_order: bool = False,
     force: bool = False,
-    dry_run: bool = False,
-    source_format: str | None = None,
     target_format: str | None = None,
-    settings: Iterable[str] = (),
     watch: Watch = lambda phase, done=0, total=0: None,
     inputs: PathLike | None = None,
-    **options: object,
+    **options: Unpack[_FillOptions],
 ) -> Transplant:
     """Write a file like `into`, with the weights of `source` in it; the options are as for `load_into`.
 
@@ -133,11 +138,13 @@ def transplant_file(
         >>> [layer.target for layer in transplant.filled]
         ['encoder', 'summary', 'scores']
     """
+    filling, reading_options = split_keywords(options, CallerChoices)
+    dry_run = bool(reading_options.pop("dry_run", False))
     only_replace(Path(output), force or dry_run)
     if dry_run and inputs is not None:
         raise UsageError(f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}")
     watch(f"reading {source}")
-    giving = model_of(source, source_format, tuple(settings), **options)
+    giving = model_of(source, **reading_options)
     watch(f"reading {into}")
     checkpoint = load(into, target_format)
     reader = filled_reader_of(checkpoint.format)
@@ -148,7 +155,7 @@ def transplant_file(
             f"{Command('convert', source, 'NEW', to=checkpoint.format)}"
         )
     taking = reader.of_checkpoint(checkpoint)
-    wishes = CallerChoices(mapping, strict, tuple(accept), flatten, trust_order)
+    wishes = CallerChoices(mapping, **{**filling, "accept": tuple(filling.get("accept", ()))})
     watch("pairing layers and computing their weights")
     report, arrays = prepare(taking, giving, wishes)
     total = sum(nbytes(array) for array in taking.arrays.values())
@@ -181,15 +188,14 @@ def propose_mapping(target: Any, source: Any, **options: Any) -> str:
 
 
 @checked
+@passes_on(load, options=True)
 def proposal(
     target: Any,
     source: Any,
     *,
     mapping: PathLike | Mapping[str, str] | None = None,
-    source_format: str | None = None,
     target_format: str | None = None,
-    settings: Iterable[str] = (),
-    **options: object,
+    **options: Unpack[SourceOptions],
 ) -> Proposal:
     """Return a mapping for two models, files or live ones: with evidence, and what is ambiguous to choose from.
 
@@ -197,6 +203,6 @@ def proposal(
 
     Raises UsageError for a mapping that names a missing layer.
     """
-    giving = model_of(source, source_format, tuple(settings), **options)
+    giving = model_of(source, **options)
     taking = model_of(target, target_format)
     return propose(taking, giving, mapped(mapping))

@@ -18,7 +18,7 @@ import functools
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,19 +83,19 @@ def filled_reader_of(format: str) -> FilledReader | None:
     return reader if hasattr(reader, "write") else None
 
 
-def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
+def model_of(value: Any, source_format: str | None = None, settings: Iterable[str] = (), **options: object) -> Model:
     """Return a path, a checkpoint or a live object, layer by layer.
 
-    format, settings, options  for a path, as rnnconvert.load takes them
+    source_format, settings, options  for a path, as rnnconvert.load takes them
 
     Raises what `load` raises, and UsageError for an object of an unknown framework.
     """
     if not isinstance(value, Checkpoint) and (isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read")):
         chosen = Options(options, settings)
-        value = load_with(value, format, chosen)
+        value = load_with(value, source_format, chosen)
         chosen.ledger.check_used(value.path)
-    elif format is not None or settings or options:
-        words = [*([f"the format {format!r}"] if format is not None else []), *settings]
+    elif source_format is not None or (settings := tuple(settings)) or options:
+        words = [*([f"the format {source_format!r}"] if source_format is not None else []), *settings]
         words += [f"{key}={option}" for key, option in options.items()]
         raise UsageError(
             f"{', '.join(words)} decides nothing: it says how a file is read, but what was handed in is not a path but a "

@@ -66,10 +66,11 @@ def _header(document: words.Document) -> Markup:
     counts, verdict = words.tally(document), document["verdict"]
     shares = [words.rank(comparison["ratio"]) for _, run in words.every_run(document) for comparison in run["comparisons"]]
     caught, tried = words.mutation_score(*document["layers"])
+    worst = words.share(max(shares)) if shares else ""
     figures = [
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
-        ("the tolerance, at worst", words.share(max(shares)) if shares else "nothing compared"),
+        (f"{'' if worst.endswith('times') else 'of '}what is allowed, at worst", worst) if worst else ("compared", "nothing"),
         ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     outcome = document.get("whole")
@@ -170,7 +171,7 @@ def _matrix(document: words.Document) -> Markup:
     pairs = tables.columns(document)
     labels = [label for label, _ in pairs]
     top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label)) for label in dict.fromkeys(labels)]
-    names = [el("th", executor, scope="col") for _, executor in pairs]
+    names = [el("th", "float64 run" if executor == words.REFERENCE else executor, scope="col") for _, executor in pairs]
     rows = []
     for number, layer in enumerate(document["layers"]):
         link = el("a", words.called(layer), href=f"#layer-{number}")
@@ -186,7 +187,7 @@ def _matrix(document: words.Document) -> Markup:
     box = scrolling(el("table", head, el("tbody", rows), class_="matrix"), "Layers and executors")
     note = el("p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note")
     part = section if all(map(words.good, document["layers"])) else folded  # the cause and the layers say it first
-    return part("matrix", "Executor by executor", legend, box, note)
+    return part("matrix", "Run by run", legend, box, note)
 
 
 def _path(document: words.Document, label: str) -> str:

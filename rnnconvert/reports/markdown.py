@@ -164,7 +164,7 @@ def _fenced(text: str) -> str:
 
 
 def _layers_head(document: words.Document) -> str:
-    names = [safe(f"{label} on {executor}") for label, executor in tables.columns(document)]
+    names = [safe(f"{label} {words.ran_on(executor)}") for label, executor in tables.columns(document)]
     return _row("layer", *names) + _row("---", *["---"] * len(names))
 
 

@@ -91,7 +91,7 @@ def _models(document: words.Document) -> Iterator[str]:
 
 def _executors(document: words.Document, paint: Style) -> Iterator[str]:
     """Yield one line for each model on each executor: the worst of all layers, and where it is."""
-    names = [words.clean(f"{label} on {executor}") for label, executor in tables.columns(document)]
+    names = [words.clean(f"{label} {words.ran_on(executor)}") for label, executor in tables.columns(document)]
     wide = max(map(len, names), default=0)
     for number, ((layer, run), name) in enumerate(zip(tables.executors(document), names, strict=True), 1):
         word = words.state(run)

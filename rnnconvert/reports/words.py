@@ -84,6 +84,10 @@ def outcome(verdict: verdicts.Verdict) -> Outcome:
     return others.get(verdict.word, "error")
 
 
+REFERENCE = "reference"
+"""The executor that is rnnconvert's own equations, in float64."""
+
+
 def blocks(run: Document) -> bool:
     """Return whether a run keeps the report from being equal: it differs, or it failed, or it was asked for and did not run."""
     if run["status"] == "ran":
@@ -98,7 +102,12 @@ def good(layer: Document) -> bool:
 
 def title(run: Document) -> str:
     """Return a run's name."""
-    return f"{run['model']} on {run['executor']}"
+    return f"{run['model']} {ran_on(run['executor'])}"
+
+
+def ran_on(executor: str) -> str:
+    """Return where a model ran: "on torch-cpu"; the equations of rnnconvert's own reference are a run in float64."""
+    return "in the float64 run" if executor == REFERENCE else f"on {executor}"
 
 
 def called(layer: Document) -> str:
@@ -191,13 +200,13 @@ def used(comparison: Document) -> str:
 
 
 def figures(comparison: Document) -> str:
-    """Say how large an error is and how large it may be: "0.77 (tolerance 9e-7)"."""
+    """Say how large an error is and how large it may be: "0.77 (allowed 9e-7)"."""
     error = digits_of(comparison["error"])
     if comparison["passed"]:
         return f"{error}, {used(comparison)}"
     if not math.isfinite(value(comparison["ratio"])):
         return f"{error}, beyond any tolerance"
-    return f"{error} (tolerance {digits_of(comparison['allowed'], 1)})"
+    return f"{error} (allowed {digits_of(comparison['allowed'], 1)})"
 
 
 def place(comparison: Document) -> str:

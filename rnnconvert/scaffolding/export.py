@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rnnconvert.containers.files import never_replace, only_replace
 from rnnconvert.containers.reading import reading
-from rnnconvert.core.arguments import checked
+from rnnconvert.core.arguments import checked, passes_on, split_keywords
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.printable import either
 from rnnconvert.core.remedies import Command, Flag, Setting
@@ -26,12 +26,15 @@ from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.exported import ExportedModel
-from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines
-from rnnconvert.scaffolding.sources import DescribedSource, described_source
+from rnnconvert.scaffolding.recipe import Recipe, ports
+from rnnconvert.scaffolding.sources import DescribedSource, SourceFacts, described_source
 from rnnconvert.scaffolding.stateful.carried import streamed
 from rnnconvert.scaffolding.weights import LayerWeights
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PathLike = str | os.PathLike[str]
 
@@ -40,7 +43,7 @@ class ExportedGraph(Protocol):
     """A model in the form of a target, with its weights, before it is written.
 
     It may have `rounded`, which says in words why its numbers differ from its source's, such as "its weights are rounded to float16"; "" if
-    they do not differ.
+    they do not differ; `recipe`, the lines that run a file of it in its language, if that is not Python; and `goes_step_by_step`.
 
     inputs     its inputs, with their axes, in words
     outputs    its outputs, likewise
@@ -81,6 +84,7 @@ class ExportTarget(Protocol):
 
         companions(path)  the files that a written one needs with it
         limits(path)      what runs on drawn inputs do not show of a written file
+        recipe(path, ports)  the lines of Python that run a written file once: see rnnconvert.scaffolding.recipe
         BY_STEPS          why its files need no states as inputs and outputs: what runs them goes on from one call to the next
     """
 
@@ -111,6 +115,7 @@ class Exported:
     size     how many bytes its numbers have
     proof    the outputs of both models, each time on other inputs
     notes    notes for a reader of the graph
+    recipe   lines of Python, or of C, that run the file once, on inputs of zeros; none for formats of other programs
     """
 
     source: str
@@ -122,6 +127,7 @@ class Exported:
     size: int
     proof: tuple[WholeModels, ...] = ()
     notes: tuple[str, ...] = ()
+    recipe: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -141,6 +147,7 @@ class Exported:
             f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
             *(f"note: {note}" for note in self.notes),
             *proof_in_lines(self.proof),
+            *([f"# to run it in {'C' if self.recipe[0].startswith('#') else 'Python'}:", *self.recipe] if self.recipe else []),
         ]
 
     def __str__(self) -> str:
@@ -165,23 +172,32 @@ def _target(out: Path, format: str | None) -> ExportTarget:
     return target
 
 
+@dataclass(frozen=True)
+class _TargetOptions:
+    """The options of a target: its element type, and settings."""
+
+    dtype: str | None = None
+    settings: Sequence[str] = ()
+
+
+class _ExportChoices(SourceFacts, total=False):
+    dtype: str | None
+    settings: Sequence[str]
+
+
 @checked
+@passes_on(described_source, _TargetOptions)
 @reading()
 def export_model(
     source: Any,
     target: PathLike,
     *,
     format: str | None = None,
-    example: Any = None,
-    config: PathLike | None = None,
-    axes: int | StatedAxes | None = None,
-    chain: str | None = None,
     force: bool = False,
     dry_run: bool = False,
     verify: bool | PathLike = False,
-    dtype: str | None = None,
     stateful: bool = False,
-    settings: Sequence[str] = (),
+    **choices: Unpack[_ExportChoices],
 ) -> Exported:
     """Write a whole model, not only its recurrent layers, as one file of another framework.
 
@@ -216,7 +232,8 @@ def export_model(
     """
     out = Path(target)
     writer = _target(out, format)
-    options = _options(writer, out, dtype, settings)
+    options_of_target, stated = split_keywords(choices, _TargetOptions)
+    options = _options(writer, out, _TargetOptions(**options_of_target))
     by_steps = getattr(writer, "BY_STEPS", "")
     if stateful and by_steps:
         raise UsageError(f"{Flag('stateful')} decides nothing: {by_steps}. Leave it out")
@@ -229,15 +246,19 @@ def export_model(
         for path in (out, *_companions(writer, out)):
             only_replace(path, force)
     try:
-        model = described_source(source, example, config, axes=axes, chain=chain)
+        model = described_source(source, **stated)
     except UnstatedOrderError as error:
         if not error.single:
             raise error.for_target(source, target, format) from None
-        model = described_source(source, example, config, axes=axes, chain=error.order)
+        model = described_source(source, **{**stated, "chain": error.order})
     except RefusedError as error:
         raise RefusedError(error.feature, writer.TITLE, error.reason, error.remedy, error.layer) from None
     weights = LayerWeights(model.model, model.description.names)
-    stream = streamed(model.description, weights) if stateful else None
+    try:
+        stream = streamed(model.description, weights) if stateful else None
+    except RefusedError as error:
+        remedy = " ".join(filter(None, [error.remedy, _step_by_step(source, out, model, weights)]))
+        raise RefusedError(error.feature, error.target, error.reason, remedy, error.layer) from None
     description = stream.description if stream else model.description
     try:
         graph = writer.graph(description, weights, **options)
@@ -260,6 +281,7 @@ def export_model(
             *_assumed(description),
             *_left_out(weights, description.constants),
         ),
+        recipe=_recipe(writer, graph, out, description),
     )
     if dry_run:
         return done
@@ -298,11 +320,30 @@ def _layers_alone(source: object, target: Path, format: str | None) -> str:
     return ""
 
 
-def _options(writer: ExportTarget, out: Path, dtype: str | None, settings: Sequence[str]) -> dict[str, str]:
+def _step_by_step(source: Any, out: Path, model: DescribedSource, weights: LayerWeights) -> str:
+    """Return a sentence on a format whose files compute the model step by step by themselves; "" where none does."""
+    for target in registry.named("export_to").values():
+        with contextlib.suppress(RefusedError):
+            if hasattr(target, "BY_STEPS") and getattr(target.graph(model.description, weights), "goes_step_by_step", False):
+                way = Command("export", source, out.stem + target.SUFFIXES[0])
+                return f"{target.TITLE[:1].upper()}{target.TITLE[1:]} computes it step by step: {way}"
+    return ""
+
+
+def _recipe(writer: ExportTarget, graph: ExportedGraph, out: Path, description: Description) -> tuple[str, ...]:
+    """Return the lines that run what is written once; none where a program of its own runs it."""
+    in_python: Recipe | None = getattr(writer, "recipe", None)
+    if in_python is not None:
+        return tuple(in_python(out, ports(description, graph.inputs, graph.outputs)))
+    in_its_language: Callable[[Path], Sequence[str]] | None = getattr(graph, "recipe", None)
+    return () if in_its_language is None else tuple(in_its_language(out))
+
+
+def _options(writer: ExportTarget, out: Path, wanted: _TargetOptions) -> dict[str, str]:
     """Return the options of a target. Raises UsageError for options that it does not take."""
     options: tuple[str, ...] = getattr(writer, "OPTIONS", ())
-    chosen = {key: value for (_, key), value in Settings(settings=settings).values.items()}
-    chosen |= {} if dtype is None else {"dtype": dtype}
+    chosen = {key: value for (_, key), value in Settings(settings=wanted.settings).values.items()}
+    chosen |= {} if wanted.dtype is None else {"dtype": wanted.dtype}
     for key in chosen:
         if key not in options:
             flag = Flag("dtype", chosen[key]) if key == "dtype" else Setting(key, chosen[key])

@@ -8,13 +8,13 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.files import move_together, only_replace, replacing
 from rnnconvert.containers.reading import charge_output, reading
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.arguments import checked, unknown
+from rnnconvert.core.arguments import checked, passes_on, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
 from rnnconvert.core.remedies import Command, Flag, InPart, called_by_flags
 from rnnconvert.core.text_file import sha256
@@ -24,11 +24,13 @@ from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import DescribedModel, Description
-from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
-from rnnconvert.scaffolding.sources import DescribedSource, described_source
+from rnnconvert.scaffolding.sources import DescribedSource, SourceFacts, described_source
 from rnnconvert.scaffolding.text import OPEN_DIGEST
 from rnnconvert.scaffolding.written import FilledModel, ModelMaker, WrittenSource, filled_model
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PathLike = str | os.PathLike[str]
 
@@ -101,20 +103,18 @@ def targets() -> dict[str, Target]:
 
 
 @checked
+@passes_on(described_source)
 @reading()
 def scaffold(
     source: Any,
     to: str,
     output: PathLike | None = None,
     *,
-    example: Any = None,
-    config: PathLike | None = None,
-    axes: int | StatedAxes | None = None,
-    chain: str | None = None,
     weights: PathLike | None = None,
     verify: bool | PathLike = False,
     partial: bool = False,
     force: bool = False,
+    **stated: Unpack[SourceFacts],
 ) -> Scaffolded:
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
@@ -158,10 +158,10 @@ def scaffold(
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
-        model = described_source(source, example, config, partial, axes, chain)
+        model = described_source(source, partial, **stated)
         text, missing = _as_code(written, model, Path(weights or "").name)
     except RefusedError as error:
-        ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes))
+        ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, written, stated))
         remedy = ". ".join(filter(None, ways))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
     if through := model.description.through:
@@ -202,10 +202,10 @@ def _as_code(target: Target, model: DescribedSource, weights: str = "") -> tuple
     return target.write(replace(model.description, weights=weights), model.label)
 
 
-def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | StatedAxes | None) -> str:
+def _in_part(source: Any, target: Target, stated: SourceFacts) -> str:
     """Return the way out of a refusal, if leaving out the layer lets the rest be written."""
     try:
-        _as_code(target, described_source(source, example, config, True, axes))
+        _as_code(target, described_source(source, True, **stated))
     except RnnConvertError:
         return ""
     return f"{InPart()} writes the rest, with a line that raises NotImplementedError in its place."

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.reading import reading
@@ -73,20 +73,30 @@ class DescribedSource:
         return str(self.value) if isinstance(self.value, Path) else self.label
 
 
+class SourceFacts(TypedDict, total=False):
+    """The facts of a model that its source does not state; see `described_source`."""
+
+    example: Any
+    config: str | os.PathLike[str] | None
+    axes: int | StatedAxes | None
+    chain: str | None
+
+
 def described_source(
     source: Any,
+    partial: bool = False,
+    /,
     example: Any = None,
     config: str | os.PathLike[str] | None = None,
-    partial: bool = False,
     axes: int | StatedAxes | None = None,
     chain: str | None = None,
 ) -> DescribedSource:
     """Return a model with its description.
 
     source   a file, or a live model
+    partial  leave out what is not known
     example  for a live model the inputs to follow it on, one for each argument
     config   for weights alone the file that states the model
-    partial  leave out what is not known
     axes     how many axes each input has, where the file does not state it, or their lengths: one number for all, or a list
     chain    for weights alone the order of their layers: see rnnconvert.scaffolding.ordered
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rnnconvert.core.arguments import passes_on, split_keywords
 from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.files.convert import SaveTarget, convert_file
+from rnnconvert.files.convert import SaveTarget, Writing, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.options import Options
 from rnnconvert.files.settings import as_settings
-from rnnconvert.files.summary import Progress, Summary
+from rnnconvert.files.summary import Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rnnconvert.verification.plan import Plan
 
 
+@passes_on(Writing, options=True)
 def convert(
     source: Source,
     target: PathLike,
@@ -28,12 +30,7 @@ def convert(
     source_format: str | None = None,
     target_format: str | None = None,
     layers: Sequence[str] | str = (),
-    dtype: str | None = None,
-    strict: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
     verify: bool | Plan = False,
-    progress: Progress | None = None,
     assume_defaults: bool = False,
     settings: Iterable[str] = (),
     **options: Unpack[ConversionOptions],
@@ -58,14 +55,15 @@ def convert(
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")
-    written = SaveTarget(target, target_format, layers, dtype, strict, force, dry_run, progress, assume_defaults)
+    writing, rest = split_keywords(options, Writing)
+    written = SaveTarget(target, target_format, layers, assume_defaults, **writing)
     if verify is False:
-        return convert_file(source, source_format, written, Options(options, settings))
-    if dry_run:
+        return convert_file(source, source_format, written, Options(rest, settings))
+    if written.dry_run:
         raise UsageError(f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}")
     from rnnconvert.verification.proved import convert_verified
 
-    words, plan = (*as_settings(options), *settings), None if verify is True else verify
+    words, plan = (*as_settings(rest), *settings), None if verify is True else verify
     summary, report = convert_verified(source, source_format, written, words, plan)
     if report.exit_code:
         raise NotEqualError(target, report)

@@ -12,9 +12,10 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.convert import SaveTarget
+from rnnconvert.files.in_memory import Source
 from rnnconvert.files.summary import Summary
 from rnnconvert.identification import sample
-from rnnconvert.identification.identify import Identification
+from rnnconvert.identification.identify import Identification, read_arrays
 from rnnconvert.language import layout_file, registry
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.proved import convert_verified
@@ -46,10 +47,12 @@ def convert_identified(
         )
     described = layout_file.parsed(function.layout, Path("found.toml"))
     settings = ["go_backwards=true"] if all(direction.reverse for *_, direction in function.stack.directions()) else []
+    arrays, are_bare = read_arrays(Path(weights))
+    source: Source = arrays if are_bare else weights
     with registry.added_for_now(described), new_folder() as folder:
         inputs = Path(folder) / "sample.npz"
         np.savez(inputs, **_inputs(sample.read(Path(io)), function.axes))  # type: ignore[arg-type]
-        summary, report = convert_verified(weights, described[0].name.partition(".")[0], target, settings, Plan(inputs=str(inputs)), watch)
+        summary, report = convert_verified(source, described[0].name.partition(".")[0], target, settings, Plan(inputs=str(inputs)), watch)
     document = report.document
     document["settings"]["inputs"] = os.fspath(io)
     # No framework has these weights: the truth is the function that was found, which gives the sample's outputs.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
-from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.judging.cases import DEFAULT_CASES
@@ -38,19 +37,19 @@ class Plan:
     timeout    how many seconds an executor may take to answer a request; by default ten minutes, and more for large files
     """
 
-    on: Sequence[str] = ()
-    cases: Sequence[str] = DEFAULT_CASES
+    on: Sequence[str] | str = ()
+    cases: Sequence[str] | str = DEFAULT_CASES
     seed: int = 0
     batch: int = 4
     time: int = 12
     lengths: Sequence[int] | None = None
     gradients: bool = False
     inputs: str | None = None
-    layers: Sequence[str] = ()
-    pairs: Sequence[str] = ()
-    settings: Sequence[str] = ()
-    settings_a: Sequence[str] = ()
-    settings_b: Sequence[str] = ()
+    layers: Sequence[str] | str = ()
+    pairs: Sequence[str] | str = ()
+    settings: Sequence[str] | str = ()
+    settings_a: Sequence[str] | str = ()
+    settings_b: Sequence[str] | str = ()
     format_a: str | None = None
     format_b: str | None = None
     given: Results | None = None
@@ -61,15 +60,6 @@ class Plan:
         for name in ("on", "cases", "layers", "pairs", "settings", "settings_a", "settings_b"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, (getattr(self, name),))
-
-    @classmethod
-    def of(cls, choices: Mapping[str, Any]) -> Plan:
-        """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
-        names = [field_.name for field_ in fields(cls)]
-        strange = next((name for name in choices if name not in names), None)
-        if strange is not None:
-            raise unknown("keyword", strange, names)
-        return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings that decide the numbers, for the report."""
@@ -84,6 +74,28 @@ class Plan:
             "gradients": self.gradients,
             "inputs": self.inputs,
         }
+
+
+class PlanFields(TypedDict, total=False):
+    """The fields of a plan as keywords."""
+
+    on: Sequence[str] | str
+    cases: Sequence[str] | str
+    seed: int
+    batch: int
+    time: int
+    lengths: Sequence[int] | None
+    gradients: bool
+    inputs: str | None
+    layers: Sequence[str] | str
+    pairs: Sequence[str] | str
+    settings: Sequence[str] | str
+    settings_a: Sequence[str] | str
+    settings_b: Sequence[str] | str
+    format_a: str | None
+    format_b: str | None
+    given: Results | None
+    timeout: float | None
 
 
 FLAGS = {

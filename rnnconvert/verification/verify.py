@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import math
 import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnconvert.comparison import difference
+from rnnconvert.core.arguments import passes_on, split_keywords
 from rnnconvert.core.errors import UsageError, for_user
-from rnnconvert.core.printable import finite, listed
+from rnnconvert.core.printable import command_line, finite, listed
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
@@ -27,22 +27,60 @@ from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.explaining import Scores, apart, explain_differences, nothing, other_readings
 from rnnconvert.verification.live import is_live, saved
 from rnnconvert.verification.merging import merged
-from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
+from rnnconvert.verification.plan import FLAGS, Plan, PlanFields, Watch, decides_nothing
 from rnnconvert.verification.repair import repair
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
 from rnnconvert.verification.running import Subject
 from rnnconvert.verification.stated import outlines_apart, shows, stated, words
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 PathLike = str | os.PathLike[str]
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How models are compared, and what is kept of it.
+
+    save         keep the results in this file, to be judged again
+    save_inputs  keep the inputs alone in this one
+    watch        receives what is being done, in words
+    command      the command that does the same, for the report
+    jobs         how many executors run at the same time; one per processor if None
+    cache        a folder of proofs: only what changed since is run again
+    """
+
+    save: PathLike | None = None
+    save_inputs: PathLike | None = None
+    watch: Watch = lambda text, done=0, total=0: None
+    command: str = ""
+    jobs: int | None = None
+    cache: PathLike | None = None
+
+
+class _VerifyChoices(PlanFields, total=False):
+    save: PathLike | None
+    save_inputs: PathLike | None
+    watch: Watch
+    command: str
+    jobs: int | None
+    cache: PathLike | None
+
+
+@passes_on(Plan)
 def run(
-    model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None, **choices: Any
+    model: PathLike,
+    plan: Plan | None = None,
+    *,
+    watch: Watch = lambda text, done=0, total=0: None,
+    jobs: int | None = None,
+    **choices: Unpack[PlanFields],
 ) -> Results:
     """Run a model's recurrent layers on executors and keep their outputs; judge these with `verify`, here or elsewhere.
 
-    plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    plan     what is to be run; its fields may be keywords, too, and change it: on, cases, seed, batch, time, lengths, gradients ...
     watch    receives what is being done, in words
     jobs     how many executors run at the same time; one per processor if None
 
@@ -56,10 +94,11 @@ def run(
     source = _results_or_path(model)
     if isinstance(source, Results):
         raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
-    results, _ = collect(source, None, plan or Plan.of(choices), judgements.passes, watch, jobs)
+    results, _ = collect(source, None, replace(plan or Plan(), **choices), judgements.passes, watch, jobs)
     return results
 
 
+@passes_on(Plan, Execution)
 def verify(
     a: Any,
     b: Any = None,
@@ -69,21 +108,15 @@ def verify(
     atol: Mapping[str, float] | float | None = None,
     rtol: Mapping[str, float] | float | None = None,
     explain: bool = True,
-    save: PathLike | None = None,
-    save_inputs: PathLike | None = None,
-    watch: Watch = lambda text, done=0, total=0: None,
-    command: str = "",
-    jobs: int | None = None,
-    cache: PathLike | None = None,
     strict: bool = False,
-    **choices: Any,
+    **choices: Unpack[_VerifyChoices],
 ) -> Report:
     """Decide whether models compute the same: one on several executors, or two compared; files, live models or saved results.
 
     a, b        model files; live models (a torch.nn.Module, a Keras model, an onnx.ModelProto), which their frameworks save for the
                 executors; or results that `run` kept: A's float64 reference is the truth
     example     inputs of a live module that torch.jit.script does not compile
-    plan        what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    plan        what is to be run; its fields may be keywords, too, and change it: on, cases, seed, batch, time, lengths, gradients ...
     atol, rtol  tolerances in place of what rounding explains, for all outputs or by output: {"y": 1e-4}
     explain     whether wrong conventions are searched: those that these inputs would catch, and the one that a
                 difference shows
@@ -104,20 +137,22 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
-    plan = plan or Plan.of(choices)
+    rest, fields = split_keywords(choices, Execution)
+    how, plan = Execution(**rest), replace(plan or Plan(), **fields)
+    save, save_inputs, watch, jobs = how.save, how.save_inputs, how.watch, how.jobs
     live = [is_live(source) and not isinstance(source, Results) for source in (a, b)]
     if example is not None and not any(live):
         raise UsageError("example= decides nothing: it is for a live module. Leave it out")
     a, b = (saved(source, example) if in_memory else source for source, in_memory in zip((a, b), live, strict=True))
     apart([source for source in (a, b) if not isinstance(source, Results)], [save, save_inputs])
-    command = command or ("" if any(live) else command_of(a, b, plan, tolerances, explain))
+    command = how.command or ("" if any(live) else command_of(a, b, plan, tolerances, explain))
     first, second = _results_or_path(a), None if b is None else _results_or_path(b)
     proofs, key, scores = None, "", Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
         prepared.tolerances = tolerances
-        if cache is not None and plan.given is None and save is None and save_inputs is None:
-            proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
+        if how.cache is not None and plan.given is None and save is None and save_inputs is None:
+            proofs, key = Cache(how.cache), key_of(prepared, tolerances, explain)
             stored = proofs.find(key)
             if stored is not None:
                 return Report({**stored, "command": command}, strict)
@@ -189,7 +224,7 @@ def command_of(
         words += [
             word for flag, number in (("--atol", limits.atol), ("--rtol", limits.rtol)) if number for word in (flag, f"{prefix}{number:g}")
         ]
-    return shlex.join([*words, *([] if explain else ["--no-explain"])])
+    return command_line([*words, *([] if explain else ["--no-explain"])])
 
 
 def _with_kept(

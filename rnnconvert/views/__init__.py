@@ -212,6 +212,7 @@ def _compared(comparison: Comparison) -> str:
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
         _whole_models([(comparison.a, links[0]), (comparison.b, links[1])]),
         verdict=comparison.verdict.word,
+        are_equal=all(layer.equal for layer in comparison.layers),
     )
 
 
@@ -233,7 +234,7 @@ def _whole_model(file: Checkpoint, links: Mapping[str, str]) -> Markup | None:
     if not Path(file.file).exists():
         return None
     try:
-        description = described_source(Path(file.file), partial=True).description
+        description = described_source(Path(file.file), True).description
     except RnnConvertError:
         return None
     return graph.drawing(description, links)

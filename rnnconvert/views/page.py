@@ -82,10 +82,13 @@ def anchor(number: int) -> str:
     return f"layer-{number}"
 
 
-def to_page(title: str, lead: str, facts: Sequence[tuple[str, str]], *content: Markup | None, verdict: str = "") -> str:
+def to_page(
+    title: str, lead: str, facts: Sequence[tuple[str, str]], *content: Markup | None, verdict: str = "", are_equal: bool = False
+) -> str:
     """Return a page with a heading, what matters in one sentence, some figures, and the parts below.
 
-    verdict  of two files, whose colour the heading has; "" for one file
+    verdict   of two files, whose colour the heading has; "" for one file
+    are_equal  whether nothing is drawn whose words need to be explained
     """
     heading = (el("span", SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()) if verdict else (title,)
     header = el(
@@ -96,9 +99,9 @@ def to_page(title: str, lead: str, facts: Sequence[tuple[str, str]], *content: M
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in facts], class_="figures"),
         class_=f"verdict {TONES.get(verdict, 'neutral')}",
     )
-    words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
+    words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words", style="margin-top:.8rem")
     scale = el("p", "negative", el("i", aria_hidden="true"), "positive; no colour is zero", class_="scale")
-    return page(title, header, el("main", *content, section("words", "What is shown", scale, words)), style=STYLE)
+    return page(title, header, el("main", *content, None if are_equal else section("words", "What is shown", scale, words)), style=STYLE)
 
 
 def overview(rows: Sequence[tuple[int, Recurrent, Sequence[DirectionView]]]) -> Markup:

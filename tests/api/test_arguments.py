@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.core.arguments import checked
+from rnnconvert.core.arguments import checked, keywords_of, takes_only_keywords
 from tests.helpers import drawn
 from tests.helpers.requirements import need, needed
 from tests.helpers.sources import checkpoint, stack
@@ -142,7 +143,7 @@ def test_a_word_that_nearly_fits_is_shown() -> None:
         (lambda: rc.unpack({"a": vector}, "pytorch", "LSTM"), "option cell cannot be 'LSTM'. Did you mean 'lstm'?"),
         (lambda: rc.Cell("LSTM"), "Unknown cell 'LSTM'. Did you mean 'lstm'?"),  # type: ignore[arg-type]
         (lambda: rc.verify("a.pt", on=["onnxruntime"]), "Unknown executor 'onnxruntime'. Did you mean 'onnxruntime-cpu'?"),
-        (lambda: rc.verify("a.pt", seeds=1), "Unknown keyword 'seeds'. Did you mean 'seed'?"),
+        (lambda: rc.verify("a.pt", seeds=1), "Unknown keyword 'seeds'. Did you mean 'seed'?"),  # type: ignore[call-arg]
     ):
         with pytest.raises(rc.UsageError, match=re.escape(words)):
             call()
@@ -201,9 +202,63 @@ def _misspelt() -> list[tuple[str, str]]:
         (name, word)
         for name, function in functions.items()
         if inspect.isfunction(function)
-        for word, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and len(word) > 4
+        for word, (parameter, where) in keywords_of(function).items()
+        if (parameter.kind is inspect.Parameter.KEYWORD_ONLY or where is not inspect.unwrap(function)) and len(word) > 4
     ]
+
+
+def test_public_functions_have_at_most_nine_parameters_and_type_checkers_know_each_keyword_that_they_pass_on() -> None:
+    """What `passes_on` lets through when it runs is what the TypedDict of the **keywords says, with the same types."""
+    checked_functions = []
+    for name in rc.__all__:
+        function = getattr(rc, name)
+        if not inspect.isfunction(function):
+            continue
+        parameters = inspect.signature(function).parameters
+        assert len(parameters) <= 9, name
+        accepted = {word: parameter.annotation for word, (parameter, _) in keywords_of(function).items() if word not in parameters}
+        if not accepted:
+            continue
+        (options,) = (parameter for parameter in parameters.values() if parameter.kind is parameter.VAR_KEYWORD)
+        module = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
+        keys = _keys_of_typed_dict(module, re.sub(r"Unpack\[(\w+)\]", r"\1", options.annotation))
+        assert accepted == {word: keys.get(word) for word in accepted}, name
+        if takes_only_keywords(function):
+            assert accepted.keys() == keys.keys(), name
+        checked_functions.append(name)
+    assert {"convert", "save", "verify", "run", "diff", "diagnose", "load_into", "transplant_file", "scaffold", "export_model"} == {
+        *checked_functions
+    }
+
+
+def _keys_of_typed_dict(module: Path, name: str) -> dict[str, str]:
+    """The keys of a TypedDict and of those above it, from the text of the modules: some are there for type checkers alone."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+            keys = {ast.unparse(item.target): ast.unparse(item.annotation) for item in fields}
+            above = [_keys_of_typed_dict(module, base.id) for base in node.bases if isinstance(base, ast.Name) and base.id != "TypedDict"]
+            return {key: kind for typed in (*above, keys) for key, kind in typed.items()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            return _keys_of_typed_dict(Path(rc.__file__).parent.parent / f"{(node.module or '').replace('.', '/')}.py", name)
+    raise AssertionError(f"{module} has no {name}")
+
+
+def test_keywords_change_a_plan_that_is_given_beside_them(tmp_path: Path) -> None:
+    rc.save(checkpoint(stack("gru", name="a")), tmp_path / "m.onnx")
+    plan = rc.Plan(on="reference", cases="zero", batch=3)
+    results = rc.run(tmp_path / "m.onnx", plan, time=5)
+    assert results.layers["a"].truth["zero"].y.shape[:2] == (5, 3)
+
+
+def test_a_sample_leaves_no_room_for_drawn_inputs(tmp_path: Path) -> None:
+    rc.save(checkpoint(stack("gru", name="a")), tmp_path / "m.onnx")
+    call: Any = rc.diagnose
+    for choice in ({"seed": 3}, {"pairs": ["a=b"]}):
+        with pytest.raises(rc.UsageError, match=f"{next(iter(choice))} is about a second file"):
+            call(tmp_path / "m.onnx", io={"input": np.zeros((2, 3))}, **choice)
 
 
 def test_a_misspelt_keyword_of_any_public_function_is_guessed(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_misspelt_keyword_is_an_error_that_names_the_right_one(file: Path, key
 
 def test_a_misspelt_keyword_of_a_plan_is_an_error_that_names_the_right_one(file: Path) -> None:
     with pytest.raises(rc.UsageError, match="Did you mean 'batch'"):
-        rc.verify(file, batsh=3)
+        rc.verify(file, batsh=3)  # type: ignore[call-arg]
 
 
 # What its objects show ---------------------------------------------------------------------------------

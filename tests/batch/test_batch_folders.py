@@ -169,3 +169,10 @@ def test_the_places_of_targets_are_those_of_patterns_behind_urls() -> None:
     finally:
         store.store.clear()
         store.pseudo_dirs[:] = [""]
+
+
+def test_what_was_left_out_of_the_files_is_counted(tree: Path, tmp_path: Path) -> None:
+    safetensors.write(tree / "a" / "whole.safetensors", {**arrays(3), "head.weight": np.zeros((2, 4), np.float32)})
+    for _ in range(2):  # the journal keeps it
+        _, output = call(tree, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+        assert "1  of these hold other layers, too, which were left out" in output, output

@@ -242,3 +242,36 @@ def test_a_recipe_for_a_runtime_runs_as_it_stands(ending: str, package: str, res
     expected = batch_first(layers[1], np.zeros((2, 7, layers[1].input_size), layers[1].dtype))
     assert np.abs(y - (expected if y.ndim == 3 else expected[0])).max() < 1e-6
     assert np.abs(expected).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("ending", "package", "model"),
+    [
+        *((ending, package, model) for ending, package in ((".onnx", "onnxruntime"), (".tflite", "litert"), (".xml", "openvino"))
+          for model in ("encoder.keras", "decoder.keras", "exported.onnx")),
+        (".ncnn.param", "ncnn", "encoder.keras"),
+    ],
+)  # fmt: skip
+def test_what_export_prints_runs_the_whole_model(model: str, ending: str, package: str, tmp_path: Path) -> None:
+    needed(package, {"litert": "ai_edge_litert"}.get(package, package))
+    with inside(tmp_path):
+        result = CliRunner().invoke(main, ["export", str(ROOT / "examples" / model), f"whole{ending}"])
+    assert result.exit_code == 0, result.output
+    text = result.stderr.partition("# to run it in Python:\n")[2]
+    assert "import numpy as np\n" in text
+    values = ran(text, tmp_path)
+    done = rc.export_model(ROOT / "examples" / model, tmp_path / f"again{ending}")
+    for port in (*done.inputs, *done.outputs):
+        name, _, axes = port.rstrip(")").partition(" (")
+        shape, words = values[variables([name])[name]].shape, axes.split(", ")
+        stated = {"batch": 2, "time": 7, **{word: int(word) for word in words if word.isdecimal()}}
+        assert [stated.get(word, size) for size, word in zip(shape, words, strict=True)] == list(shape), port
+
+
+def test_on_windows_commands_have_the_quotes_of_its_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rnnconvert.core import printable
+
+    monkeypatch.setattr(printable, "ON_WINDOWS", True)
+    with inside(tmp_path):
+        result = CliRunner().invoke(main, ["convert", str(ROOT / "examples" / "encoder.keras"), "my model.onnx"])
+    assert 'encoder.keras "my model.onnx" --force' in result.stderr and "'my model.onnx' --force" not in result.stderr

@@ -103,7 +103,7 @@ def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path
 
 def test_a_layer_goes_to_onednn_and_is_proved_there(onednn: Process, tmp_path: Path) -> None:
     form = Sizes("lstm", 3, 4, 2, 2, 2, BOTH | {"projection"})
-    arrays = {key: np.asarray(value) for key, value in rc.pack(random_stack(form, 1, np.float32), "pytorch").items()}  # type: ignore[union-attr]
+    arrays = {key: np.asarray(value) for key, value in rc.pack(random_stack(form, 1, np.float32), "pytorch").items()}
     source = tmp_path / "lstm.safetensors"
     rc.save(rc.load(_saved(source, arrays)), tmp_path / "lstm.npz", "onednn")
     again = rc.load(tmp_path / "lstm.npz")

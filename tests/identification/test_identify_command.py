@@ -226,3 +226,20 @@ def test_a_sample_decides_the_sizes(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", x=np.ones((3, 1, 2), np.float32), y=np.ones((3, 1, 2), np.float32))
     with pytest.raises(rc.UsageError, match="a sample shows the sizes"):
         rc.identify({"a": np.ones(64, np.float32)}, io=tmp_path / "s.npz", sizes={"hidden_size": 2})
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8"])
+def test_bare_numbers_in_a_file_are_weights_without_a_header(dtype: str, tmp_path: Path) -> None:
+    stack = STACKS["bidirectional"]
+    _, sample = files(tmp_path, stack, flat=True)
+    raw = tmp_path / "weights.bin"
+    np.concatenate([array.ravel() for array in arrays_of(stack)]).astype(dtype).tofile(raw)
+    assert call("identify", raw, "--io", sample, "--convert", tmp_path / "m.pt").exit_code == 0
+    gives(tmp_path / "m.pt", stack)
+
+
+def test_bytes_that_are_no_weights_are_not_identified(tmp_path: Path) -> None:
+    _, sample = files(tmp_path, STACKS["lstm"], flat=True)
+    (tmp_path / "any.bin").write_bytes(np.random.default_rng(1).bytes(640))
+    with pytest.raises(rc.UnreadableError, match="no known format"):
+        rc.identify(tmp_path / "any.bin", io=sample)

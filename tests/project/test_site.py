@@ -97,10 +97,13 @@ def test_every_pair_of_formats_is_answered_once_for_each_cell() -> None:
     page = (DOCS / "pairs.md").read_text(encoding="utf-8")
     answers: list[tuple[str, str, str]] = []
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
-        for source_list, targets in re.findall(r"^From (.*):\n\n((?:- .*\n)+)", section, re.M):
+        lists = re.findall(r"^From (.*):\n\n((?:- .*\n)*)", section, re.M)
+        of_all = [source for sources, _ in lists if sources != "every format" for source in sources.split(", ")]
+        for sources, targets in lists:
             lines = re.findall(r"^- \*\*(.*?)\*\*.*: (.*)$", targets, re.M)
             named = [target for _, line in lines for target in line.split(", ")]
-            answers += [(section.partition("\n")[0], source, target) for source in source_list.split(", ") for target in named]
+            each = of_all if sources == "every format" else sources.split(", ")
+            answers += [(section.partition("\n")[0], source, target) for source in each for target in named]
     every = [(pair.asked.name, pair.source, pair.target) for pair in pairs.pairs()]
     assert sorted(answers) == sorted(every)
 

@@ -120,7 +120,7 @@ def test_a_junit_failure_says_message_and_diagnosis() -> None:
     failure = next(junit(documents.failing()).iter("failure"))
     assert failure.text is not None
     assert failure.text.startswith("Tensor-likes are not close!") and documents.DIAGNOSIS[0] in failure.text
-    assert "off by 0.082 (tolerance 1e-7)" in failure.attrib["message"]
+    assert "off by 0.082 (allowed 1e-7)" in failure.attrib["message"]
 
 
 def test_junit_names_versions_seeds_and_hashes() -> None:

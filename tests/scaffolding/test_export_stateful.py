@@ -279,3 +279,14 @@ def test_the_proof_sees_a_state_that_is_lost(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(rc.NotEqualError):
         export(tmp_path / "m.keras", tmp_path / "m.onnx", verify=True)
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_a_refused_stream_names_the_format_that_goes_step_by_step(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    layers = [k.layers.Conv1D(3, 2, padding="causal"), k.layers.LSTM(3)]
+    for number, (extra, is_named) in enumerate((([], True), ([k.layers.Bidirectional(k.layers.GRU(2, return_sequences=True))], False))):
+        path = tmp_path / f"m{number}.keras"
+        k.Sequential([k.Input((None, 4)), *extra, *layers]).save(path)
+        with pytest.raises(rc.RefusedError) as refused:
+            export(path, tmp_path / "m.onnx")
+        assert ("computes it step by step" in str(refused.value)) == is_named

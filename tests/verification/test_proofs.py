@@ -200,7 +200,7 @@ def test_the_first_line_is_the_cause_and_the_second_the_fix(files: Path) -> None
 def test_errors_have_figures_for_people() -> None:
     failed = next(comparison for layer in documents.failing()["layers"] for run in layer["runs"] for comparison in run["comparisons"]
                   if not comparison["passed"])  # fmt: skip
-    assert figures(failed) == "0.082 (tolerance 1e-7)"
+    assert figures(failed) == "0.082 (allowed 1e-7)"
     assert figures({**failed, "passed": True, "ratio": 0.13}).endswith("13 % of what is allowed")
     assert figures({**failed, "error": "nan", "ratio": "nan"}) == "not a number, beyond any tolerance"
 
@@ -215,7 +215,7 @@ def test_each_verdict_has_a_first_line() -> None:
 def test_runs_that_fail_alike_stand_together(files: Path) -> None:
     document = rc.verify(files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"]).document
     (failure,) = failures(document)
-    assert failure.names == ("B on reference", "B on torch-cpu")
+    assert failure.names == ("B in the float64 run", "B on torch-cpu")
     assert strip(document["layers"][0])[3] == ("layer 1 backward", {"i": False, "f": True, "g": True, "o": False})
     for ending in (".md", ".html"):
         assert reports.render(document, ending).count("the difference begins at") == 1
@@ -319,7 +319,7 @@ def test_pairs_of_one_stem_have_reports_of_their_own(files: Path) -> None:
     again = config_file.named(config_file.read(config)[:1] * 3)
     assert len({name for name, _ in again}) == 3
     assert call("check", "--config", config, "--reports", files / "out").exit_code == 1
-    assert {path.stem for path in (files / "out").glob("*.html")} == set(names)
+    assert {path.stem for path in (files / "out").glob("*.html")} == {*names, "index"}
 
 
 def test_an_index_of_all_pairs_has_those_that_cannot_be_read(files: Path) -> None:

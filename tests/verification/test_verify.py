@@ -604,7 +604,8 @@ def test_a_claim_is_checked(models: Path, tmp_path: Path) -> None:
     config.write_text('[[equal]]\na = "model.safetensors"\nb = "model.onnx"\n[[equal]]\na = "model.safetensors"\nb = "wrong.onnx"\n')
     result = call("check", "--config", config, "--reports", tmp_path)
     assert result.exit_code == 1
-    assert {path.name for path in tmp_path.glob("*.html")} == {"model.html", "model-wrong.html"}
+    assert {path.name for path in tmp_path.glob("*.html")} == {"model.html", "model-wrong.html", "index.html"}
+    assert 'href="model-wrong.html"' in (tmp_path / "index.html").read_text()
     assert call("check", "--config", config, models / "model.onnx").exit_code == 0
     assert call("check", "--config", config, models / "half.safetensors").exit_code == 0
 

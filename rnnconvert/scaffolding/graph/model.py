@@ -28,6 +28,8 @@ OPSET = 17
 """The operator set of ONNX that the operations are of: with LayerNormalization; a runtime from 2022 on takes it."""
 _CONSTANTS = 1 << 24
 """How many bytes of constants may be computed in addition to the stored ones."""
+_TIME, _IMAGE = 1, 4
+"""The axis of steps behind the batch's, and how many axes an image has, whose axes are not steps."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,13 @@ def operation_graph(
     """
     graph, top = GraphWriter(weights, title, lacking, holds), description.scope
     lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
+    sequences = sum(len(value.shape) > _TIME and value.shape[_TIME] is None for value in top.inputs)
     inputs = []
     for number, value in enumerate(top.inputs):
         name = graph.name(value.name)
         graph.give(value, name)
         shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
-        inputs.append(_tensor(name, replace(value, shape=shape), description.words, title))
+        inputs.append(_tensor(name, replace(value, shape=shape), description.words, title, "time" if sequences == 1 else ""))
     guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
     graph.run(top, RULES)
     outputs = []
@@ -188,13 +191,19 @@ def operation_graph(
     return OperationGraph(top.name or "model", graph.nodes, graph.arrays, inputs, outputs, graph.values, recurrent_words)
 
 
-def _tensor(name: str, value: Value, words: Mapping[str, str], title: str) -> NamedTensor:
-    """Return an input or output: open axes have the source's words, or the first is the batch, and others are the tensor's own."""
+def _tensor(name: str, value: Value, words: Mapping[str, str], title: str, time: str = "") -> NamedTensor:
+    """Return an input or output: open axes have the source's words, or the first is the batch, and others are the tensor's own.
+
+    time  the word for the open axis of a sequence's steps, where the model has only one; otherwise it has the tensor's name in front
+    """
     if not value.sized:
         raise RefusedError(f"the output {name!r}", title, "its axes are unknown: it is what a layer gives that is left out")
     stated: Sequence[str] = [words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
+    is_sequence = not value.axes and 1 < len(value.shape) < _IMAGE  # a source that tells axes apart may have the batch behind the time
     axes = tuple(
-        (text or ("batch" if not axis else f"{name}_{axis}")) if size is None else size
+        (text or ("batch" if not axis else time or f"{name}_time" if is_sequence and axis == _TIME else f"{name}_{axis}"))
+        if size is None
+        else size
         for axis, (size, text) in enumerate(zip(value.shape, stated, strict=True))
     )
     return NamedTensor(name, value, axes)

@@ -18,7 +18,7 @@ from rnnconvert.files.load import load
 from rnnconvert.formats.c_header import whole_run
 from rnnconvert.formats.c_header.run import absent
 from rnnconvert.models.runners import NotRunError
-from rnnconvert.scaffolding.export import export_model
+from rnnconvert.scaffolding.export import Exported, export_model
 from tests import ROOT
 from tests.formats.pytorch.test_loops_of_steps import RIGHT, scripted
 from tests.helpers.random_models import random_chain
@@ -41,14 +41,16 @@ def in_c(header: Path, *inputs: Any) -> tuple[Any, ...]:
     return whole_run.open_file(header).ran([("", x) for x in inputs], ())[0].outputs
 
 
-def strictly(header: Path) -> None:
-    """Compile a header as C and as C++ without a warning."""
+def strictly(header: Path, done: Exported | None = None) -> None:
+    """Compile a header, and the lines that export prints, as C and as C++ without a warning."""
+    head, *call = done.recipe if done else [f'#include "{header.name}"']
+    lines = "\n".join([head, "int main(void) {", *call, "return 0;", "}", ""])
     for compiler in COMPILERS:
         source = header.parent / ("main.cc" if compiler == ["g++"] else "main.c")
-        source.write_text(f'#include "{header.name}"\nint main(void) {{ return 0; }}\n')
+        source.write_text(lines)
         command = [*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", source.name, "-o", "main.o"]
-        done = subprocess.run(command, cwd=header.parent, capture_output=True, text=True, check=False)
-        assert not done.returncode, done.stderr[:2000]
+        compiled = subprocess.run(command, cwd=header.parent, capture_output=True, text=True, check=False)
+        assert not compiled.returncode, compiled.stderr[:2000]
 
 
 def agree(outputs: Any, expected: Any, tolerance: float = 2e-5) -> None:
@@ -62,8 +64,8 @@ def test_what_is_written_compiles_without_a_warning(tmp_path: Path) -> None:
     need("gcc", absent({}))
     for seed, settings in ((1, []), (2, ["storage=int8"]), (5, [])):
         random_chain(seed).save(tmp_path / "m.keras")
-        export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True, settings=settings, dtype="float16" if seed == 5 else None)
-        strictly(tmp_path / "m.h")
+        dtype = "float16" if seed == 5 else None
+        strictly(tmp_path / "m.h", export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True, settings=settings, dtype=dtype))
 
 
 def small(folder: Path, seed: int = 0) -> Any:
@@ -121,8 +123,7 @@ def weighted(kind: str) -> Any:
 def test_steps_are_weighed_by_one_another(kind: str, tmp_path: Path) -> None:
     torch, model = needed("torch", "torch"), weighted(kind)
     torch.jit.trace(model, torch.randn(2, 7, 5)).save(str(tmp_path / "model.pt"))
-    export_model(tmp_path / "model.pt", tmp_path / "m.h", axes=3)
-    strictly(tmp_path / "m.h")
+    strictly(tmp_path / "m.h", export_model(tmp_path / "model.pt", tmp_path / "m.h", axes=3))
     for batch, time in ((2, 7), (1, 1), (3, 12)):
         x = torch.randn(batch, time, 5)
         expected = model(x)
@@ -151,8 +152,7 @@ def looped(folder: Path) -> Path:
 def test_a_loop_goes_on_from_the_state_of_the_step_before(tmp_path: Path) -> None:
     """Steps one by one, in runs of several, and all at once: the same numbers."""
     model = scripted(tmp_path, RIGHT["layer norm"])
-    export_model(tmp_path / "model.pt", tmp_path / "m.h")
-    strictly(tmp_path / "m.h")
+    strictly(tmp_path / "m.h", export_model(tmp_path / "model.pt", tmp_path / "m.h"))
     assert "m_step: one time step" in (tmp_path / "m.h").read_text()
     (tmp_path / "steps.c").write_text(
         textwrap.dedent("""
@@ -392,8 +392,7 @@ def test_layers_of_any_name_compile(layers: tuple[str, ...], tmp_path: Path) -> 
     need("gcc", absent({}))
     source = named(tmp_path / "m.onnx", *layers)
     for settings in ((), ("storage=int8",)):
-        export_model(source, tmp_path / "o.h", force=True, settings=settings)
-        strictly(tmp_path / "o.h")
+        strictly(tmp_path / "o.h", export_model(source, tmp_path / "o.h", force=True, settings=settings))
 
 
 def test_no_comment_has_what_nobody_sees(tmp_path: Path) -> None:
@@ -403,3 +402,17 @@ def test_no_comment_has_what_nobody_sees(tmp_path: Path) -> None:
     text = (tmp_path / "o.h").read_text(encoding="utf-8")
     assert not set(unseen) & set(text)
     strictly(tmp_path / "o.h")
+
+
+@pytest.mark.parametrize("model", ["encoder.keras", "decoder.keras"])
+def test_the_lines_that_export_prints_run_the_header(model: str, tmp_path: Path) -> None:
+    need("gcc", absent({}))
+    done = export_model(ROOT / "examples" / model, tmp_path / "m.h")
+    strictly(tmp_path / "m.h", done)
+    head, *call = done.recipe
+    program = "\n".join(["#include <stdio.h>", head, "int main(void) {", *call, 'printf("%.9g", y[0]);', "return 0;", "}", ""])
+    (tmp_path / "main.c").write_text(program)
+    subprocess.run(["gcc", "-std=c99", "main.c", "-o", "main", "-lm"], cwd=tmp_path, check=True)
+    result = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
+    (outputs,) = in_c(tmp_path / "m.h", np.zeros((1, 7, 6), np.float32))
+    assert abs(float(result.stdout) - outputs.ravel()[0]) < 1e-6
