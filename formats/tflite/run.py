@@ -215,7 +215,7 @@ def _stored(array: Array, quantization: Sequence[float], dtype: Any) -> Array:
     """Return numbers as a tensor stores them: integers by its scale and zero point."""
     scale, zero = quantization
     if np.dtype(dtype).kind == "f":
-        return np.ascontiguousarray(array, dtype)
+        return np.asarray(array, dtype, order="C")
     limits = np.iinfo(dtype)
     return np.clip(np.round(array / np.float64(scale)) + zero, limits.min, limits.max).astype(dtype)
 

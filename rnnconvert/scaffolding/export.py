@@ -24,6 +24,7 @@ from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.exported import ExportedModel
+from rnnconvert.scaffolding.fixed import FixedInputs
 from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines
@@ -174,6 +175,7 @@ def export_model(
     config: PathLike | None = None,
     axes: int | StatedAxes | None = None,
     chain: str | None = None,
+    fix: FixedInputs | None = None,
     force: bool = False,
     dry_run: bool = False,
     verify: bool | PathLike = False,
@@ -195,6 +197,8 @@ def export_model(
     chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
              the last step of what stands before it, "final" the last state of each direction, "mean" and "max" are those over the time, and
              "skip" adds the input
+    fix      the values of inputs that are fixed, by their names: fix={"sr": 16000}. Conditions on them are decided, and the target has no
+             such inputs. Of an ONNX file, a frozen graph, or a script whose inputs are numbers
     force    replace the target if it exists
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy
@@ -227,7 +231,7 @@ def export_model(
         for path in (out, *_companions(writer, out)):
             only_replace(path, force)
     try:
-        model = described_source(source, example, config, axes=axes, chain=chain)
+        model = described_source(source, example, config, axes=axes, chain=chain, fix=fix)
     except UnstatedOrderError as error:
         if not error.single:
             raise error.for_target(source, target, format) from None

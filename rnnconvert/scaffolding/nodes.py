@@ -98,9 +98,9 @@ class Nodes(ABC):
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
         return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
 
-    def refuse(self, feature: str, reason: str) -> RefusedError:
+    def refuse(self, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the error that something cannot be written, at the place that is being read."""
-        return RefusedError(feature, "a model written as code", reason, "", self.place)
+        return RefusedError(feature, "a model written as code", reason, remedy, self.place)
 
     def read(self, tensor: SourceTensor | Value) -> Value:
         """Return a tensor as the description has it, moved now if that was put off."""

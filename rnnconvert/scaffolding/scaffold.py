@@ -24,6 +24,7 @@ from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.fixed import FixedInputs
 from rnnconvert.scaffolding.needs import StatedAxes
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
@@ -111,6 +112,7 @@ def scaffold(
     config: PathLike | None = None,
     axes: int | StatedAxes | None = None,
     chain: str | None = None,
+    fix: FixedInputs | None = None,
     weights: PathLike | None = None,
     verify: bool | PathLike = False,
     partial: bool = False,
@@ -128,6 +130,7 @@ def scaffold(
     axes     how many axes each input has, one number for all or a list: of a file that does not state it. In the place of a number the
              lengths of these axes may stand, None for an open one: axes=[(1, 80, None)]
     chain    for weights alone, without such a file, the order of their layers, with the activations between: see export_model
+    fix      the values of inputs that are fixed, by their names, as in fix={"sr": 16000}: see export_model
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal; a .npy or .npz file of inputs, by their names or in the model's order: on these, too
@@ -158,10 +161,10 @@ def scaffold(
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
-        model = described_source(source, example, config, partial, axes, chain)
+        model = described_source(source, example, config, partial, axes, chain, fix)
         text, missing = _as_code(written, model, Path(weights or "").name)
     except RefusedError as error:
-        ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes))
+        ways = (error.remedy.rstrip("."), "" if partial else _in_part(source, example, config, written, axes, fix))
         remedy = ". ".join(filter(None, ways))
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
     if through := model.description.through:
@@ -202,10 +205,12 @@ def _as_code(target: Target, model: DescribedSource, weights: str = "") -> tuple
     return target.write(replace(model.description, weights=weights), model.label)
 
 
-def _in_part(source: Any, example: Any, config: PathLike | None, target: Target, axes: int | StatedAxes | None) -> str:
+def _in_part(
+    source: Any, example: Any, config: PathLike | None, target: Target, axes: int | StatedAxes | None, fix: FixedInputs | None
+) -> str:
     """Return the way out of a refusal, if leaving out the layer lets the rest be written."""
     try:
-        _as_code(target, described_source(source, example, config, True, axes))
+        _as_code(target, described_source(source, example, config, True, axes, fix=fix))
     except RnnConvertError:
         return ""
     return f"{InPart()} writes the rest, with a line that raises NotImplementedError in its place."

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
@@ -32,21 +33,26 @@ from rnnconvert.graphs.operators import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
+from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
-def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})) -> Description:
     """Return the model of a file; `partial` leaves out the operators that are not known.
 
     axes  how many each input has that does not state it
+    fix   the values of inputs that are plain numbers
 
     Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
     """
-    program = _program(path)
+    program = _program(path, fix)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes)
+    description = _tried(
+        program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes
+    )
+    return replace(description, fixed={name: as_array(name, value, program.numbers[name]) for name, value in fix.items()})
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
@@ -81,8 +87,11 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
     raise first
 
 
-def _program(path: Path) -> OperatorProgram:
-    """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
+def _program(path: Path, fix: FixedInputs = MappingProxyType({})) -> OperatorProgram:
+    """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed.
+
+    fix  the values of inputs that are plain numbers
+    """
     metadata = stored_in(path).metadata_as(TorchMetadata)
     follow, root = metadata.get("follow"), str(metadata.get("root", "state_dict"))
     if follow is None and root not in ("state_dict", "envelope"):
@@ -96,7 +105,9 @@ def _program(path: Path) -> OperatorProgram:
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
             "torch.export.save, or from a live module"
         )
-    program = follow()
+    program = follow(fixed=fix) if fix and metadata.get("torchscript") else follow()
+    if not isinstance(program, str):
+        check_fixed(fix, list(program.numbers))
     if isinstance(program, str) or program.outputs is None:
         why = program if isinstance(program, str) else "what it gives is not stated plainly"
         raise RefusedError("a program that is not followed", "a model written as code", why, "", "")

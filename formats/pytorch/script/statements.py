@@ -27,14 +27,16 @@ from rnnconvert.formats.pytorch.program.program import (
     UnknownLoop,
     refs,
 )
-from rnnconvert.formats.pytorch.script.code_expressions import Names, UnreadError, Unsized
+from rnnconvert.formats.pytorch.script.code_expressions import Names, Parameter, UnreadError, Unsized
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
 from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, OpenItems, RaisedError, ScriptedModule
 
 
-def follow(archive: ArchiveScope) -> OperatorProgram:
+def follow(archive: ArchiveScope, fixed: Mapping[str, Any]) -> OperatorProgram:
     """Return the operators of the forward of an archive's module.
+
+    fixed  the values of inputs that are plain numbers, by their names
 
     Raises TooLongError or UnreadError if it cannot be followed.
     """
@@ -43,8 +45,8 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
         raise UnreadError("its module has no forward in its code")
     run = _Run(archive)
     method = kind.methods["forward"]
-    inputs = [_inputs(run, parameter.names()) for parameter in method.parameters[1:] if parameter.default is None]
-    order = [leaf for value in inputs for leaf in _leaves(value)]
+    inputs = [_input(run, parameter, fixed) for parameter in method.parameters[1:] if parameter.default is None]
+    order = [leaf for value in inputs for leaf in _leaves(value) if isinstance(leaf, (Ref, OpenItems))]
     try:
         run.program.end(run.argument(run.call(method, [ScriptedModule(""), *inputs], {})))
     except RecursionError:
@@ -53,6 +55,18 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
         raise UnreadError("its forward raises an exception") from None
     run.program.inputs = [ref for leaf in order for ref in (leaf.inputs() if isinstance(leaf, OpenItems) else [leaf])]
     return run.program
+
+
+def _input(run: _Run, parameter: Parameter, fixed: Mapping[str, Any]) -> Any:
+    """Return a parameter of forward: a plain number as its value, where that is fixed; otherwise an input, or several."""
+    if parameter.number:
+        run.program.numbers[parameter.name] = parameter.number
+    if parameter.number and parameter.name in fixed:
+        return fixed[parameter.name]
+    value = _inputs(run, parameter.names())
+    if parameter.number and isinstance(value, Ref):
+        value.dims, value.dtype = (), parameter.number
+    return value
 
 
 def _inputs(run: _Run, names: Names) -> Ref | Items | OpenItems:
