@@ -18,8 +18,8 @@ from rnnconvert.scaffolding.moved import MovedAxes
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
-_INLINE = 16
-"""The most numbers of a constant that are written into the file."""
+_LISTED, _INLINE = 16, 1024
+"""The most numbers of a constant that are written into the file: if all are one number, and if not."""
 
 
 @dataclass(eq=False)
@@ -183,7 +183,7 @@ class Nodes(ABC):
             read: list[Value] = []
             lengths = self.lengths(numbers.reshape(-1), read)
             tensor_made = self.add("sizes", read, tensor.dims, tensor.dtype, name=tensor.name or "size", lengths=lengths)
-        elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
+        elif numbers.size > _LISTED and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import aten
@@ -170,7 +171,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
     if not lengths_stated and any(ref.dims is None for ref in program.inputs):
-        first = _unstated(first)
+        first = _unstated(first, program, reading, max(reached_by.items(), key=itemgetter(1), default=((), 0))[0])
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
@@ -211,10 +212,17 @@ def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], 
             return
 
 
-def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
-    """Return the error of a reading, with the way out if the axes of its inputs are not stated."""
+def _unstated(
+    error: RnnConvertError | None, program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], ranks: Sequence[int]
+) -> RnnConvertError | None:
+    """Return the error of a reading, with the way out if the inputs' axes are not stated, or numbers among them are open."""
     if type(error) is not RefusedError or error.remedy:
         return error
+    if program.numbers.keys() & {ref.name for ref in program.inputs}:
+        ways = " ".join(str(FixAt(ref.name)) for ref in program.inputs if ref.name in program.numbers)
+        return RefusedError(error.feature, error.target, error.reason, f"Its inputs that are numbers can be fixed: {ways}", error.layer)
+    if not any(_differs(error, program, reading, ranks, length) for length in _LENGTHS):
+        return error  # the lengths of the inputs have no part in it
     remedy = (
         f"It does not state the axes of its inputs: state how many each has with {Flag('axes')}, or their lengths, such as 1x80x? for an "
         "input with an open third axis. A program of torch.export (.pt2) states them: export that"
@@ -222,6 +230,29 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
     return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
 
 
+def _differs(
+    error: RefusedError, program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], ranks: Sequence[int], length: int
+) -> bool:
+    """Return whether a program is read, or refused for another reason, if its inputs' axes have a length."""
+    closed = of_axes({ref.name: (length,) * rank for ref, rank in zip(program.inputs, ranks, strict=False) if ref.dims is None})
+
+    def read(needs: Needs) -> Description:
+        inputs = [_input(ref, rank, needs, "float32") for ref, rank in zip(program.inputs, ranks, strict=True)]
+        return reading(needs, False).description(inputs)
+
+    try:
+        ReadingBudget().read(read, closed)
+    except RefusedError as other:
+        return _without_lengths(other) != _without_lengths(error)
+    return True
+
+
+def _without_lengths(error: RefusedError) -> str:
+    return re.sub(r"\w+, axis \d+|\d+", "#", f"{error.feature}: {error.reason}")
+
+
+_LENGTHS = (16, 24)
+"""Lengths at which a program is read again, to see whether its refusal depends on them."""
 _EVERY_CHOICE = 256
 """The most choices of numbers of axes that are all tried: as many as four inputs have, since inputs such as two states change together."""
 _ROUNDS = 3

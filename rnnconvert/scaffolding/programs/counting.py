@@ -18,13 +18,13 @@ from rnnconvert.graphs.sizes import Size, in_64_bits
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.tensors import SourceTensor
 
-COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
+COUNTED = ("Add", "Sub", "Mul", "Concat", "Expand", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
 FUNCTIONS = ("Sqrt", "Div", "Mul", "Add", "Sub", "Pow", "Reciprocal")
 """The operators that work on numbers of a file as on lengths."""
 TRUTHS = ("Not", "And", "Or")
 """The operators that work on truths that are known."""
-_MOST = 64
+_MOST = 1 << 16
 """The most numbers with which lengths are computed."""
 
 
