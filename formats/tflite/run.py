@@ -102,7 +102,9 @@ class _Ready:
         self.input_names, self.output_names = (
             self._named(signature, side, details) for side, details in (("inputs", self.inputs), ("outputs", self.outputs))
         )
-        self._shapes: list[tuple[int, ...]] = []  # those of the last run: an open axis of length 1 may be too short for what is padded
+        if all(size >= 0 for detail in self.inputs for size in detail["shape_signature"]):
+            self.interpreter.allocate_tensors()  # an open axis, for now of length 1, may be too short for what is padded
+        self._shapes: list[tuple[int, ...]] = []  # those of the last run
         self._scales = {detail["index"]: (detail["quantization"], detail["dtype"]) for detail in self.interpreter.get_tensor_details()}
 
     def _named(self, signature: Any, side: str, details: Sequence[Mapping[str, Any]]) -> list[str]:

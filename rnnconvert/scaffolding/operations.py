@@ -92,8 +92,8 @@ def overwritten(build: Builder, x: SourceTensor, values: SourceTensor, ranges: S
         length = x.dims[axis]
         assert isinstance(length, int)
         if (first, last) != (0, length):
-            whole = [(0, last - first) if number == axis else ends for number, ends in enumerate(ranges)]
-            middle = overwritten(build, build.slice(x, axis, first, last, 1), values, whole)
+            inside = [(0, last - first) if number == axis else ends for number, ends in enumerate(ranges)]
+            middle = overwritten(build, build.slice(x, axis, first, last, 1), values, inside)
             parts = [(build.slice(x, axis, 0, first, 1), first), (middle, 1), (build.slice(x, axis, last, length, 1), length - last)]
             return build.concatenate([part for part, size in parts if size], axis)
     return build.cast(values, x.dtype)

@@ -92,16 +92,20 @@ _TIMES = (1, 8)
 def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
     """Return the comparison of two models on inputs of the usual lengths, with whole numbers below zero among them.
 
-    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short.
+    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short; or on
+    one sequence, as a converter may have written its states for no more, whatever its inputs say.
     """
     batch, time = case
-    first, *others = (((batch, time * times), signed) for times in _TIMES for signed in (True, False))
+    sizes = [(size, time * times) for size in dict.fromkeys((batch, 1)) for times in _TIMES]
+    first, *others = ((size, signed) for size in sizes for signed in (True, False))
     try:
         return trial(number, *first)
     except SourceDoesNotRunError as error:
-        for other in others:
+        for (size, steps), signed in others:
             with contextlib.suppress(SourceDoesNotRunError):
-                return trial(number, *other)
+                proof = trial(number, (size, steps), signed)
+                single = f"the source does not run on {batch} sequences at a time, so one was compared" if size != batch else ""
+                return replace(proof, notes=tuple(filter(None, (*proof.notes, single))))
         raise error from None
 
 

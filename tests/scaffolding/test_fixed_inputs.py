@@ -166,3 +166,20 @@ def test_numbers_stay_without_axes(tmp_path: Path, ending: str) -> None:
 def test_a_script_takes_no_other_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--fix is for 'rate', 'gain', 'back', and not for 'x'"):
         rc.export_model(scripted(tmp_path / "numbers.pt"), tmp_path / "numbers.onnx", fix={"x": 1.0})
+
+
+def test_a_source_for_one_sequence_is_compared_on_one(tmp_path: Path) -> None:
+    """An LSTM whose stored state is for one sequence, under an input whose batch is open: no runtime takes more."""
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    draw = np.random.default_rng(5)
+    shapes = {"W": (1, 20, 4), "R": (1, 20, 5), "B": (1, 40), "h": (1, 1, 5), "c": (1, 1, 5)}
+    stored = [numpy_helper.from_array(draw.normal(size=shape).astype(np.float32), name) for name, shape in shapes.items()]
+    node = helper.make_node("LSTM", ["x", "W", "R", "B", "", "h", "c"], ["y"], hidden_size=5)
+    inputs = [helper.make_tensor_value_info("x", 1, ["time", "batch", 4])]
+    outputs = [helper.make_tensor_value_info("y", 1, ["time", 1, "batch", 5])]
+    model = helper.make_model(
+        helper.make_graph([node], "g", inputs, outputs, stored), opset_imports=[helper.make_opsetid("", 15)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "one.onnx")
+    done = rc.export_model(tmp_path / "one.onnx", tmp_path / "again.onnx", verify=True)
+    assert done.equal and any("so one was compared" in note for proof in done.proof for note in proof.notes)
