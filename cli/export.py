@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, format_option, say
-from rnnconvert.cli.values import ProvingCommand, check_written, counts, in_one, proving
+from rnnconvert.cli.values import ProvingCommand, check_written, counts, fixed, in_one, proving
 
 _EPILOG = """\b
 Examples:
@@ -43,6 +43,7 @@ class ExportOptions(NamedTuple):
     config: str | None
     axes: str | None
     chain: str | None
+    fix: tuple[str, ...]
     verify: bool | str
     dtype: str | None
     stateful: bool
@@ -60,6 +61,7 @@ class ExportOptions(NamedTuple):
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If MODEL has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If MODEL does not state it: how many axes each input has, or lengths, as 1x80x?.")
 @click.option("--chain", metavar="WORDS", help='If MODEL has weights alone: its layers in their order, as in "lstm relu fc".')
+@click.option("--fix", multiple=True, metavar="NAME=VALUE", help="Fix an input at a value, which decides conditions on it. Repeatable.")
 @click.option("--verify", **proving("Run MODEL in its framework, TARGET in its own; keep TARGET only if they agree."))
 @click.option(
     "--dtype", type=click.Choice(["float16", "float32", "float64", "int8"]), help="Element type to write, where TARGET has a choice."
@@ -89,6 +91,7 @@ def run(asked: ExportOptions) -> None:
             config=asked.config,
             axes=counts(asked.axes, "--axes"),
             chain=asked.chain,
+            fix=fixed(asked.fix),
             force=asked.force,
             dry_run=asked.dry_run,
             verify=asked.verify,

@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, put_lines, say
-from rnnconvert.cli.values import ProvingCommand, counts, in_one, proving
+from rnnconvert.cli.values import ProvingCommand, counts, fixed, in_one, proving
 
 _EPILOG = """\b
 Examples:
@@ -35,6 +35,7 @@ class ScaffoldOptions(NamedTuple):
     config: str | None
     axes: str | None
     chain: str | None
+    fix: tuple[str, ...]
     weights: str | None
     verify: bool | str
     partial: bool
@@ -50,6 +51,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
 @click.option("--axes", metavar="N[,N...]", help="If SOURCE does not state it: how many axes each input has, or lengths, as 1x80x?.")
 @click.option("--chain", metavar="WORDS", help='If SOURCE has weights alone: its layers in their order, as in "lstm relu fc".')
+@click.option("--fix", multiple=True, metavar="NAME=VALUE", help="Fix an input at a value, which decides conditions on it. Repeatable.")
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", **proving("Run both models, and keep the files only if they agree."))
 @click.option("--partial", is_flag=True, help="Write the rest if a layer is unknown: its line raises NotImplementedError.")
@@ -69,6 +71,7 @@ def scaffold(asked: ScaffoldOptions) -> None:
             config=asked.config,
             axes=counts(asked.axes, "--axes"),
             chain=asked.chain,
+            fix=fixed(asked.fix),
             weights=asked.weights,
             verify=asked.verify,
             partial=asked.partial,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -70,6 +71,22 @@ def counts(text: str | None, option: str) -> list[int | list[int | None]] | None
         message = f"{text!r} is not one number, or several with commas between, as in 3 or 3,2, and no lengths, as in 1x80x?"
         raise click.BadParameter(message, param_hint=option)
     return [int(entry[0]) if len(entry) == 1 else [None if length == "?" else int(length) for length in entry] for entry in entries]
+
+
+def fixed(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of inputs by their names: numbers, truths, or lists of them with commas between. Raises BadParameter for others."""
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            entries = [json.loads(entry) for entry in text.split(",")]
+        except ValueError:
+            entries = [None]
+        if not equals or not name or not all(isinstance(entry, (int, float)) for entry in entries):
+            message = f"{word!r} does not state the value of an input, as in sr=16000, training=false or sizes=3,4"
+            raise click.BadParameter(message, param_hint="--fix")
+        values[name] = entries[0] if len(entries) == 1 else entries
+    return values
 
 
 def check_written(verify: bool, dry_run: bool) -> None:

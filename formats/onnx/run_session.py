@@ -46,7 +46,7 @@ class Session:
             raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         return list(_worded(self.session.run, list(outputs), arrays))
 
     @property

@@ -50,7 +50,7 @@ TENSORS = frozenset(
 )
 """Operators that give a tensor, whatever they are called with."""
 OF_ROWS = frozenset(
-    {"linear", "embedding", "dropout", "clone", "contiguous", "same"}
+    {"linear", "embedding", "dropout", "clone", "contiguous", "same", "layer_norm", "batch_norm"}
     | {name for name, operator in FUNCTIONS.items() if not {"dim", "mask", "condition", "dtype"} & set(operator.names)}
 )
 """Operators that do to each row of a matrix the same as to each step of sequences."""

@@ -19,7 +19,7 @@ class TorchMetadata(FileMetadata, total=False):
     nests          the keys of a dictionary whose values are dictionaries
     torchscript    whether the file contains code
     calls          the functions that this code calls with weights
-    follow         returns the operators of its forward, or why these are not followed
+    follow         returns the operators of its forward, or why these are not followed; of code for values of its inputs that are numbers
     torch_version  the version that an exported program states
     """
 
@@ -31,5 +31,5 @@ class TorchMetadata(FileMetadata, total=False):
     nests: list[object]
     torchscript: bool
     calls: list[Any]
-    follow: Callable[[], Any]
+    follow: Callable[..., Any]
     torch_version: str

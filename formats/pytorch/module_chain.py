@@ -191,10 +191,12 @@ def _state(file: str) -> dict[str, torch.Tensor]:
 
         return dict(load_file(file))
     loaded = torch.load(file, map_location="cpu", weights_only=True)
-    inside = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else {}
+    top = loaded if isinstance(loaded, Mapping) else {}
+    several = [each for each in top.values() if isinstance(each, Mapping) and any(isinstance(x, torch.Tensor) for x in each.values())]
+    inside = top.get("state_dict", several[0] if len(several) == 1 else top)
     state = {str(name): tensor for name, tensor in inside.items() if isinstance(tensor, torch.Tensor)}
     if not state:
-        raise NotImplementedError("torch does not load it as a state dictionary, nor as a checkpoint with a state_dict")
+        raise NotImplementedError("torch does not load it as a state dictionary, nor as a checkpoint with one")
     return state
 
 

@@ -28,6 +28,8 @@ _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _WRAPPERS = ("module", "_orig_mod")
 """Prefixes that DataParallel and torch.compile put before the names of a module's own parameters."""
 
+_NUMBERS = ("IntType", "FloatType", "BoolType")
+"""The types of arguments that are plain numbers."""
 _TRIES = 256
 """How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""
 
@@ -72,7 +74,7 @@ def _called(model: Any, arrays: Sequence[Array]) -> Any:
     import torch
 
     dtype = _dtype(model)
-    tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in arrays]
+    tensors = [torch.from_numpy(np.asarray(values, order="C")) for values in arrays]
     handed = iter([tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
     keys = _read_keys(model)
     return model(*[_argument(argument.name, argument.type, keys, handed) for argument in _needed(model)], *handed)
@@ -210,7 +212,7 @@ def _argument(name: str, kind: Any, keys: Mapping[str, Sequence[Any]], tensors: 
         items = {key: next(tensors) for key in keys[name]}
         return items if kind.kind() == "DictType" else [*items.values()]
     if kind.kind() != "TupleType":
-        return next(tensors)
+        return next(tensors).item() if kind.kind() in _NUMBERS else next(tensors)
     return tuple(_argument(f"{name}_{number}", inner, keys, tensors) for number, inner in enumerate(kind.elements()))
 
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.fixed import FixedInputs
     from rnnconvert.scaffolding.needs import StatedAxes
 
 NAME = "pytorch"
-ASKS = ("axes",)
+ASKS = ("axes", "fix")
 
 
-def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})) -> Description:
     """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
 
     axes  how many axes each input has that does not state it
+    fix   the values of inputs that are plain numbers
 
     Raises UsageError for a file of weights, which states no model.
     """
     from rnnconvert.formats.pytorch.described.model import describe as describe_file
 
-    return describe_file(path, partial, axes)
+    return describe_file(path, partial, axes, fix)
 
 
 def takes(value: Any) -> bool:

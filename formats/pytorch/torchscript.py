@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.containers.pickle_values import Global
@@ -54,10 +55,13 @@ class Constants:
                 self._calls[made_by.module] = torchscript_code.calls(text)
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
-    def follow(self, classes: Mapping[str, Global], stored: Stored) -> OperatorProgram | str:
+    def follow(
+        self, classes: Mapping[str, Global], stored: Stored, fixed: Mapping[str, Any] = MappingProxyType({})
+    ) -> OperatorProgram | str:
         """Return the operators of the forward of the archive's module, or why these are not followed.
 
         classes  the classes of its modules, by their names
+        fixed    the values of inputs that are plain numbers, by their names
         """
         from rnnconvert.formats.pytorch.program.program import TooLongError
         from rnnconvert.formats.pytorch.script import code_expressions, statements, values
@@ -95,7 +99,7 @@ class Constants:
             return values.Items([*value], attribute=full) if isinstance(value, list) else value
 
         try:
-            return statements.follow(values.ArchiveScope(kind, function, attribute))
+            return statements.follow(values.ArchiveScope(kind, function, attribute), fixed)
         except (TooLongError, code_expressions.UnreadError) as error:
             return f"the archive's code is not followed: {error}"
 

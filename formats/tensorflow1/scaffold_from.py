@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
+    from rnnconvert.scaffolding.fixed import FixedInputs
     from rnnconvert.scaffolding.needs import StatedAxes
     from rnnconvert.scaffolding.programs.units import ProgramModel
 
 NAME = "tensorflow1"
-ASKS = ("axes",)
+ASKS = ("axes", "fix")
 
 
-def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})) -> Description:
     """Return the graph of a file: see rnnconvert/scaffolding/programs/reading.py.
 
     Raises UsageError for weights alone.
@@ -26,7 +28,7 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Descri
 
     program = _program(path)
     # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
-    return replace(describe_program(program, "", partial, axes), model=program.model(str(path)))
+    return replace(describe_program(program, "", partial, axes, fix), model=program.model(str(path)))
 
 
 def _program(path: Path) -> ProgramModel:

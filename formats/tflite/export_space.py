@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
 from rnnconvert.formats.tflite.operator_values import FLOAT
 from rnnconvert.graphs.program.operations import Operation
@@ -77,12 +78,25 @@ def _conv(w: TfliteWriter, node: Operation) -> None:
     _back(w, node, output, count)
 
 
+def _spread(weights: Array, groups: int, apart: Sequence[int]) -> Array:
+    """Return the kernel of a transposed convolution without groups and gaps, which its operator has not: with zeros in their places.
+
+    weights  (in, out of a group, *kernel)
+    """
+    rows, columns, *kernel = weights.shape
+    spread = np.zeros((rows, columns * groups, *(gap * (size - 1) + 1 for gap, size in zip(apart, kernel, strict=True))), weights.dtype)
+    steps = tuple(slice(None, None, gap) for gap in apart)
+    for group in range(groups):
+        inside, outside = (slice(group * each, (group + 1) * each) for each in (rows // groups, columns))
+        spread[(inside, outside, *steps)] = weights[inside]
+    return spread
+
+
 def _conv_transposed(w: TfliteWriter, node: Operation) -> None:
     weights = np.asarray(w.stored(node.inputs[1]))
     count = weights.ndim - 2
     _flat(w, node, count, "a transposed convolution")
-    if node.attributes.get("group", 1) > 1 or max(node.attributes.get("dilations", [1])) > 1:
-        raise w.refused(node, "a transposed convolution in groups or with places apart", "its operator has neither")
+    weights = _spread(weights, node.attributes.get("group", 1), node.attributes.get("dilations", [1] * count))
     weights = weights[:, :, None] if count == 1 else weights
     strides, kernel = _two(node.attributes.get("strides", [1] * count)), weights.shape[2:]
     more = [0, *node.attributes.get("output_padding", [0] * count)][-2:]

@@ -192,6 +192,23 @@ class FlattenAs(Remedy):
         return f"flatten={self.sides}"
 
 
+class FixAt(Remedy):
+    """The value at which an input is fixed: `--fix sr=16000`, `fix={"sr": 16000}`; None for one that the text does not name."""
+
+    def __init__(self, name: str, value: object = None) -> None:
+        self.name, self.value = name, "..." if value is None else value
+
+    @property
+    def flags(self) -> str:
+        """Return `--fix NAME=VALUE`."""
+        return f"--fix {command_line([f'{self.name}={self.value}'])}"
+
+    @property
+    def keywords(self) -> str:
+        """Return the entry of a dictionary."""
+        return f"fix={{{self.name!r}: {self.value}}}"
+
+
 def as_word(path: str) -> str:
     """Return a path as no command takes it for an option, or for stdin."""
     return f"./{path}" if path.startswith("-") else path

@@ -27,6 +27,11 @@ _LONGEST = 100
 _MOST_LAYOUTS = 4
 _MOST_LEFT_OUT = 20
 _KINDS = {4: "lstm", 3: "gru", 1: "rnn"}
+_WORDS = {
+    "lstm": [f"input forget {candidate} output" for candidate in ("cell", "candidate", "memory", "new", "update", "modulation")],
+    "gru": [f"reset update {candidate}" for candidate in ("new", "candidate", "hidden", "cell", "memory")],
+}
+"""How gates may be called, in the order of STACKED."""
 _SPELLINGS = {"lstm": ("ifgo", "ifco", "ifao", "ifzo"), "gru": ("rzn", "rzh", "rzc", "ruh", "ruc", "run")}
 """How the gates may be spelt, in the order of _STACKED."""
 
@@ -147,6 +152,12 @@ def _scope(names: Sequence[str]) -> str:
 # A matrix of its own for each gate.
 
 
+_GATE_WORD = re.compile(
+    rf"(?<![a-z])(?:{'|'.join(sorted({word for several in _WORDS.values() for words in several for word in words.split()}))})(?![a-z])",
+    re.IGNORECASE,
+)
+
+
 def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
     """Yield layers whose arrays have the name of a gate in their own."""
     families: dict[str, dict[str, tuple[str, Shape]]] = {}
@@ -155,13 +166,17 @@ def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
             alone = not (name[at + 1 : at + 2].isalpha() and name[at - 1 : at].isalpha() and at)
             if letter.lower() in "ifgocazrunh" and alone and "{" not in name:
                 families.setdefault(f"{name[:at]}{{gate}}{name[at + 1 :]}", {})[letter] = name, shape
+        for match in _GATE_WORD.finditer(name) if "{" not in name else ():
+            families.setdefault(f"{name[: match.start()]}{{gate}}{name[match.end() :]}", {})[match[0]] = name, shape
     used: set[str] = set()
-    for kind, spelling in ((kind, spelled) for kind, several in _SPELLINGS.items() for spelled in several):
-        for letters in (spelling, spelling.upper()):
+    spellings = [(kind, [*spelled]) for kind, several in _SPELLINGS.items() for spelled in several]
+    spellings += [(kind, words.split()) for kind, several in _WORDS.items() for words in several]
+    for kind, spelling in spellings:
+        for letters in (spelling, [letter.upper() for letter in spelling], [letter.capitalize() for letter in spelling if letter[1:]]):
             matrices = {
                 template: [family[letter] for letter in letters]
                 for template, family in families.items()
-                if set(letters) <= set(family) and len({family[letter][1] for letter in letters}) == 1
+                if letters and set(letters) <= set(family) and len({family[letter][1] for letter in letters}) == 1
             }
             for layer in _of_families(kind, letters, matrices):
                 if not used & set(layer.names):
@@ -169,7 +184,7 @@ def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
                     yield layer
 
 
-def _of_families(kind: str, letters: str, families: Mapping[str, Sequence[tuple[str, Shape]]]) -> Iterator[DraftLayer]:
+def _of_families(kind: str, letters: Sequence[str], families: Mapping[str, Sequence[tuple[str, Shape]]]) -> Iterator[DraftLayer]:
     scopes: dict[str, dict[str, Sequence[tuple[str, Shape]]]] = {}
     for template, family in families.items():
         scope = scope_of(template.partition("{")[0])

@@ -29,7 +29,7 @@ class DraftLayer(NamedTuple):
     """A layer that arrays may be: of which kind, how its gates are spelt ("" for stacked ones), and of which arrays."""
 
     kind: str
-    letters: str
+    letters: Sequence[str]
     parts: Sequence[DraftPart]
     names: Sequence[str]
     checks: Sequence[str]

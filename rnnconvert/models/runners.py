@@ -144,6 +144,14 @@ class FileModel(ModelApart):
         self.names = tuple(_ordered(list(stated), inputs))
         self.notes = (*notes, *answer.notes)
         self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
+        self._fixed: dict[str, Array] = {}
+        self._every = self.names
+
+    def fix(self, values: Mapping[str, Array]) -> None:
+        """Hand in these values of some inputs in every call: its caller does not see these inputs."""
+        left = [(name, shape) for name, shape in zip(self.names, self.shapes, strict=True) if name not in values]
+        self._fixed |= {name: value for name, value in values.items() if name in self.names}
+        self.names, self.shapes = tuple(name for name, _ in left), tuple(shape for _, shape in left)
 
     @cached_property
     def model(self) -> Model:
@@ -182,7 +190,9 @@ class FileModel(ModelApart):
         for call in calls:
             arrays = in_order(call, self.names, str(self.path))
             names = self.names if len(self.names) == len(arrays) else [""] * len(arrays)
-            in_model_order.append(list(zip(names, arrays, strict=True)))
+            entries = list(zip(names, arrays, strict=True))
+            handed = dict(entries) | self._fixed
+            in_model_order.append([(name, handed[name]) for name in self._every if name in handed] if self._fixed else entries)
         try:
             return self._process.run(in_model_order, layers, shakes, changes, apart)
         except RefusedInputsError as error:

@@ -51,6 +51,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.syntax import tree_of
 from rnnconvert.models.model import Model
 
@@ -354,6 +355,7 @@ class Description:
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     model      the model that holds the weights, if a transplant knows the layers of the file by other names
     through    for such a model, a file that `export` writes and whose layers have names, so that code can be written of it
+    fixed      the values of the source's inputs that the caller fixed, by their names; the model has no such inputs
     """
 
     scope: DescribedModel
@@ -371,6 +373,7 @@ class Description:
     continues: bool = False
     model: Model | None = None
     through: str = ""
+    fixed: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def output_names(self) -> list[str]:

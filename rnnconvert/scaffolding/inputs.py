@@ -42,6 +42,8 @@ def drawn(
             lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()} | _multiples(description, time)
             arrays = [
                 _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator, signed)
+                if value.shape or value.dtype == "float32"
+                else _number(description, value.dtype, seed + number, generator)
                 for index, value in enumerate(description.scope.inputs)
             ]
             for index, steps in packed.items():
@@ -52,6 +54,15 @@ def drawn(
             if all(check.takes([array.shape for array in arrays]) for check in description.checks):
                 break
         yield arrays
+
+
+def _number(description: Description, dtype: str, turn: int, generator: np.random.Generator) -> Array:
+    """Return an input without axes, which may decide something: either truth in turn, or one of the model's whole numbers or another."""
+    if dtype == "bool":
+        return np.asarray(turn // 2 % 2 == 0)
+    operands = [operand for node in description.scope.every_node() for operand in node.settings.get("operands", ())]
+    numbers = sorted({number for kind, number in operands if kind == "number" and isinstance(number, int)})
+    return np.asarray([*numbers, int(generator.integers(0, _CODES))][turn % (len(numbers) + 1)], dtype)
 
 
 def _multiples(description: Description, length: int) -> dict[str, int]:

@@ -18,8 +18,8 @@ from rnnconvert.scaffolding.moved import MovedAxes
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
-_INLINE = 16
-"""The most numbers of a constant that are written into the file."""
+_LISTED, _INLINE = 16, 1024
+"""The most numbers of a constant that are written into the file: if all are one number, and if not."""
 
 
 @dataclass(eq=False)
@@ -98,9 +98,9 @@ class Nodes(ABC):
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
         return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
 
-    def refuse(self, feature: str, reason: str) -> RefusedError:
+    def refuse(self, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the error that something cannot be written, at the place that is being read."""
-        return RefusedError(feature, "a model written as code", reason, "", self.place)
+        return RefusedError(feature, "a model written as code", reason, remedy, self.place)
 
     def read(self, tensor: SourceTensor | Value) -> Value:
         """Return a tensor as the description has it, moved now if that was put off."""
@@ -186,7 +186,7 @@ class Nodes(ABC):
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
             lengths = self.lengths(numbers.reshape(-1), read)
             tensor_made = self.add("sizes", read, tensor.dims, tensor.dtype, name=tensor.name or "size", lengths=lengths)
-        elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
+        elif numbers.size > _LISTED and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")

@@ -82,6 +82,23 @@ def tiled(build: Builder, x: SourceTensor, by: Sequence[int] | None) -> SourceTe
     return build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
 
 
+def overwritten(build: Builder, x: SourceTensor, values: SourceTensor, ranges: Sequence[tuple[int, int]]) -> SourceTensor:
+    """Return a tensor a part of which is replaced.
+
+    values  what replaces it, with all of its axes
+    ranges  where the part begins and ends, along each of the first axes, whose lengths are stated
+    """
+    for axis, (first, last) in enumerate(ranges):
+        length = x.dims[axis]
+        assert isinstance(length, int)
+        if (first, last) != (0, length):
+            inside = [(0, last - first) if number == axis else ends for number, ends in enumerate(ranges)]
+            middle = overwritten(build, build.slice(x, axis, first, last, 1), values, inside)
+            parts = [(build.slice(x, axis, 0, first, 1), first), (middle, 1), (build.slice(x, axis, last, length, 1), length - last)]
+            return build.concatenate([part for part, size in parts if size], axis)
+    return build.cast(values, x.dtype)
+
+
 def padded(build: Builder, x: SourceTensor, pairs: Sequence[tuple[int, int]], mode: str, number: float) -> SourceTensor:
     """Add a tensor with more places at both ends of its axes.
 

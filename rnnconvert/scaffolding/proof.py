@@ -92,24 +92,21 @@ _TIMES = (1, 8)
 def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
     """Return the comparison of two models on inputs of the usual lengths, with whole numbers below zero among them.
 
-    If the source does not run on these, on others: without such numbers, which may be places; longer, as these may be too short; or one
-    sequence at a time, which is all that some files of TFLite take.
+    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short; or on
+    one sequence, as a converter may have written its states for no more, whatever its inputs say.
     """
     batch, time = case
-    sizes = [(count, time * times) for count in dict.fromkeys((batch, 1)) for times in _TIMES]
+    sizes = [(size, time * times) for size in dict.fromkeys((batch, 1)) for times in _TIMES]
     first, *others = ((size, signed) for size in sizes for signed in (True, False))
     try:
         return trial(number, *first)
     except SourceDoesNotRunError as error:
-        for size, signed in others:
+        for (size, steps), signed in others:
             with contextlib.suppress(SourceDoesNotRunError):
-                proof = trial(number, size, signed)
-                alone = [_ONE_SEQUENCE] if size[0] < batch else []
-                return replace(proof, notes=(*proof.notes, *alone))
+                proof = trial(number, (size, steps), signed)
+                single = f"the source does not run on {batch} sequences at a time, so one was compared" if size != batch else ""
+                return replace(proof, notes=tuple(filter(None, (*proof.notes, single))))
         raise error from None
-
-
-_ONE_SEQUENCE = "the source runs on one sequence at a time alone, and was compared so"
 
 
 def _call(

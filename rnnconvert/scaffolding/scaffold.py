@@ -128,6 +128,7 @@ def scaffold(
     axes     how many axes each input has, one number for all or a list: of a file that does not state it. In the place of a number the
              lengths of these axes may stand, None for an open one: axes=[(1, 80, None)]
     chain    for weights alone, without such a file, the order of their layers, with the activations between: see export_model
+    fix      the values of inputs that are fixed, by their names, as in fix={"sr": 16000}: see export_model
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal; a .npy or .npz file of inputs, by their names or in the model's order: on these, too

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypedDict
 
 from rnnconvert.containers.addresses import local
@@ -19,6 +20,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import NotRunError, open_file, runners
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
+from rnnconvert.scaffolding.fixed import FixedInputs
 from rnnconvert.scaffolding.needs import StatedAxes, stated_axes
 from rnnconvert.scaffolding.ordered import ordered, unstated
 from rnnconvert.scaffolding.simplify import simplify
@@ -27,8 +29,8 @@ from rnnconvert.scaffolding.simplify import simplify
 class Source(Protocol):
     """A room's module `scaffold_from`: whole models as descriptions.
 
-    ASKS says what else `describe` takes, as some of its files do not state it: "config", the file that states the model of weights
-    alone, or "axes", how many axes each input has.
+    ASKS says what else `describe` takes: "config", the file that states the model of weights alone; "axes", how many axes each input has,
+    which some files do not state; or "fix", the values of inputs that are fixed, which its description has with their types.
     """
 
     NAME: str
@@ -80,6 +82,7 @@ class SourceFacts(TypedDict, total=False):
     config: str | os.PathLike[str] | None
     axes: int | StatedAxes | None
     chain: str | None
+    fix: FixedInputs | None
 
 
 def described_source(
@@ -90,6 +93,7 @@ def described_source(
     config: str | os.PathLike[str] | None = None,
     axes: int | StatedAxes | None = None,
     chain: str | None = None,
+    fix: FixedInputs | None = None,
 ) -> DescribedSource:
     """Return a model with its description.
 
@@ -99,6 +103,7 @@ def described_source(
     config   for weights alone the file that states the model
     axes     how many axes each input has, where the file does not state it, or their lengths: one number for all, or a list
     chain    for weights alone the order of their layers: see rnnconvert.scaffolding.ordered
+    fix      the values of inputs that are fixed, by their names
 
     Raises UsageError for a format that states no model, RefusedError for a layer that is not known.
     """
@@ -112,6 +117,8 @@ def described_source(
             raise UsageError("chain= decides nothing: a live module states the order of its layers. Leave it out")
         if stated:
             raise UsageError("axes= decides nothing: a live module's example has them. Leave it out")
+        if fix:
+            raise UsageError("fix= decides nothing: a live module's example has the values of its numbers. Leave it out")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
         model = model_of(source)
         description = _named(live.describe_live(source, inputs, partial), model, partial)
@@ -120,18 +127,20 @@ def described_source(
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
     if chain is not None:
-        if config is not None or stated:
-            raise UsageError(f"{Flag('config')} and {Flag('axes')} decide nothing beside {Flag('chain')}. Leave them out")
+        if config is not None or stated or fix:
+            raise UsageError(f"{Flag('config')}, {Flag('axes')} and {Flag('fix')} decide nothing beside {Flag('chain')}. Leave them out")
         return _ordered_source(path, chain)
     with reading():  # the weights and the model are read from one look at the file
-        model, description = described(path, None if config is None else local(config), partial, stated)
+        model, description = described(path, None if config is None else local(config), partial, stated, fix or {})
     options = {key: Path(file) for key, file in description.options.items()}
 
     def run() -> Any:
         try:
-            return open_file(model.framework, model_path(path), **options)
+            opened = open_file(model.framework, model_path(path), **options)
         except NotRunError as error:
             raise NotRunError(f"{error} {without_a_proof()}") from error
+        opened.fix(description.fixed)
+        return opened
 
     return DescribedSource(path, path.name, description, model, run)
 
@@ -178,26 +187,31 @@ def sources() -> dict[str, Source]:
     return registry.named("scaffold_from")
 
 
-def described(path: Path, config: Path | None = None, partial: bool = False, axes: StatedAxes = ()) -> tuple[Model, Description]:
+def described(
+    path: Path, config: Path | None = None, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})
+) -> tuple[Model, Description]:
     """Return the model that holds a file's weights, and its description, each layer with the name by which `load_into` knows it.
 
     config   for weights alone the file that states the model
     partial  leave out unknown layers
     axes     how many axes each input has, if the file does not state it
+    fix      the values of inputs that are fixed
 
     Raises UsageError for a format that states no model: UnstatedOrderError for weights whose layers can be put in an order.
     """
     model = model_of(path, settings=() if config is None else (f"config={config}",))
     try:
-        description = _description(path, model.framework, config, partial, axes)
+        description = _description(path, model.framework, config, partial, axes, fix)
+        if description.fixed and not description.scope.inputs:
+            raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
         model = description.model or model
         return model, _named(description, model, partial)
     except UsageError as error:
-        asked = unstated(model, error) if config is None and not axes else None
+        asked = unstated(model, error) if config is None and not axes and not fix else None
         raise asked or error from None
 
 
-def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: StatedAxes) -> Description:
+def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: StatedAxes, fix: FixedInputs) -> Description:
     """Return the model of a file. Raises UsageError for a format that states none."""
     source = sources().get(framework)
     if source is None:
@@ -205,13 +219,15 @@ def _description(path: Path, framework: str, config: Path | None, partial: bool,
             f"{path}: format {framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    stated: dict[str, Any] = ({} if config is None else {"config": config}) | ({"axes": axes} if axes else {})
+    stated: dict[str, Any] = {
+        key: value for key, value in (("config", config), ("axes", axes or None), ("fix", fix or None)) if value is not None
+    }
     for word in stated.keys() - getattr(source, "ASKS", ()):
         raise UsageError(f"{Flag(word)} decides nothing: {path} states {_STATED[word]}. Leave it out")
     return source.describe(model_path(path), partial, **stated)
 
 
-_STATED = {"config": "its model", "axes": "the axes of its inputs"}
+_STATED = {"config": "its model", "axes": "the axes of its inputs", "fix": "what it computes for every input"}
 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:
@@ -225,7 +241,8 @@ def _named(description: Description, model: Model, partial: bool) -> Description
         for layer, words in description.names.items()
         if (listed := [word for word in words if word in units])
     }
-    return replace(description, names=names, partial=partial)
+    fixed = [f"its input {name} is fixed at {value.tolist()}" for name, value in description.fixed.items()]
+    return replace(description, names=names, partial=partial, notes=(*fixed, *description.notes))
 
 
 def _arrays(model: Model) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,27 @@ def test_a_draft_names_the_gates(kind: str, letters: str) -> None:
     assert any(line.startswith("letters = ") and set(letters) <= set(line) for line in text)
     assert any("# check which letter is which gate" in line for line in text)
     assert any("reset_after" in line for line in text) == (kind == "gru")
+
+
+@looped(8, scope=["", "state_dict.", "net.inner."], spelling=[str.lower, str.capitalize], head=[True, False])
+def test_gates_called_by_their_words_are_drafted_and_the_command_reads_them(
+    scope: str, spelling: Callable[[str], str], head: bool, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(3)
+    words = [spelling(word) for word in ("input", "forget", "cell", "output")]
+    arrays: dict[str, Any] = {f"{scope}{word}_gate.weight": draw.normal(size=(H, H + X)).astype("f4") for word in words}
+    arrays |= {f"{scope}{word}_gate.bias": draw.normal(size=H).astype("f4") for word in words}
+    arrays |= {f"{scope}head.weight": draw.normal(size=(2, H)), f"{scope}head.bias": draw.normal(size=2)} if head else {}
+    np.savez(tmp_path / "own.npz", **arrays)
+    first, *text = refused(tmp_path / "own.npz")
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    flags = first.partition("and give ")[2].replace("layout.toml", str(tmp_path / "layout.toml")).split()
+    answer = CliRunner().invoke(main, ["convert", str(tmp_path / "own.npz"), str(tmp_path / "own.onnx"), *flags])
+    registry.forget()
+    assert answer.exit_code == 0, answer.output
+    (layer,) = rc.load(tmp_path / "own.onnx").layers.values()
+    for gate, word in zip("ifgo", words, strict=True):
+        np.testing.assert_array_equal(layer.first.gates[gate].recurrent, arrays[f"{scope}{word}_gate.weight"][:, :H])
 
 
 def test_two_layers_are_two_layouts_and_dense_layers_none() -> None:

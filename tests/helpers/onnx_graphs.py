@@ -89,6 +89,24 @@ OPERATORS = {
         output_padding=[1, 0],
     ),
     "transposed groups": op("ConvTranspose", ["b", 4, "t"], {"w": numbers(4, 3, 3)}, group=2),
+    "transposed, places apart in groups": op(
+        "ConvTranspose", ["b", 4, 5, 6], {"w": numbers(4, 2, 3, 2)}, group=2, dilations=[2, 3], strides=[1, 2], pads=[1, 0, 2, 1]
+    ),
+    "overwritten": (
+        [helper.make_node("ScatterND", ["x", "k", "u"], ["y"])],
+        {"x": [2, 5, 4, 3], "u": [2, 2, 3, 3]},
+        ["y"],
+        {"k": np.stack(np.meshgrid([0, 1], [1, 2], [1, 2, 3], indexing="ij"), -1)},
+        17,
+    ),
+    "a row overwritten": (
+        [helper.make_node("ScatterND", ["x", "k", "u"], ["y"])],
+        {"x": [4, 3], "u": [1, 3]},
+        ["y"],
+        {"k": np.array([[-2]])},
+        17,
+    ),
+    "many whole numbers": op("Gather", ["b", 6, 3], {"k": np.arange(100) * 7 % 6}, axis=1),
     "instance": op("InstanceNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, epsilon=0.1),
     "group": op("GroupNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, opset=21, num_groups=2),
     "prelu": op("PRelu", ["b", 4, "t"], {"s": numbers(4, 1)}),

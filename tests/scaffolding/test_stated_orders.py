@@ -90,7 +90,9 @@ def test_files_of_other_kinds_are_proved_and_a_lost_function_is_seen(tmp_path: P
     state = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(2, 4), "fc": torch.nn.Linear(4, 1)}).state_dict()
     safetensors.save_file(state, tmp_path / "a.safetensors")
     torch.save({"epoch": 3, "state_dict": {f"model.{name}": tensor for name, tensor in state.items()}}, tmp_path / "a.ckpt")
-    for source in ("a.safetensors", "a.ckpt"):
+    optimizer = torch.optim.Adam(torch.nn.Linear(2, 2).parameters()).state_dict()
+    torch.save({"step": 3, "model": state, "optimizer": optimizer}, tmp_path / "a.pth")
+    for source in ("a.safetensors", "a.ckpt", "a.pth"):
         assert rc.export_model(tmp_path / source, tmp_path / "a.onnx", chain="lstm relu fc", verify=True, force=True).equal
     (tmp_path / "a.onnx").unlink()
     monkeypatch.setattr(ordered, "activation", lambda build, x, word: x)

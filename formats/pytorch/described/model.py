@@ -11,13 +11,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import aten
@@ -32,21 +34,26 @@ from rnnconvert.graphs.operators import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
+from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
-def describe(path: Path, partial: bool = False, axes: StatedAxes = ()) -> Description:
+def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})) -> Description:
     """Return the model of a file; `partial` leaves out the operators that are not known.
 
     axes  how many each input has that does not state it
+    fix   the values of inputs that are plain numbers
 
     Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
     """
-    program = _program(path)
+    program = _program(path, fix)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes)
+    description = _tried(
+        program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes
+    )
+    return replace(description, fixed={name: as_array(name, value, program.numbers[name]) for name, value in fix.items()})
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
@@ -81,8 +88,11 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
     raise first
 
 
-def _program(path: Path) -> OperatorProgram:
-    """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
+def _program(path: Path, fix: FixedInputs = MappingProxyType({})) -> OperatorProgram:
+    """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed.
+
+    fix  the values of inputs that are plain numbers
+    """
     metadata = stored_in(path).metadata_as(TorchMetadata)
     follow, root = metadata.get("follow"), str(metadata.get("root", "state_dict"))
     if follow is None and root not in ("state_dict", "envelope"):
@@ -96,7 +106,9 @@ def _program(path: Path) -> OperatorProgram:
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
             "torch.export.save, or from a live module"
         )
-    program = follow()
+    program = follow(fixed=fix) if fix and metadata.get("torchscript") else follow()
+    if not isinstance(program, str):
+        check_fixed(fix, list(program.numbers))
     if isinstance(program, str) or program.outputs is None:
         why = program if isinstance(program, str) else "what it gives is not stated plainly"
         raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
@@ -159,7 +171,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
     if in_part:
         return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
     if not lengths_stated and any(ref.dims is None for ref in program.inputs):
-        first = _unstated(first)
+        first = _unstated(first, program, reading, max(reached_by.items(), key=itemgetter(1), default=((), 0))[0])
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
@@ -200,10 +212,17 @@ def _choices(stated: Sequence[Sequence[int]], reached: Mapping[tuple[int, ...], 
             return
 
 
-def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
-    """Return the error of a reading, with the way out if the axes of its inputs are not stated."""
+def _unstated(
+    error: RnnConvertError | None, program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], ranks: Sequence[int]
+) -> RnnConvertError | None:
+    """Return the error of a reading, with the way out if the inputs' axes are not stated, or numbers among them are open."""
     if type(error) is not RefusedError or error.remedy:
         return error
+    if program.numbers.keys() & {ref.name for ref in program.inputs}:
+        ways = " ".join(str(FixAt(ref.name)) for ref in program.inputs if ref.name in program.numbers)
+        return RefusedError(error.feature, error.target, error.reason, f"Its inputs that are numbers can be fixed: {ways}", error.layer)
+    if not any(_differs(error, program, reading, ranks, length) for length in _LENGTHS):
+        return error  # the lengths of the inputs have no part in it
     remedy = (
         f"It does not state the axes of its inputs: state how many each has with {Flag('axes')}, or their lengths, such as 1x80x? for an "
         "input with an open third axis. A program of torch.export (.pt2) states them: export that"
@@ -211,6 +230,29 @@ def _unstated(error: RnnConvertError | None) -> RnnConvertError | None:
     return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
 
 
+def _differs(
+    error: RefusedError, program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], ranks: Sequence[int], length: int
+) -> bool:
+    """Return whether a program is read, or refused for another reason, if its inputs' axes have a length."""
+    closed = of_axes({ref.name: (length,) * rank for ref, rank in zip(program.inputs, ranks, strict=False) if ref.dims is None})
+
+    def read(needs: Needs) -> Description:
+        inputs = [_input(ref, rank, needs, "float32") for ref, rank in zip(program.inputs, ranks, strict=True)]
+        return reading(needs, False).description(inputs)
+
+    try:
+        ReadingBudget().read(read, closed)
+    except RefusedError as other:
+        return _without_lengths(other) != _without_lengths(error)
+    return True
+
+
+def _without_lengths(error: RefusedError) -> str:
+    return re.sub(r"\w+, axis \d+|\d+", "#", f"{error.feature}: {error.reason}")
+
+
+_LENGTHS = (16, 24)
+"""Lengths at which a program is read again, to see whether its refusal depends on them."""
 _EVERY_CHOICE = 256
 """The most choices of numbers of axes that are all tried: as many as four inputs have, since inputs such as two states change together."""
 _ROUNDS = 3

@@ -130,7 +130,10 @@ def _cat(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 
 def _concatenated(build: ProgramBuilder, tensors: Sequence[SourceTensor], axis: int) -> SourceTensor:
+    filled = [x for x in tensors if x.dims != (0,)]  # torch leaves out what is empty, however few axes it has
+    tensors = filled or tensors
     rank = tensors[0].rank
+    tensors = [x for x in tensors if x.rank != rank or x.dims[axis % rank] != 0] or tensors
     if not -rank <= axis < rank or any(x.rank != rank for x in tensors):
         raise ValueError(f"axis {axis} of {', '.join(str(x.rank) for x in tensors)}")
     return build.concatenate(tensors, axis % rank)

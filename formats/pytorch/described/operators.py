@@ -70,14 +70,15 @@ def _spread(root: bool) -> Rule:
             stated, by = None, stated
         axes = [*range(x.rank)] if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
         count = product(x.dims[axis] for axis in axes)
-        if by and not isinstance(count, int):
-            raise r.build.refuse("a variance over open axes, less one", "how many numbers there are is decided by a run")
         off = r.build.elementwise("subtract", [x, operations.reduced(r.build, x, "mean", axes, True)])
         squares = operations.function(r.build, off, "square")
         result = operations.reduced(r.build, squares, "mean", axes, bool(call("keepdim", False)), "variance")
-        if by:
-            assert isinstance(count, int)
+        if by and isinstance(count, int):
             result = r.build.elementwise("multiply", [result, number(count / (count - int(by)))])
+        elif by:
+            lengths = [SourceTensor((), "int64", "count", numbers=np.asarray(length, object)) for length in (count, count - int(by))]
+            ratio = r.build.elementwise("divide", [r.build.cast(length, x.dtype) for length in lengths])
+            result = r.build.elementwise("multiply", [result, ratio])
         return operations.function(r.build, result, "sqrt") if root else result
 
     return rule

@@ -206,9 +206,14 @@ class ProgramReading:
         self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
         packed = next((value for value in values if isinstance(value, PackedSteps)), None) if kind in aten.OF_ROWS else None
         values = values if packed is None else [packed.rows(value) for value in values]
+        by_columns = (
+            packed is not None and kind == "batch_norm"
+        )  # its channels are the second axis: of rows the last, of sequences the third
+        values = [self.build.transpose(values[0], (0, 2, 1)), *values[1:]] if by_columns else values
         call = BoundCall(kind, operator, operation, values, options)
         results = operator.rule(self, call)
         call.check_read()
+        results = self.build.transpose(results, (0, 2, 1)) if by_columns else results
         return results if packed is None else replace(packed, x=results, zero=False)
 
     def _chosen(self, condition: Any, otherwise: Any, then: Any) -> Any:

@@ -218,10 +218,12 @@ class OperatorProgram:
     changed  the module's values that a call leaves changed: parameters, buffers and other attributes, by name
     checks   the conditions that lengths of its inputs have to fulfil
     constants  the numbers that it holds in addition to its module's weights, by name
+    numbers  the inputs of its code that are plain numbers, with the element types of tensors that hold these
     """
 
     def __init__(self) -> None:
         self.constants: Mapping[str, Array] = {}
+        self.numbers: dict[str, str] = {}
         self.operations: list[OperatorCall] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None

@@ -32,6 +32,11 @@ class Parameter(NamedTuple):
     kind: Expression | None
     default: Expression | None
 
+    @property
+    def number(self) -> str:
+        """The element type of a parameter that is a plain number or a truth; "" for others."""
+        return _NUMBERS.get(self.kind[1], "") if self.kind is not None and self.kind[0] == "name" else ""
+
     def names(self) -> Names:
         """Return a name for each tensor that it is: for a tuple, of its items, with their numbers behind."""
         return _names(self.name, self.kind)
@@ -44,6 +49,8 @@ class Unsized(NamedTuple):
     by_key: bool
 
 
+_NUMBERS = {"int": "int64", "float": "float32", "bool": "bool"}
+"""The types of plain numbers, and the element types of tensors that hold these."""
 Names = Union[str, Unsized, "list[Names]"]
 _OF_TENSORS = {
     ("index", ("name", "List"), (("name", "Tensor"),)): False,

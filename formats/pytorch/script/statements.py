@@ -27,14 +27,19 @@ from rnnconvert.formats.pytorch.program.program import (
     UnknownLoop,
     refs,
 )
-from rnnconvert.formats.pytorch.script.code_expressions import Names, UnreadError, Unsized
+from rnnconvert.formats.pytorch.script.code_expressions import Names, Parameter, UnreadError, Unsized
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions, ListsOfLoop
 from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
 from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, OpenItems, RaisedError, ScriptedModule
 
+_JOINS = ("cat", "concat", "concatenate")
+"""The names of the operator that puts tensors behind one another."""
 
-def follow(archive: ArchiveScope) -> OperatorProgram:
+
+def follow(archive: ArchiveScope, fixed: Mapping[str, Any]) -> OperatorProgram:
     """Return the operators of the forward of an archive's module.
+
+    fixed  the values of inputs that are plain numbers, by their names
 
     Raises TooLongError or UnreadError if it cannot be followed.
     """
@@ -43,8 +48,8 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
         raise UnreadError("its module has no forward in its code")
     run = _Run(archive)
     method = kind.methods["forward"]
-    inputs = [_inputs(run, parameter.names()) for parameter in method.parameters[1:] if parameter.default is None]
-    order = [leaf for value in inputs for leaf in _leaves(value)]
+    inputs = [_input(run, parameter, fixed) for parameter in method.parameters[1:] if parameter.default is None]
+    order = [leaf for value in inputs for leaf in _leaves(value) if isinstance(leaf, (Ref, OpenItems))]
     try:
         run.program.end(run.argument(run.call(method, [ScriptedModule(""), *inputs], {})))
     except RecursionError:
@@ -53,6 +58,18 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
         raise UnreadError("its forward raises an exception") from None
     run.program.inputs = [ref for leaf in order for ref in (leaf.inputs() if isinstance(leaf, OpenItems) else [leaf])]
     return run.program
+
+
+def _input(run: _Run, parameter: Parameter, fixed: Mapping[str, Any]) -> Any:
+    """Return a parameter of forward: a plain number as its value, where that is fixed; otherwise an input, or several."""
+    if parameter.number:
+        run.program.numbers[parameter.name] = parameter.number
+    if parameter.number and parameter.name in fixed:
+        return fixed[parameter.name]
+    value = _inputs(run, parameter.names())
+    if parameter.number and isinstance(value, Ref):
+        value.dims, value.dtype = (), parameter.number
+    return value
 
 
 def _inputs(run: _Run, names: Names) -> Ref | Items | OpenItems:
@@ -288,6 +305,26 @@ class _Run(Expressions):
             return Items([self._handed(element) for element in value.values], self.level, value.names) if value.values else value
         return self.output(LOOP, [self.argument(value)], label="a loop")
 
+    def _grown(self, loop: UnknownLoop, handed: Any, before: Any, after: Any) -> Ref | None:
+        """Return a tensor at an end of which each step puts a value, and which no step reads otherwise; None for any other value."""
+        operation = after.operation if isinstance(after, Ref) else None
+        if operation is None or operation.loop is not loop or operation.called is None or operation.kind not in _JOINS:
+            return None
+        _, arguments, named = operation.called
+        tensors, axis = [*arguments, named.get("dim", named.get("axis", 0))][:2]
+        if not isinstance(tensors, list) or len(tensors) != 2 or (tensors[0] is handed) == (tensors[1] is handed):
+            return None
+        inside = [each for each in self.program.operations if each.loop is loop and each is not operation]
+        read = refs([[each.inputs, *(each.called or ())[1:2]] for each in inside])
+        if any(ref is handed or ref is after for ref in read):
+            return None
+        at_front = tensors[1] is handed
+        element = tensors[0] if at_front else tensors[1]
+        filled = self.output(LISTED, [element], label="what the steps of a loop give")
+        loop.listed.append(LoopList(self.program.current(element), at_front, filled))
+        ends = [before, self.output("cat", [filled, axis])]
+        return self.output("cat", [Items(ends[::-1] if at_front else ends), axis])
+
     def _left_by(self, loop: UnknownLoop, handed: Any, before: Any, after: Any) -> Any:
         """Note what a step of a loop leaves to the next, and return what the last one leaves."""
         if isinstance(handed, Items) and handed is not before:
@@ -296,6 +333,9 @@ class _Run(Expressions):
                 for number, both in enumerate(zip(handed.values, before.values, strict=True))
             ]
             return Items(parts, self.level, before.names)
+        grown = self._grown(loop, handed, before, after)
+        if grown is not None:
+            return grown
         is_state = isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP
         if is_state:
             handed.operation.inputs.append(self.argument(after))

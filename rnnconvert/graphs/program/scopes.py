@@ -157,6 +157,15 @@ class Scope:
         """Let an input of this graph be a value of another one: a state of a loop that never changes."""
         self._arguments[name] = (outer, value)
 
+    def fix(self, numbers: Mapping[str, Array]) -> None:
+        """Let inputs of this graph be numbers."""
+        self.body.stored = {**self.body.stored, **{name: StoredNumbers.of(array, name) for name, array in numbers.items()}}
+
+    def forget(self) -> None:
+        """Forget which values are constant: inputs have become so."""
+        self._constants.clear()
+        self._folded.clear()
+
     def stored(self, name: str) -> StoredNumbers | None:
         """Return the stored numbers of a value of this graph: its own, or a Constant's; None for others."""
         if name in self.body.stored:

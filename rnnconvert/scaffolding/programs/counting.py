@@ -18,11 +18,13 @@ from rnnconvert.graphs.sizes import Size, in_64_bits
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.tensors import SourceTensor
 
-COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
+COUNTED = ("Add", "Sub", "Mul", "Concat", "Expand", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
 FUNCTIONS = ("Sqrt", "Div", "Mul", "Add", "Sub", "Pow", "Reciprocal")
 """The operators that work on numbers of a file as on lengths."""
-_MOST = 64
+TRUTHS = ("Not", "And", "Or")
+"""The operators that work on truths that are known."""
+_MOST = 1 << 16
 """The most numbers with which lengths are computed."""
 
 
@@ -100,7 +102,8 @@ def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
     if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(array.size for array in numbers) > _MOST:
         return None
     first = next(x for x in op.inputs if x is not None)
-    if all(array.dtype.kind == "f" for array in numbers) and op.kind in FUNCTIONS:
+    kinds = {array.dtype.kind for array in numbers}
+    if op.kind in (FUNCTIONS if kinds == {"f"} else TRUTHS if kinds == {"b"} else ()):
         results = computed(FoldedCall(op.kind, held, {}, 1, op.opset, op.scope.charge))
         return None if results is None else [SourceTensor(results[0].shape, first.dtype, first.name, numbers=results[0])]
     if any(array.dtype.kind not in "iuO" for array in numbers):

@@ -108,7 +108,7 @@ def _lengths_compared(
             truths.append(bool(function(difference, 0) if difference else function(a, b)))
             continue
         if not (difference.positive or (-difference).positive):
-            raise r.build.refuse(f"{op.kind} of lengths", "its truth is decided by a run")
+            raise r.build.refuse(f"{op.kind} of lengths", "its truth is decided by a run", r.closing())
         truths.append(bool(function(1 if difference.positive else -1, 0)))
     return SourceTensor(pairs.shape, "bool", "condition", numbers=np.asarray(truths, bool).reshape(pairs.shape))
 

@@ -14,6 +14,9 @@ from rnnconvert.scaffolding.programs.functions import axes_of, axis_of
 from rnnconvert.scaffolding.programs.reading import GraphReading, Rule
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
+_MOST = 1 << 16
+"""The most whole numbers in a row that are computed as the graph is read."""
+
 
 def _transpose(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
@@ -162,6 +165,26 @@ def _reverse(r: GraphReading, op: Op) -> SourceTensor:
     return x
 
 
+def _scatter(r: GraphReading, op: Op) -> SourceTensor:
+    """Return a tensor a part of which is overwritten: from one place to another along each of its first axes."""
+    x, places, values = op[0], op[1], op[2]
+    indices = r.constant(places, "places")
+    if op.values.get("reduction", "none") != "none" or indices.dtype == object:
+        raise r.build.refuse("a ScatterND that adds, or at places that lengths decide", "a part that is overwritten is known here")
+    count = indices.shape[-1]
+    lengths = x.dims[:count]
+    if not all(isinstance(length, int) for length in lengths):
+        raise r.build.refuse("a ScatterND over open axes", "its places are for one length alone", r.closing())
+    flat = indices.reshape(-1, count)
+    flat = np.where(flat < 0, flat + np.asarray(lengths, np.int64), flat)
+    first, last = flat.min(0), flat.max(0) + 1
+    box = np.stack(np.meshgrid(*[np.arange(a, b) for a, b in zip(first, last, strict=True)], indexing="ij"), -1)
+    if not np.array_equal(box.reshape(-1, count), flat):
+        raise r.build.refuse("a ScatterND at places with gaps, or in another order", "a part that is overwritten is known here")
+    values = r.build.reshape(values, (*(int(size) for size in last - first), *x.dims[count:]))
+    return operations.overwritten(r.build, x, values, [(int(a), int(b)) for a, b in zip(first, last, strict=True)])
+
+
 def _expand(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.expand(op[0], broadcast([op[0].dims, tuple(r.lengths(op[1]))]))
 
@@ -208,6 +231,8 @@ def _constant_of_shape(r: GraphReading, op: Op) -> SourceTensor:
 
 def _range(r: GraphReading, op: Op) -> SourceTensor:
     start, stop, step = (r.lengths(op[number])[0] for number in range(3))
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and step and abs(stop - start) <= _MOST:
+        return counted(np.arange(start, stop, step).astype(object), op[0].dtype)
     if not isinstance(step, int) or step < 1:
         raise r.build.refuse(f"a Range in steps of {step}", "only upwards is known here")
     read: list[Value] = []
@@ -231,7 +256,8 @@ def _one_hot(r: GraphReading, op: Op) -> SourceTensor:
 MOVES: dict[str, Rule] = {
     "Transpose": _transpose, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Shape": _shape,
     "Size": _size, "Identity": _identity, "Dropout": _dropout, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather,
-    "GatherElements": _gather_elements, "Expand": _expand, "Tile": _tile, "Pad": _pad, "ConstantOfShape": _constant_of_shape,
-    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot, "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse,
+    "GatherElements": _gather_elements, "ScatterND": _scatter, "Expand": _expand, "Tile": _tile, "Pad": _pad,
+    "ConstantOfShape": _constant_of_shape, "Range": _range, "Trilu": _triangle, "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse,
 }  # fmt: skip
 """By their names."""

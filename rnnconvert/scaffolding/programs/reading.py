@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.notes import INTEGERS, LayerNote
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
@@ -23,13 +24,15 @@ from rnnconvert.graphs.program.places import sources
 from rnnconvert.graphs.program.scopes import Scope, label_of
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.sizes import Dim, Dims, Size
+from rnnconvert.language import registry
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.graph_layers import GraphLayer, Uses
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
+from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
 from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
-from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, Attributes, Op, count
+from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, TRUTHS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -111,8 +114,8 @@ class GraphReading:
 
     # The graph
 
-    def description(self) -> Description:
-        """Return the description of the main graph."""
+    def description(self, fixed: Mapping[str, Array] = MappingProxyType({})) -> Description:
+        """Return the description of the main graph, some of whose inputs are fixed."""
         main = self.work.read.scopes[0]
         declared, begins = self.work.declared, {*self.work.reads}
         for name in self.work.reads:
@@ -126,7 +129,9 @@ class GraphReading:
         if any(id(value) in read for value in scope.outputs):
             raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
         prune(scope)
-        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles, constants=frozenset(self._written_out))
+        return Description(
+            scope, (), self.names, words=self.build.words, roles=self.build.roles, constants=frozenset(self._written_out), fixed=fixed
+        )
 
     def _input(self, value: Declared) -> SourceTensor:
         self.build.place = f"the input {value.name!r}"
@@ -236,7 +241,7 @@ class GraphReading:
         self.build.check_sized(op.tensors)
         if self.place.loop is not None and (element := self.place.loop.element(op)) is not None:
             return [element]
-        if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
+        if node.kind in (*COUNTED, *FUNCTIONS, *TRUTHS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
@@ -259,11 +264,27 @@ class GraphReading:
         """Return the outputs of an If whose condition is constant, from the branch that is always taken."""
         condition = self.tensor(scope, node.inputs[0]).numbers
         if condition is None:
-            raise self.build.refuse("a condition that a run decides", "both branches of an If would be a model of their own")
+            reason = "both branches of an If would be a model of their own"
+            raise self.build.refuse("a condition that a run decides", reason, self._fixing(scope, node.inputs[0]))
         word = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
         inner = next(branch for branch in scope.inner(node, 0) if branch.path.endswith(f".{word}"))
+        # Its layers are known by the scope in which they were found.
+        inner = next((each for each in self.work.read.scopes if (each.body, each.path) == (inner.body, inner.path)), inner)
         self.walk(inner)
         return [self.tensor(inner, name) for name in inner.body.outputs]
+
+    def _fixing(self, scope: Scope, condition: str) -> str:
+        """Return the way out of a condition that an input decides: a value for that; "" for others."""
+        where, name, node = scope.unknown(condition)
+        dims = (self.work.declared.get(name) or Declared(name)).dims
+        single = node is None and where is self.work.read.scopes[0] and dims is not None and all(dim == 1 for dim in dims)
+        if not single or not self._asks("fix"):
+            return ""
+        producer = scope.producer(condition)
+        compared = [scope.constant(each) for each in producer[0].inputs] if producer is not None else []
+        numbers = [array.reshape(-1)[0].item() for array in compared if array is not None and array.size == 1]
+        way = FixAt(self.work.input_name(name), numbers[0] if len(numbers) == 1 else None)
+        return f"Its input {name} decides it: fix that with {way}, and the file is written for this value alone"
 
     def _of(self, name: str) -> Unit:
         """Return a layer of the file, for several calls of one the first."""
@@ -356,6 +377,17 @@ class GraphReading:
             raise self.build.refuse(f"{what} that a run decides", "only numbers that the file states are known here")
         return x.numbers
 
+    def _asks(self, word: str) -> bool:
+        """Return whether a caller may state something of the models of this format."""
+        return word in getattr(registry.named("scaffold_from").get(self.work.checkpoint.format), "ASKS", ())
+
+    def closing(self) -> str:
+        """Return the way out where open lengths of the model's inputs decide something: to state them; "" where none is open."""
+        texts = ["x".join("?" if dim is None else str(dim) for dim in value.shape) for value in self.build.scope.inputs if value.shape]
+        if not self._asks("axes") or not any("?" in text for text in texts):
+            return ""
+        return f"State the open lengths of its inputs: {Flag('axes', ','.join(texts))}, with numbers for the ?"
+
     def lengths(self, x: SourceTensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
@@ -374,19 +406,24 @@ def describe_file(path: Path, format: str, model: Callable[[Checkpoint], Program
     return describe(model(checkpoint), "", partial)
 
 
-def describe(work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = ()) -> Description:
+def describe(
+    work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})
+) -> Description:
     """Return the model of a program; `partial` leaves out the operations that are not known.
 
     title  what the file calls it, or ""
     axes   how many axes each input has that does not state it, or their lengths: one entry for all, or one for each
+    fix    the values of inputs that are fixed, by their names
 
     Raises RefusedError for an operation or a setting that is not known, with its place; UsageError for other numbers of axes than the
     program asks for.
     """
-    model, lengths = work.model(work.checkpoint.path), _lengths_of(work, axes)
+    model = work.model(work.checkpoint.path)
+    fixed = _fixed(work, fix) if fix else {}
+    lengths = _lengths_of(work, axes)
     ranks = {name: len(each) for name, each in lengths.items()}
     description = ReadingBudget().read(
-        lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description(), _needed(work, lengths)
+        lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description(fixed), _needed(work, lengths)
     )
     if description is None:
         raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
@@ -396,11 +433,24 @@ def describe(work: ProgramModel, title: str, partial: bool = False, axes: Stated
     return replace(description, notes=(*description.notes, *work.notes, *rounded, *anew), continues=bool(going_on))
 
 
+def _fixed(work: ProgramModel, fix: FixedInputs) -> dict[str, Array]:
+    """Make constants of inputs, and return their values by their names. Raises UsageError for values that they cannot have."""
+    main, declared = work.read.scopes[0], work.declared
+    inputs = {work.input_name(name): declared.get(name) or Declared(name) for name in work.reads if main.constant(name) is None}
+    check_fixed(fix, list(inputs))
+    fixed = {name: as_array(name, value, inputs[name].dtype, inputs[name].dims) for name, value in fix.items()}
+    main.fix({inputs[name].name: array for name, array in fixed.items()})
+    for scope in work.read.scopes:
+        scope.forget()
+    return fixed
+
+
 def _lengths_of(work: ProgramModel, axes: StatedAxes) -> dict[str, tuple[int | None, ...]]:
     """Return the caller's lengths of inputs by their names. Raises UsageError for others than there are."""
     main = work.read.scopes[0]
     stated = {name for name, value in work.declared.items() if value.dims is not None}
-    inputs = [name for name in work.reads if main.constant(name) is None]
+    numbers = {name for name, value in work.declared.items() if value.dims is not None and not list(value.dims)}  # they have no axes
+    inputs = [name for name in work.reads if main.constant(name) is None and name not in numbers]
     return stated_ranks(axes, [name for name in inputs if name not in stated], inputs)
 
 

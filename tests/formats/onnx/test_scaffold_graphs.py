@@ -22,7 +22,7 @@ pytestmark = [
 ]
 ALL = {**GRAPHS, **OPERATORS, **{name: graph for name, graph in RECURRENT.items() if name != "a learned state"}}
 _TURNED = {
-    "transposed groups": "a transposed convolution in groups",
+    **dict.fromkeys(("transposed groups", "transposed, places apart in groups"), "a transposed convolution in groups"),
     "pool dilated": "a pool over places apart",
     "gather elements of a part": "elements taken from a part",
 }

@@ -24,6 +24,8 @@ pytestmark = [
 TARGETS = {"onnx": "onnx", "xml": "openvino", "tflite": "tflite", "json": "tfjs", "mlpackage": "coreml", "h": "c_header"}
 """The formats that have loops, by the endings of their files."""
 NOT_BY_STEPS = {
+    "a tensor that grows in front of what it begins with": "joined along the batch or the time",
+    "a tensor that grows by two steps each, from no axes": "a sequence of any length as so many numbers",
     "attention": "a step of a loop reads all steps of a sequence",
     "all steps but one": "some steps of a sequence of any length",
     "from the second step": "some steps of a sequence of any length",
@@ -107,6 +109,27 @@ RIGHT = {
             h = self.cell(x[:, t, :], h)
             outs.append(h.unsqueeze(1))
         return self.fc(torch.cat(outs, 1)), h
+    """,
+    "a tensor that grows from nothing": """
+        grown = torch.zeros(batch, 0, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            grown = torch.cat([grown, h.unsqueeze(1)], 1)
+        return self.fc(grown), h
+    """,
+    "a tensor that grows in front of what it begins with": """
+        grown = torch.ones(batch, 2, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            grown = torch.cat((h.unsqueeze(1), grown), dim=1)
+        return self.fc(grown)
+    """,
+    "a tensor that grows by two steps each, from no axes": """
+        grown = torch.empty(0)
+        for t in range(time):
+            h = self.cell(x[:, t], h)
+            grown = torch.cat([grown, torch.stack([h, -h])])
+        return self.fc(grown)
     """,
     "last alone": """
         for t in range(time):
@@ -486,6 +509,13 @@ REFUSED = {
             for u in range(time):
                 h = self.cell(x[:, u], h)
         return h
+    """,
+    "a tensor that grows, and is read": """
+        grown = torch.zeros(batch, 1, 6)
+        for t in range(time):
+            h = self.cell(x[:, t], grown.mean(1))
+            grown = torch.cat([grown, h.unsqueeze(1)], 1)
+        return grown
     """,
     "a state that grows": """
         for t in range(time):

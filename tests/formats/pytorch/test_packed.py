@@ -241,10 +241,16 @@ class Tokens(torch.nn.Module):
 """
 
 
+@pytest.mark.parametrize("norm", ["", "torch.nn.BatchNorm1d(5)", "torch.nn.LayerNorm(5)"])
 @pytest.mark.parametrize("saved", ["script", "trace"])
-def test_what_is_done_to_the_data_of_packed_sequences_is_done_to_each_step(saved: str, tmp_path: Path) -> None:
+def test_what_is_done_to_the_data_of_packed_sequences_is_done_to_each_step(saved: str, norm: str, tmp_path: Path) -> None:
     torch = needed("torch", "torch")
-    module = _loaded(_TOKENS, tmp_path).Tokens().eval()
+    torch.manual_seed(4)
+    code = _TOKENS.replace("torch.nn.Embedding(12, 5)", f"torch.nn.Sequential(torch.nn.Embedding(12, 5), {norm})")
+    module = _loaded(code, tmp_path).Tokens().eval()
+    for values in module.buffers():
+        if values.is_floating_point():
+            values.uniform_(0.5, 2.0)
     tokens = torch.randint(0, 12, (7, 3)), torch.tensor([7, 4, 1])
     file = torch.jit.script(module) if saved == "script" else torch.jit.trace(module, tokens, check_trace=False)
     file.save(tmp_path / "tokens.pt")
