@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,7 +158,7 @@ def classes() -> list[str]:
 
 def raised() -> Iterator[Raised]:
     """Yield every error with words of its own that the code makes, directly or by a function that returns it."""
-    kinds = (ast.Call, ast.FunctionDef)
+    kinds = (ast.Call, ast.FunctionDef, ast.ImportFrom)
     trees = {
         path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)] for path in sources()
     }
@@ -167,8 +167,12 @@ def raised() -> Iterator[Raised]:
     everywhere: dict[str, tuple[str, list[str]]] = {}
     for calls in helpers.values():
         everywhere |= calls
+    modules = {module(path): calls for path, calls in helpers.items()}
     for path, nodes in trees.items():
-        near = everywhere | helpers[path]
+        # Functions of one name take other arguments elsewhere: those of the module itself, and those that it imports, come first.
+        imported = [(node.module, alias.name) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+        near_by = {name: modules[where][name] for where, name in imported if name in modules.get(where or "", {})}
+        near = everywhere | near_by | helpers[path]
         for call in (node for node in nodes if isinstance(node, ast.Call)):
             name = called(call)
             if name in near and name not in error_names:
@@ -194,7 +198,13 @@ def area(path: Path) -> str:
     return AREAS.get(top) or rest[0].removesuffix(".py")
 
 
-def makers(nodes: list[ast.Call | ast.FunctionDef]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+def module(path: Path) -> str:
+    """Return the name by which a file of the program is imported."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return name if name.startswith("rnnconvert") else f"rnnconvert.{name}"
+
+
+def makers(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Yield the functions of a module that make an error, each with its class and the names of what it takes."""
     error_names = {*classes()}
     for node in nodes:
