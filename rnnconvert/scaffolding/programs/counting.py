@@ -110,8 +110,8 @@ def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
         return None
     if op.kind == "Div":
         return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
-    if op.kind not in COUNTED:
-        return None
+    if op.kind not in COUNTED or (op.kind == "Expand" and any(isinstance(length, Size) for length in numbers[-1].reshape(-1))):
+        return None  # of a length that is spread over an open axis, its rule knows that it is everywhere
     plain = [None if array is None else array.astype(object) for array in held]
     folded = fold(FoldedCall(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
     if folded is None:
