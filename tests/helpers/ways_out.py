@@ -90,7 +90,7 @@ def _is_named(flags: str, text: str) -> bool:
 
 
 def _typed(way: Remedy, words: list[str]) -> Iterator[list[str]]:
-    if any(file in way.flags for file in _WRITTEN_FIRST) or "..." in way.flags or re.search(r"(?<!\w)[A-Z]{4,}(?!\w)", way.flags):
+    if any(mark in way.flags for mark in (*_WRITTEN_FIRST, "...", "?")) or re.search(r"(?<!\w)[A-Z]{4,}(?!\w)", way.flags):
         return
     match way:
         case Command():
