@@ -126,6 +126,7 @@ def _model(m: Any, node: Node) -> str:
 
 
 RULES: dict[str, Rule] = {
+    "loop": rules.loop(lambda: RULES, "jnp.stack({})"),
     **rules.RULES, **SPACE, **NORMS, **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
     "prelu": _prelu, "dropout": _dropout, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",

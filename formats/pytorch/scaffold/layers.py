@@ -147,6 +147,7 @@ def _model(m: Module, node: Node) -> str:
 
 
 RULES: dict[str, Rule] = {
+    "loop": rules.loop(lambda: RULES, "torch.stack({})"),
     **rules.RULES, **SPACE, **NORMS,
     "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
     "prelu": _prelu, "dropout": _dropout,

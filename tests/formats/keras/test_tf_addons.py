@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,21 @@ def test_an_lstm_with_peepholes(tmp_path: Path) -> None:
     rc.convert(GOLDEN / "peephole.h5", tmp_path / "model.onnx")
     output = RUNS["onnx"](tmp_path / "model.onnx")([x.transpose(1, 0, 2)])[0]
     np.testing.assert_allclose(output.transpose(1, 0, 2), truth, rtol=1e-5, atol=2e-6)
+
+
+def test_an_lstm_with_norms_as_a_module(models: list[Path], tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    def check(number: int) -> None:
+        rc.scaffold(models[number], "pytorch", tmp_path / "model.py", force=True)
+        spec = importlib.util.spec_from_file_location("written", tmp_path / "model.py")
+        assert spec is not None and spec.loader is not None
+        written = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(written)
+        inputs, truths = _arrays(models[number])
+        with torch.no_grad():
+            outputs = written.load(models[number])(*map(torch.from_numpy, inputs))
+        for output, truth in zip(outputs if isinstance(outputs, tuple) else [outputs], truths, strict=True):
+            np.testing.assert_allclose(output.numpy(), truth, rtol=1e-5, atol=5e-6)
+
+    each(drawn(range(COUNT), 12, "norms as a module"), check)
