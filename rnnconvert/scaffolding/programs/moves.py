@@ -198,6 +198,14 @@ def _range(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.add("range", read, (count,), op[0].dtype, start=low, stop=high, step=step, name="steps")
 
 
+def _turned(r: GraphReading, op: Op) -> SourceTensor:
+    """Return sequences turned around, where all are as long as their axis."""
+    x, axis, _ = op[0], int(op.values.get("time_axis", 0)) % op[0].rank, op.values.get("batch_axis", 1)
+    if any(length != x.dims[axis] for length in r.lengths(op[1])):
+        raise r.build.refuse("a ReverseSequence of sequences of different lengths", "only whole axes are turned around here")
+    return r.build.flip(x, axis)
+
+
 def _triangle(r: GraphReading, op: Op) -> SourceTensor:
     by = int(r.constant(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
     return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
@@ -214,6 +222,6 @@ MOVES: dict[str, Rule] = {
     "Transpose": _transpose, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Shape": _shape,
     "Size": _size, "Identity": _identity, "Dropout": _dropout, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather,
     "GatherElements": _gather_elements, "Expand": _expand, "Tile": _tile, "Pad": _pad, "ConstantOfShape": _constant_of_shape,
-    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot,
+    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot, "ReverseSequence": _turned,
 }  # fmt: skip
 """By their names."""
