@@ -164,7 +164,8 @@ class NetLoop:
         state, and for a list that has more or fewer places than there are steps.
         """
         put = self.body.producer(self.value_of(result))
-        if put is None or put.type != "ScatterUpdate" or len(put.inputs) != 4 or self.body.constant(put.inputs[3]) != 0:
+        axis = self.body.constant(put.inputs[3]) if put is not None and len(put.inputs) == 4 else None
+        if put is None or put.type != "ScatterUpdate" or axis is None or axis.size != 1 or axis.any():
             return None
         if self._origin(self.body, put.inputs[0]) != (parameter, 0):
             return None

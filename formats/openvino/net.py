@@ -128,6 +128,7 @@ class Net:
             operation.leaves = [_loop_port(path, port, ports["output"]) for port in _children(child, "port_map", "output")]
             back = [*_children(child, "back_edges", "edge")]
             operation.back = {edge.attributes.get("to-layer", ""): edge.attributes.get("from-layer", "") for edge in back}
+            _check_loop(path, operation)
             inputs[key], outputs[key] = ({port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output"))
         for edge in _children(element, "edges", "edge"):
             source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
@@ -234,6 +235,20 @@ def _loop_port(path: Path, port: XmlElement, ports: list[str]) -> LoopPort:
     place = ports.index(outer) if outer in ports else -1
     inner = stated.get("internal_layer_id", "")
     return LoopPort(place, inner, axis if "axis" in stated else None, stride, part, complete, stated.get("purpose", ""))
+
+
+def _check_loop(path: Path, loop: NetOperation) -> None:
+    """Raise UnreadableError for a loop whose table of ports names what its graph does not have."""
+    inside = {key: layer for body in loop.bodies for key, layer in body.layers.items()}
+    ends = [*((port.inner, "Parameter") for port in loop.enters), *((port.inner, "Result") for port in loop.leaves)]
+    ends += [*((key, "Parameter") for key in loop.back), *((key, "Result") for key in loop.back.values())]
+    for key, kind in ends:
+        if key not in inside or inside[key].type != kind or (kind == "Result" and len(inside[key].inputs) != 1):
+            raise UnreadableError(path, f"the loop {loop.name!r} hands on the {kind} {key!r}, which its graph does not have")
+    shapes = [*((port, loop.shapes) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
+    for port, sizes in shapes:
+        if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < len(sizes[port.outer])):
+            raise UnreadableError(path, f"the loop {loop.name!r} takes parts along the axis {port.axis}, which is none of a port's")
 
 
 def _children(element: XmlElement, above: str, tag: str) -> Iterator[XmlElement]:

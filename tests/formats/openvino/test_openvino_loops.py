@@ -205,3 +205,23 @@ def test_parts_of_several_steps_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.xml").write_text(text.replace('external_port_id="0"', 'external_port_id="9"'))
     with pytest.raises(rc.UnreadableError, match="the port '9'"):
         rc.load(tmp_path / "model.xml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('internal_layer_id="0"', 'internal_layer_id="99"'),
+        ('axis="1"', 'axis="7"'),
+        ('axis="1"', 'axis="x"'),
+        ('to-layer="1"', 'to-layer="98"'),
+    ],
+)
+def test_a_loop_that_names_what_there_is_not_is_unreadable(old: str, new: str, tmp_path: Path) -> None:
+    _iterated("lstm", False, 6, True, tmp_path / "model.xml")
+    text = (tmp_path / "model.xml").read_text()
+    head, ports, rest = text.partition("<port_map>")
+    ports, end, rest = rest.partition("<body>")
+    assert old in ports
+    (tmp_path / "model.xml").write_text(f"{head}<port_map>{ports.replace(old, new)}{end}{rest}")
+    with pytest.raises(rc.UnreadableError, match="loop"):
+        rc.load(tmp_path / "model.xml")
