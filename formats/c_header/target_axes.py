@@ -34,6 +34,7 @@ def _reshape(m: ModelBuilder, node: Node) -> None:
     if axes is None and TIME in x.axes:
         x = _flat(m, x)
         axes = _other_axes(m, x, shape)
+    axes = axes or _of_one_sequence(m, x, shape)
     if axes is None:
         raise m.refused(node, f"{x.axes} as {shape}", "the batch or the time does not stay an axis of its own")
     m.give(node.y, x.value, axes)
@@ -61,6 +62,15 @@ def _other_axes(m: ModelBuilder, x: ProgramTensor, shape: Sequence[int | None]) 
             axes.append(length)
     fits = [axis for axis in axes if isinstance(axis, str)] == opened and _runs(tuple(axes)) == runs
     return tuple(axes) if fits else None
+
+
+def _of_one_sequence(m: ModelBuilder, x: ProgramTensor, shape: Sequence[int | None]) -> Axes | None:
+    """Return a shape as axes of a tensor whose batch, which is always one sequence, may be anywhere; None for other tensors."""
+    if m.batches != {1} or BATCH not in x.axes or TIME in x.axes or 1 not in shape or None in shape:
+        return None
+    place = shape.index(1)
+    axes: Axes = tuple(BATCH if axis == place else length or 0 for axis, length in enumerate(shape))
+    return axes if math.prod(_runs(axes)) == math.prod(_runs(x.axes)) else None
 
 
 def _runs(axes: Axes) -> list[int]:

@@ -95,6 +95,7 @@ def _loop(m: ModelBuilder, node: Node) -> None:
     if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
         raise ValueError("its steps are not those of the time")
     m.program.joined([m.program.values[x.value].time for x in steps])
+    tensors[:states] = [_of_each_sequence(m, x, steps[0].axes[1:]) for x in tensors[:states]]
     before = [m.add("state", [steps[0].value, x.value])[0] for x in tensors[:states]]
     for inside, x, value in zip(scope.inputs, tensors, before, strict=False):
         m.give(inside, value, x.axes)
@@ -113,6 +114,14 @@ def _loop(m: ModelBuilder, node: Node) -> None:
         if m.program.values[y.value].time is None:
             raise ValueError("its steps give what is the same in all of them")
         m.give(outside, y.value, (TIME, *y.axes))
+
+
+def _of_each_sequence(m: ModelBuilder, x: ProgramTensor, axes: Axes) -> ProgramTensor:
+    """Return a state for each sequence, as what a step reads: of a model of one sequence, what is there once."""
+    place = axes.index(BATCH) if BATCH in axes and m.batches == {1} else len(x.axes)
+    if BATCH in x.axes or x.axes[place : place + 1] != (1,):
+        return x
+    return ProgramTensor(x.value, (*x.axes[:place], BATCH, *x.axes[place + 1 :]))
 
 
 def _range(m: ModelBuilder, node: Node) -> None:

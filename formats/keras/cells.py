@@ -15,7 +15,7 @@ _PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget
 _LEAVES = ("kernel", "recurrent_kernel", "bias", *_PEEPHOLES)
 _OPTIMIZER = ("optimizer", "optimizer_weights")
 _KERAS_1 = re.compile(r"(?P<owner>.+)_(?P<local>[WUb](?:_[icfozrh])?)")
-_CELL = re.compile(r"(?:lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
+_CELL = re.compile(r"(?:(?:layer_norm_)?lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
 _STACKED = re.compile(r"stacked_rnn_cells(?:_\d+)?|cells")
 _DIRECTION = re.compile(r"(?P<way>forward|backward)_(?P<inner>.+)")
 
@@ -45,6 +45,7 @@ class StatedLayers:
     places   where the arrays of Keras's own recurrent layers are
     ours     for layers of rnnconvert's own, the array of each variable
     entries  the configurations of the recurrent layers, if there are any
+    normed   where the arrays of recurrent layers are whose cells go through norms: those that no Recurrent holds
     """
 
     model: Entry | None
@@ -52,6 +53,7 @@ class StatedLayers:
     places: Mapping[str, CellPlace]
     ours: Mapping[str, Mapping[str, str]]
     entries: Mapping[str, Entry | None]
+    normed: Mapping[str, CellPlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

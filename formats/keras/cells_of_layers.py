@@ -22,7 +22,7 @@ WHOLE_MODEL = frozenset(
 """Attributes of the whole model that are read elsewhere, or serve training."""
 
 
-_CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
+_CELL = re.compile(r"(?:.*/)?(?:(?:(?:layer_norm_)?lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 
 

@@ -297,6 +297,11 @@ CONV_LSTM = Surrounding(
     "rnn/conv_lstm.py, ConvLSTMCell.build",
     {word: attribute for word, attribute in _CONV.items() if word != "groups"} | {"gate_activation": "recurrent_activation"},
 )
+_NORMED_SOURCE = "tensorflow_addons 0.23 rnn/layer_norm_lstm_cell.py, LayerNormLSTMCell.build"
+NORMED_INPUT, NORMED_RECURRENT = (
+    Surrounding("keras", "dense", "Addons>LayerNormLSTMCell", (SurroundingTensor(word, "weight", "in out"),), _NORMED_SOURCE, path=path)
+    for word, path in (("kernel", "input"), ("recurrent_kernel", "recurrent"))
+)
 BATCH_NORM = Surrounding(
     "keras",
     "batch_norm",

@@ -38,7 +38,7 @@ from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, u
 from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file, version_shown
-from rnnconvert.formats.keras.model.entries import WRAPPERS, Entry, entry, every, innermost, of_file
+from rnnconvert.formats.keras.model.entries import NORMED, WRAPPERS, Entry, entry, every, innermost, of_file
 from rnnconvert.formats.keras.model.layered_calls import unusual_settings
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -86,6 +86,11 @@ def _has_cells(layer: Entry, cells: Sequence[CellArrays]) -> bool:
     return recurrent and (cells[0].direction is not None) == (layer.class_name == "Bidirectional")
 
 
+def _has_norms(layer: Entry) -> bool:
+    """Return whether norms stand in a cell of a recurrent layer."""
+    return any(cell.class_name == NORMED for side in sides_of(layer) for cell in cells_of(side))
+
+
 class LayerReader:
     """One file on its way to the canonical form."""
 
@@ -121,6 +126,7 @@ class LayerReader:
             )
         layers: dict[str, Recurrent] = {}
         places: dict[str, CellPlace] = {}
+        normed: dict[str, CellPlace] = {}
         used: set[str] = set()
         configured: dict[str, str] = {}
         entries: dict[str, Entry | None] = {}
@@ -132,7 +138,9 @@ class LayerReader:
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
-            if stack is not None:
+            if stack is None and where is not None and _has_norms(where):
+                normed[name] = CellPlace(path, numbered(cells))
+            elif stack is not None:
                 self.warnings += self._own_around(name, where, layer)
                 self.options.facts(name, "its arrays", leftovers(self.stored.arrays, cells, elsewhere))
                 layer_attributes = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
@@ -177,7 +185,7 @@ class LayerReader:
             (*self.warnings, *self.unread),
             self.stored.metadata,
             self.stored.arrays,
-            StatedLayers(self.model, self.era, places, own_names, entries),
+            StatedLayers(self.model, self.era, places, own_names, entries, normed),
             tuple(self.unread),
             turned=frozenset() if self.called is None else self.called.turned(layers, stated),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
@@ -356,6 +364,10 @@ class LayerReader:
             cells = cells_of(side)
             if not cells:
                 raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
+            if _has_norms(side):
+                why = "layer norms stand in its cell, which no recurrent layer of a target has; rnnconvert export writes the whole model"
+                self.unread.append(LayerNote(name, why, UNREAD))
+                return None
             around = [layer for layer in (where, side) if not layer.built_in]
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS)]
             if unknown:

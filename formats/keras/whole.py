@@ -24,6 +24,7 @@ from rnnconvert.formats.keras.live import described, numbers
 from rnnconvert.formats.keras.live_units import FOREIGN, fill, layers_with_weights, live_units, lookup, recurrent_units
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.model.entries import Entry, children, entry
+from rnnconvert.formats.keras.normed import units_of_normed
 from rnnconvert.language import outline, registry
 from rnnconvert.models.model import Model, Unit, by_class, channels_given
 from rnnconvert.models.units import Owner, loose_units, plain_units, units_of_ours
@@ -99,6 +100,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             units += recurrent_units(name if called in called_so_far else called, stack, place, where)
             called_so_far |= {unit.name for unit in units[listing:]}
             listing = len(units)
+    for name, place in read.normed.items():
+        units += units_of_normed(name, place, arrays)
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():

@@ -17,7 +17,7 @@ import numpy as np
 from rnnconvert.containers import json_text
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, epsilon
-from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError, show_as
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, RefusedError, UsageError, show_as
 from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
@@ -25,7 +25,7 @@ from rnnconvert.formats.keras.run_exact import exact as exact
 from rnnconvert.formats.keras.run_exact import in_float32, shut_gates
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, moved
+from rnnconvert.models.runners import FileModel, ModelOutputs, NotRunError, Tap, moved
 
 NAME = "keras"
 
@@ -106,6 +106,8 @@ def _upgraded(path: Path, upgraded: Path, config: Path | None) -> str:
         pass
     except ExecutorError as error:
         why = error.problem
+    except RefusedError as error:
+        raise NotRunError(f"{path} is not run: it is a Keras 2 file, and Keras 3 cannot hold {error.feature}: {error.reason}.") from error
     upgrade.upgrade(path, upgraded, config=config, force=True)
     return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade`, which tf_keras did not confirm ({why})"
 

@@ -61,13 +61,15 @@ def read(path: Path, options: Options) -> Checkpoint:
     graphs, root, weights_file = nets.read(path)
     layers: dict[str, Recurrent] = {}
     placed: dict[str, OperationLayer] = {}
-    looked = RecognisedLayers()
+    looked, recognised_loops = RecognisedLayers(), set[str]()
     arrays: dict[str, Array] = {}
     others: dict[str, Array] = {}
     evidence, warnings, unread = [], [], []
     for net in graphs:
         homes: dict[str, RecurrentCall] = {}
-        used: set[str] = set()
+        used = _computing(net, looked) if net.where else set[str]()
+        if net.around is not None and net.around.name in recognised_loops:
+            continue  # its steps are a layer of the graph around it
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
             if layer.type in _ODD:
@@ -90,6 +92,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             calls = received_in(partial(lowering.program, net), [*homes.items()])
         else:
             looked, calls = recognise_in(partial(lowering.program, net), _LATER, homes)
+            recognised_loops = {node.name for node in looked.nodes if node.kind == "Loop"}
             used |= _computing(net, looked)
         for name, received in calls.items():
             layers[name] = layers[name].replace(calls=tuple(_around(call) if net.where else call for call in received))
@@ -135,7 +138,7 @@ def _computing(net: nets.Net, looked: RecognisedLayers) -> set[str]:
     if main is None:
         return set()
     stored = {tensor for node in looked.nodes for value in node.reads for tensor in sources(main, value)}
-    return {layer.id for layer in net.layers.values() if main.body.stored.get(lowering.value_name(net, (layer.id, 0))) in stored}
+    return {layer.id for layer in net.layers.values() if main.body.stored.get(nets.value_name(net, (layer.id, 0))) in stored}
 
 
 def _program(net: nets.Net, looked: RecognisedLayers, placed: Mapping[str, tuple[OperationLayer, Recurrent]]) -> ReadProgram | None:
@@ -150,7 +153,7 @@ def _program(net: nets.Net, looked: RecognisedLayers, placed: Mapping[str, tuple
         if node is not None:
             weights = [value for value in [*node.inputs][min(reader.weights.values()) :] if value]
             calls[name] = PlacedCall(main, node, call, weights)
-    inputs = {lowering.value_name(net, (layer.id, 0)): layer.name for layer in net.layers.values() if layer.type == "Parameter"}
+    inputs = {nets.value_name(net, (layer.id, 0)): layer.name for layer in net.layers.values() if layer.type == "Parameter"}
     return ReadProgram(looked.scopes, calls, looked.layers, inputs)
 
 

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
+from rnnconvert.formats.openvino import loops
+from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value, value_name
 from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, Rule
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 DOMAIN = "openvino"
+_LOOPS = ("Loop", "TensorIterator")
+_CELLS = ("LSTMCell", "GRUCell", "RNNCell")
 _OPSET = re.compile(r"opset\d{1,2}")
 _PRECISIONS = {
     "FP32": "f32", "FP16": "f16", "BF16": "bf16", "FP64": "f64", "I8": "i8", "U8": "u8", "I16": "i16", "I32": "i32", "I64": "i64",
@@ -55,6 +58,10 @@ class NetRule(Rule):
             self.block.add(kind, self.inputs, self.outputs, self.label, self.layer.version or "an extension")
         elif kind in _SAME:
             self.add(_SAME[kind], self.inputs)
+        elif kind in _LOOPS and loops.written(self, _written):
+            pass
+        elif kind in _CELLS and self.net.where and loops.cell(self):
+            pass  # of a loop; one of the main graph is a layer itself
         elif kind not in _RULES or not _RULES[kind](self):
             self.block.add(kind, self.inputs, self.outputs, self.label, DOMAIN)
 
@@ -88,6 +95,10 @@ class NetRule(Rule):
     def rank(self, index: int) -> int:
         """Return how many axes an input has."""
         return len(self.lengths(index))
+
+    def from_front(self, axis: int | None) -> int | None:
+        """Return an axis of the first input, counted from the front."""
+        return None if axis is None else axis % self.rank(0)
 
     def is_float(self) -> bool:
         """Return whether it gives floating-point numbers."""
@@ -142,6 +153,37 @@ class NetRule(Rule):
             return self.add(kind, self.inputs)
         axes = self.integers(1)
         return axes is not None and self.add(kind, self.inputs[:1], axes=axes)
+
+    def squeezed(self) -> bool:
+        """Write axes of length 1 away, or a value turned around, which the frontend of TensorFlow makes one sequence of a batch for."""
+        turned = self.net.producer(self.layer.inputs[0])
+        ports = self.net.around.enters if self.net.around is not None and turned is not None else []
+        part = next((port for port in ports if turned is not None and port.inner == turned.id and port.axis is not None), None)
+        if part is not None and self.integers(1) == [part.axis]:
+            return self.add("Identity", [loops.element_name(self.inputs[0])])
+        widened = self.net.producer(turned.inputs[0]) if turned is not None and turned.type == "ReverseSequence" else None
+        if turned is not None and widened is not None and widened.type == "Unsqueeze" and (value := widened.inputs[0]) is not None:
+            axes = [self.net.constant(layer.inputs[1]) for layer in (widened, self.layer) if len(layer.inputs) > 1]
+            axis, front = int(turned.data.get("seq_axis", 1)), turned.data.get("batch_axis", "0") == "0"
+            if front and len(axes) == 2 and all(each is not None and not each.any() for each in axes) and self._all_of(turned, axis):
+                self.inputs = [value_name(self.net, value)]
+                return self.flip([axis - 1])
+        return self.with_axes("Squeeze")
+
+    def _all_of(self, turned: NetOperation, axis: int) -> bool:
+        """Return whether a single sequence is turned around as far as its axis goes."""
+        value, place = turned.inputs[1], 0
+        for _ in range(8):
+            layer, numbers = self.net.producer(value), self.net.constant(value)
+            if numbers is not None:
+                return numbers.size == 1 and int(numbers.reshape(())) == turned.shapes[0][axis]
+            if layer is None or layer.type == "ShapeOf":
+                return layer is not None and layer.inputs[0] == turned.inputs[0] and place == axis
+            index = self.net.constant(layer.inputs[1]) if layer.type == "Gather" else None
+            if index is None or place >= index.size:
+                return False
+            value, place = layer.inputs[0], int(index.reshape(-1)[place])
+        return False
 
     def ranges(self) -> bool:
         """Write ranges of axes: where they begin, where they end, their steps, the axes."""
@@ -307,15 +349,16 @@ class NetRule(Rule):
         return self.block.add("Cast", [self.inputs[index]], to=WIDE)
 
 
-def value_name(net: Net, value: Value) -> str:
-    """Return the name of a value: its operation's, with what tells it from others of that name."""
-    layer = net.layers[value[0]]
-    return f"{layer.name} (layer {layer.id})" + (f", output {value[1]}" if value[1] else "")
-
-
 def program(net: Net) -> Program:
     """Return a graph in the common operations."""
     block = Block("", {})
+    inputs, outputs, declared = _written(net, block)
+    size = net.path.stat().st_size + (0 if net.numbers is None else net.numbers.nbytes)
+    return Program(net.path, Body(block.nodes, inputs, outputs, block.stored, declared), {"": OPSET}, size=size)
+
+
+def _written(net: Net, block: Block) -> tuple[list[str], list[str], list[Declared]]:
+    """Write a graph into another one; return its inputs, its outputs, and what is stated of its values."""
     inputs, outputs, declared = list[str](), list[str](), list[Declared]()
     for layer in _in_order(net):
         names = [value_name(net, (layer.id, port)) for port in range(len(layer.output_shapes))]
@@ -331,8 +374,7 @@ def program(net: Net) -> Program:
         elif layer.type != "ReadValue":  # what ReadValue gives is from the run before
             block.operator = layer.type
             NetRule(net, layer, block).write()
-    size = net.path.stat().st_size + (0 if net.numbers is None else net.numbers.nbytes)
-    return Program(net.path, Body(block.nodes, inputs, outputs, block.stored, declared), {"": OPSET}, size=size)
+    return inputs, outputs, declared
 
 
 def _in_order(net: Net) -> Iterator[NetOperation]:
@@ -410,9 +452,9 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "ShapeOf": lambda step: step.shape(TYPES.get(step.layer.data.get("output_type", "i64"), WIDE).newbyteorder("=")),
     "Slice": NetRule.ranges,
     **dict.fromkeys(("SoftMax", "Softmax"), lambda step: step.softmax("Softmax")),
-    "Split": lambda step: step.with_axis("Split", step.inputs[:1], step.axis(1)),
+    "Split": lambda step: step.with_axis("Split", step.inputs[:1], step.from_front(step.axis(1))),
     "SquaredDifference": NetRule.difference_squared,
-    "Squeeze": lambda step: step.with_axes("Squeeze"),
+    "Squeeze": NetRule.squeezed,
     "StridedSlice": NetRule.strided,
     "Swish": NetRule.swish,
     "Tile": NetRule.tiled,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,37 @@ Value = tuple[str, int]
 """A layer's id, and which of its outputs."""
 
 
+@dataclass(frozen=True)
+class LoopPort:
+    """What a loop hands to its graph, or takes of it.
+
+    outer    which of the operation's inputs or outputs; -1 for none
+    inner    the Parameter or Result of the graph
+    axis     the axis along which each step has a part; None for what is handed on whole
+    stride   by how much the parts move on
+    part     how long each is
+    complete whether they are all of the axis, from one end to the other
+    purpose  "current_iteration", "execution_condition" or ""
+    """
+
+    outer: int
+    inner: str
+    axis: int | None
+    stride: int
+    part: int
+    complete: bool
+    purpose: str
+
+
 @dataclass
 class NetOperation:
     """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads and gives.
 
     precision  the element type of what it gives first, as the IR has it
+    bodies     the graphs in it
+    enters     what a loop hands to its graph
+    leaves     what it takes of it
+    back       for each state of a loop, by its Parameter, the Result that the next step begins with
     """
 
     id: str
@@ -56,17 +82,22 @@ class NetOperation:
     shapes: list[tuple[int, ...]]
     output_shapes: list[tuple[int, ...]]
     precision: str
+    bodies: list[Net] = field(default_factory=list)
+    enters: list[LoopPort] = field(default_factory=list)
+    leaves: list[LoopPort] = field(default_factory=list)
+    back: dict[str, str] = field(default_factory=dict)
 
 
 class Net:
     """A graph: the model itself, or the body of an operation in it.
 
     where   its place among others, in words; "" for the model itself
+    around  the operation that it is the body of
     layers  by their ids
     """
 
-    def __init__(self, path: Path, numbers: Array | None, element: XmlElement, where: str = "") -> None:
-        self.path, self.numbers, self.where = path, numbers, where
+    def __init__(self, path: Path, numbers: Array | None, element: XmlElement, where: str = "", around: NetOperation | None = None) -> None:
+        self.path, self.numbers, self.where, self.around = path, numbers, where, around
         self.layers: dict[str, NetOperation] = {}
         outputs: dict[str, dict[str, int]] = {}
         inputs: dict[str, dict[str, int]] = {}
@@ -89,6 +120,15 @@ class Net:
                 [_shape(port) for port in results],
                 results[0].attributes.get("precision", "") if results else "",
             )
+            operation = self.layers[key]
+            inner = f"{where}{operation.name or key}/"
+            bodies = [body for body in child.children if body.first("layers") is not None]
+            operation.bodies = [Net(path, numbers, body, inner, operation) for body in bodies]
+            operation.enters = [_loop_port(path, port, ports["input"]) for port in _children(child, "port_map", "input")]
+            operation.leaves = [_loop_port(path, port, ports["output"]) for port in _children(child, "port_map", "output")]
+            back = [*_children(child, "back_edges", "edge")]
+            operation.back = {edge.attributes.get("to-layer", ""): edge.attributes.get("from-layer", "") for edge in back}
+            _check_loop(path, operation)
             inputs[key], outputs[key] = ({port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output"))
         for edge in _children(element, "edges", "edge"):
             source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
@@ -173,6 +213,44 @@ class Net:
         return array
 
 
+def value_name(net: Net, value: Value) -> str:
+    """Return the name of a value: its operation's, with what tells it from others of that name."""
+    layer = net.layers[value[0]]
+    return f"{net.where}{layer.name} (layer {layer.id})" + (f", output {value[1]}" if value[1] else "")
+
+
+def _loop_port(path: Path, port: XmlElement, ports: list[str]) -> LoopPort:
+    """Return an entry of a loop's table of ports. Raises UnreadableError for one that names no port, or states no numbers."""
+    stated = port.attributes
+    outer = stated.get("external_port_id", "")
+    if outer not in (*ports, "-1"):
+        raise UnreadableError(path, f"a loop hands on the port {outer!r}, which it does not have")
+    try:
+        axis, start, end, stride, part = (
+            int(stated.get(key, default)) for key, default in (("axis", -1), ("start", 0), ("end", -1), ("stride", 1), ("part_size", 1))
+        )
+    except ValueError:
+        raise UnreadableError(path, "a loop states a port in other words than whole numbers") from None
+    complete = (start, end, stride) in ((0, -1, 1), (-1, 0, -1))
+    place = ports.index(outer) if outer in ports else -1
+    inner = stated.get("internal_layer_id", "")
+    return LoopPort(place, inner, axis if "axis" in stated else None, stride, part, complete, stated.get("purpose", ""))
+
+
+def _check_loop(path: Path, loop: NetOperation) -> None:
+    """Raise UnreadableError for a loop whose table of ports names what its graph does not have."""
+    inside = {key: layer for body in loop.bodies for key, layer in body.layers.items()}
+    ends = [*((port.inner, "Parameter") for port in loop.enters), *((port.inner, "Result") for port in loop.leaves)]
+    ends += [*((key, "Parameter") for key in loop.back), *((key, "Result") for key in loop.back.values())]
+    for key, kind in ends:
+        if key not in inside or inside[key].type != kind or (kind == "Result" and len(inside[key].inputs) != 1):
+            raise UnreadableError(path, f"the loop {loop.name!r} hands on the {kind} {key!r}, which its graph does not have")
+    shapes = [*((port, loop.shapes) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
+    for port, sizes in shapes:
+        if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < len(sizes[port.outer])):
+            raise UnreadableError(path, f"the loop {loop.name!r} takes parts along the axis {port.axis}, which is none of a port's")
+
+
 def _children(element: XmlElement, above: str, tag: str) -> Iterator[XmlElement]:
     group = element.first(above)
     return iter(()) if group is None else group.every(tag)
@@ -206,13 +284,6 @@ def read(path: Path) -> tuple[list[Net], XmlElement, Path | None]:
         if numbers is not None and _CHECKSUM.fullmatch(stated := entry.attributes.get("crc32", "")):
             check_one_write(path, weights_file, numbers, int(stated, 16))
     nets = [Net(path, numbers, root)]
-    waiting = [(root, "")]
-    while waiting:
-        element, where = waiting.pop()
-        for layer in _children(element, "layers", "layer"):
-            for body in layer.children:
-                if body.first("layers") is not None:
-                    inner = f"{where}{layer.attributes.get('name', layer.attributes.get('id', ''))}/"
-                    nets.append(Net(path, numbers, body, inner))
-                    waiting.append((body, inner))
+    for net in nets:  # which grows
+        nets += [body for layer in net.layers.values() for body in layer.bodies]
     return nets, root, weights_file if numbers is not None else None

@@ -15,8 +15,7 @@ from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconverti
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
-from rnnconvert.formats.openvino.lowering import value_name
-from rnnconvert.formats.openvino.net import Net
+from rnnconvert.formats.openvino.net import Net, value_name
 from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit

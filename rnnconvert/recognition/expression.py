@@ -221,6 +221,7 @@ def product(pieces: Formula, matrix: Array) -> Formula:
 
 def together(operator: str, left: Formula, right: Formula) -> Formula:
     """Return a function of two values, unit by unit."""
+    left, right = _spread(left, right), _spread(right, left)
     if len(left) == 1 and _for_all(left[0]):
         return tuple(_combined(operator, left[0], piece) for piece in right)
     if len(right) == 1 and _for_all(right[0]):
@@ -238,6 +239,13 @@ def together(operator: str, left: Formula, right: Formula) -> Formula:
         (single,), (other,) = take(left, start, stop), take(right, start, stop)
         combined.append(_combined(operator, single, other))
     return tuple(combined)
+
+
+def _spread(value: Formula, other: Formula) -> Formula:
+    """Return a value; one stored number as that of all features that another value has."""
+    (piece, *more) = value
+    single = not more and isinstance(piece, StoredPiece) and piece.array.size == 1 < width(other)
+    return (StoredPiece(piece.array.reshape(())),) if single and isinstance(piece, StoredPiece) else value
 
 
 def _edges(pieces: Formula) -> set[int]:

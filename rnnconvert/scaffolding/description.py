@@ -298,6 +298,13 @@ class DescribedModel:
                         done.add(id(scope))
                         yield scope
 
+    def with_steps(self) -> Iterator[Node]:
+        """Yield its nodes, and those of the steps of its loops."""
+        for node in self.nodes:
+            yield node
+            if node.kind == "loop":
+                yield from node["scope"].with_steps()
+
     def every_node(self) -> Iterator[Node]:
         """Yield the nodes of the model and of the models in it."""
         for scope in (*self.inner(), self):

@@ -50,10 +50,10 @@ def _parts(node: Node) -> Iterator[Node]:
         del states[:per], finals[:per]
         ends.append(out)
     if merge is not None:
-        yield _joined(merge, ends, outs)
+        yield merged(merge, ends, outs)
 
 
-def _joined(merge: str, ends: Sequence[Value], outs: Sequence[Value]) -> Node:
+def merged(merge: str, ends: Sequence[Value], outs: Sequence[Value]) -> Node:
     """Return the node that joins the outputs of both directions."""
     if merge == "concat":
         return Node("concatenate", "", tuple(ends), tuple(outs), {"axis": len(outs[0].shape) - 1})

@@ -31,9 +31,16 @@ _MOST = 8
 """The most layers whose orders are tried."""
 _ORDERS = 100
 """The most orders that are tried."""
-_FIRST = ("recurrent", "embedding")
+_FIRST = ("recurrent", "multiplicative", "embedding")
 """The layers that models begin with, if sizes allow another order, too."""
 _RNN = ("tanh", "relu")
+_FACTORS = ("wx", "wh", "wmx", "wmh")
+"""The products of a multiplicative LSTM, by the names that everybody gives them: of the input and of what it multiplies, for the gates;
+of the input and of the state, for that.
+
+Sources: guillitte/pytorch-sentiment-neuron models.py, mLSTM; openai/generating-reviews-discovering-sentiment encoder.py, mlstm.
+"""
+_GATES = tuple("".join(order) for order in itertools.permutations("ifgo"))
 
 
 class UnstatedOrderError(UsageError):
@@ -71,10 +78,11 @@ class _Word:
 
     text    the word
     units   the layers, one of a stack after the other
-    kind    "recurrent", "dense", "embedding" or "prelu": what weights alone state in full
+    kind    "recurrent", "multiplicative", "dense", "embedding" or "prelu": what weights alone state in full
     width   how many values a step it reads; 0 for an embedding
     gives   how many it gives
     rows    of an embedding, how many numbers it knows
+    gates   of a multiplicative LSTM, the order of its gates
     """
 
     text: str
@@ -83,13 +91,21 @@ class _Word:
     width: int
     gives: int
     rows: int = 0
+    gates: str = ""
 
 
 def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
     """Return the layers by the shortest words that name them, a stack's together; one without a name goes by its cell."""
     together: dict[str, list[Unit]] = {}
+    named = {unit.name: unit for unit in model.units if not unit.alias}
+    factors: set[str] = set()
+    for start in [name.removesuffix(_FACTORS[0]) for name in named if name.rpartition(".")[2] == _FACTORS[0]]:
+        others = [name for name in model.arrays if name.startswith(start) and "." not in name[len(start) :]]  # such as norms of its weights
+        if all(f"{start}{word}" in named for word in _FACTORS) and not others:
+            together[start[:-1] or "mlstm"] = [named[f"{start}{word}"] for word in _FACTORS]
+            factors |= {f"{start}{word}" for word in _FACTORS}
     for unit in model.units:
-        if not unit.alias:
+        if not unit.alias and unit.name not in factors:
             base = re.sub(r"\[\d+\]$", "", unit.name)
             together.setdefault(base or (unit.stack.cell.kind if unit.stack is not None else unit.name), []).append(unit)
     result = {}
@@ -106,6 +122,12 @@ def _readings(text: str, units: tuple[Unit, ...], model: Model) -> Iterator[_Wor
     first, end = units[0], units[-1]
     if first.stack is not None and end.stack is not None:
         yield _Word(text, units, "recurrent", first.stack.input_size, end.stack.layers[-1].output_size)
+        return
+    if len(units) == len(_FACTORS) and all("dense" in unit.kinds for unit in units):
+        shapes = [model.parts(unit, "dense")["weight"].shape for unit in units]
+        (gates, width), (_, size), *_ = shapes
+        if gates == 4 * size and shapes == [(gates, width), (gates, size), (size, width), (size, size)]:
+            yield _Word(text, units, "multiplicative", width, size)
         return
     for kind in ("dense", "embedding", "prelu"):
         if len(units) == 1 and kind in first.kinds:
@@ -126,7 +148,7 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     """
     names = _names(model)
     readings = {text: list(_readings(text, units, model)) for text, units in names.items()}
-    if not readings or not any(word.kind == "recurrent" for words in readings.values() for word in words):
+    if not readings or not any(word.kind in _FIRST[:2] for words in readings.values() for word in words):
         return None
     text = str(error).rstrip(".")
     if len(readings) > _MOST or not all(readings.values()):
@@ -245,6 +267,13 @@ def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: 
         )
     if words[0].kind == "recurrent":
         return replace(words[0], units=tuple(_decided(unit, name, stated, model) for unit in units))
+    if words[0].kind == "multiplicative":
+        if stated not in _GATES:
+            raise UsageError(
+                f"{Flag('chain')}: weights do not show the order of the gates of {name!r}, a multiplicative LSTM. Write {name}:ifog "
+                "(input, forget, output, candidate), as the code of those who proposed it has them, or another order"
+            )
+        return replace(words[0], gates=stated)
     if stated and stated not in kinds:
         raise UsageError(f"{Flag('chain')}: {text!r} does not fit its weights, which are those of a layer of kind {' or '.join(kinds)}")
     if not stated and "embedding" in kinds and behind:
@@ -291,6 +320,8 @@ def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> Sour
         return build.dense(unit, x, word.gives, len(unit.names) > 1)
     if x.rank != 3:
         raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives one step")
+    if word.kind == "multiplicative":
+        return build.multiplicative(word.units, x, word.gives, word.gates)
     return build.recurrent(word.units, x)
 
 

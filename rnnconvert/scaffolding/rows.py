@@ -10,8 +10,10 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.loops import loop_node
 from rnnconvert.scaffolding.recurrent import recurrent
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -65,6 +67,40 @@ class LayerRow(Builder):
                 x = self.flip(x, 1)
             self.finals = x, finals[:: len(finals) // ways]
         return x
+
+    def multiplicative(self, units: Sequence[Unit], x: SourceTensor, size: int, gates: str) -> SourceTensor:
+        """Add a multiplicative LSTM, a loop over the steps: m = (Wmx x) * (Wmh h), and an LSTM of x and m.
+
+        units  its products: of x and of m for the gates, of x and of h for m
+        size   how many units it has
+        gates  the order of its gates
+        """
+        begins = [SourceTensor((x.dims[0], size), name=f"first_{word}", filled=0) for word in "hc"]
+        for begin in begins:
+            self.read(begin)
+        of_x, of_m, factor_of_x, factor_of_h = units
+        products = [self.transpose(self._product(*pair, x), [1, 0, 2]) for pair in ((of_x, 4 * size), (factor_of_x, size))]
+        around, where = self.scope, self._where
+        self.scope, self._where = step, _ = DescribedModel(around.name, around.path), {}
+        dims = (x.dims[0], size)
+        h, c, x_t, m_t = (self.input(*pair, "float32") for pair in (("h", dims), ("c", dims), ("x", (dims[0], 4 * size)), ("m", dims)))
+        m = self.elementwise("multiply", [m_t, self._product(factor_of_h, size, h)])
+        parts = operations.parts(self, self.elementwise("add", [x_t, self._product(of_m, 4 * size, m)]), 1, [size] * 4)
+        gate = {
+            word: operations.activation(self, part, "tanh" if word == "g" else "sigmoid") for word, part in zip(gates, parts, strict=True)
+        }
+        remembered, new = self.elementwise("multiply", [gate["f"], c]), self.elementwise("multiply", [gate["i"], gate["g"]])
+        c = self.elementwise("add", [remembered, new])
+        h = self.elementwise("multiply", [gate["o"], operations.activation(self, c, "tanh")])
+        step.outputs = tuple(self.read(value) for value in (h, c, h))
+        self.scope, self._where = around, where
+        last, _, every = loop_node(self, step, x.dims[1], [begins, products, []], [h, c], [h])
+        y = self.transpose(every, [1, 0, 2])
+        self.finals = y, [last]
+        return y
+
+    def _product(self, unit: Unit, units: int, x: SourceTensor) -> SourceTensor:
+        return self.dense(unit, x, units, len(unit.names) > 1)
 
     def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:
         first = self.add("constant", [], (1, state.size), "float32", name="state", numbers=state.reshape(1, -1).astype(np.float32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import last, number, place
@@ -87,6 +87,20 @@ def submodel(m: Module, node: Node, text: str) -> str:
     m.release(node)
     m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
     return ""
+
+
+def loop(rules: Callable[[], Mapping[str, Rule]], stack: str) -> Rule:
+    """Return the rule of loops over the steps of sequences.
+
+    rules  returns the rules of what is in a step
+    stack  a list of tensors {} as one, on a new first axis
+    """
+
+    def rule(m: Module, node: Node) -> str:
+        m.loop(node, rules(), stack)
+        return ""
+
+    return rule
 
 
 def _rescaled(m: Module, node: Node) -> str:

@@ -213,9 +213,7 @@ def _in_part(source: Any, target: Target, stated: SourceFacts) -> str:
 
 
 def _count(scope: DescribedModel) -> int:
-    return len({node.layer for node in scope.nodes if node.layer and node.kind != "model"}) + sum(
-        len({node.layer for node in inner.nodes if node.layer and node.kind != "model"}) for inner in scope.inner()
-    )
+    return sum(len({node.layer for node in each.with_steps() if node.layer and node.kind != "model"}) for each in (scope, *scope.inner()))
 
 
 def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource, verify: bool | PathLike, force: bool) -> Scaffolded:

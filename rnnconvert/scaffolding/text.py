@@ -191,7 +191,7 @@ def _sizes(value: Value, lengths: dict[str, int]) -> str:
 def submodules(module: Module, prefix: str = "") -> dict[str, str]:
     """Return the submodules other than models, as state_dict calls them, and the layers that they are, by their paths."""
     modules: dict[str, str] = {}
-    for node in module.scope.nodes:
+    for node in module.scope.with_steps():
         if node.layer not in module.parts:
             continue
         part = prefix + module.parts[node.layer][0]

@@ -217,6 +217,49 @@ class Module:
             raise self.refused(node, f"a cell with {' and '.join(node['rare'])}", "the layers of most frameworks have none", remedy)
         return rule(self, node)
 
+    def loop(self, node: Node, rules: Mapping[str, Rule], stack: str) -> None:
+        """Write the lines of a loop over the steps of sequences, whose states are variables and whose steps fill lists.
+
+        stack  a list of tensors {} as one, on a new first axis
+        """
+        scope, states, around, number = node["scope"], node["states"], self.scope, self.number
+        count = states + node["sequences"]
+        words = [self(value) for value in node.inputs]
+        for value in (*(value for inner in scope.nodes for value in inner.reads()), *scope.outputs):
+            self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        carried = [self._let(value, _of_a_step(value)) for value in scope.inputs[:states]]
+        elements = [self._let(value, _of_a_step(value)) if self.used(value) else "_" for value in scope.inputs[states:count]]
+        for value, word in zip(scope.inputs[count:], words[count:], strict=True):
+            self._variables[id(value)] = word
+            self._uses[id(value)] = self._uses.get(id(value), 0) + 1  # which every step reads again
+        lists = [self._names.new("steps") if self.used(value) else "" for value in node.outputs[states:]]
+        if carried:
+            self.line(f"{', '.join(carried)} = {', '.join(words[:states])}")
+        self.lines += [f"{name} = []" for name in lists if name]
+        each = words[states] if count - states == 1 else f"zip({', '.join(words[states:count])})"
+        self.line(f"for {', '.join(elements)} in {each}:")
+        outside, self.lines, self.scope = self.lines, [], scope
+        self.write(rules)
+        after = [self(value) for value in scope.outputs]
+        self.lines += [f"{name}.append({word})" for name, word in zip(lists, after[states:], strict=True) if name]
+        changed = [(name, word) for name, word in zip(carried, after, strict=False) if name != word]
+        if changed:
+            self.line(f"{', '.join(name for name, _ in changed)} = {', '.join(word for _, word in changed)}")
+        self.lines = [*outside, *(f"    {line}" for line in self.lines)]
+        self.scope, self.number, self._released = around, number, False
+        for value in scope.outputs:
+            self._read(value)
+        self.release(node)
+        for value, name in zip(node.outputs, (*carried, *lists), strict=True):
+            if self.used(value):
+                self._variables[id(value)] = name
+                self._names.names.add(name)
+            else:
+                self._names.free(name)
+        self.lines += [
+            f"{name} = {stack.format(name)}  # {self.axes(value)}" for name, value in zip(lists, node.outputs[states:], strict=True) if name
+        ]
+
     def _leave_out(self, node: Node, error: RefusedError) -> None:
         """Write the stand-in for a node that cannot be written."""
         layer = self.scope.inside(error.layer.rpartition("/")[2] or node.label)
@@ -312,6 +355,12 @@ class Module:
 
     _released = False
     number = 0
+
+
+def _of_a_step(value: Value) -> str:
+    """Return the name of a variable of a loop's steps: h_t for h."""
+    name = identifier(value.name.rstrip("_0123456789") or "x").rstrip("_") or "x"
+    return name if len(name) > 1 else f"{name}_t"
 
 
 def _is_primary(node: Node) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import rnnconvert as rc
 from tests.helpers import corpus
+from tests.helpers.exported import RUNS
 from tests.helpers.requirements import need, needed
 from tests.scaffolding.test_whole_programs import as_frozen
 
@@ -362,3 +363,24 @@ def test_a_keyword_spotter_with_other_cells_goes_on(name: str, shape: tuple[int,
             x, y = stored["in__Mfcc:0"].reshape(shape), stored["out__labels_softmax:0"]
         (got,) = run(tmp_path / target, {done.inputs[0].partition(" ")[0]: x})
         np.testing.assert_allclose(got, y, atol=1e-6)
+
+
+def test_a_keyword_spotter_of_one_sequence_in_c(tmp_path: Path) -> None:
+    """Its batch is 1, and goes wherever a shape has that length; C computes no windows over two axes, as the other one has."""
+    need("corpus", corpus.absent())
+    folder = corpus.FOLDER / "kws-arm-small"
+    done = rc.export_model(folder / "LSTM_S.pb", tmp_path / "model.h", verify=True)
+    assert done.equal, done
+    with np.load(folder / "LSTM_S.ref.npz") as stored:
+        (output,) = RUNS["h"](tmp_path / "model.h")([stored["in__Mfcc:0"].reshape(1, 250)])
+        np.testing.assert_allclose(output, stored["out__labels_softmax:0"], atol=1e-6)
+    with pytest.raises(rc.RefusedError, match=r"windows over several axes.*written for coreml, onnx"):
+        rc.export_model(folder / "CRNN_S.pb", tmp_path / "other.h")
+
+
+@pytest.mark.parametrize("name", ["LSTM_S", "CRNN_S"])
+def test_a_keyword_spotter_with_other_cells_as_code(name: str, tmp_path: Path) -> None:
+    needed("torch", "torch")
+    need("corpus", corpus.absent())
+    done = rc.scaffold(corpus.FOLDER / "kws-arm-small" / f"{name}.pb", "pytorch", tmp_path / "model.py", verify=True)
+    assert all(done.proof) and "    for " in done.text

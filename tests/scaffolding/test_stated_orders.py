@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rnnconvert.core.weights import Merge
 from rnnconvert.scaffolding import ordered
 from tests.helpers import corpus
 from tests.helpers.commands import call
+from tests.helpers.drawn import drawn
 from tests.helpers.drawn import each as drawn_each
 from tests.helpers.exported import RUNS
 from tests.helpers.requirements import need, needed
@@ -120,3 +122,81 @@ def test_a_chain_that_nothing_builds_is_not_proved(tmp_path: Path) -> None:
     with pytest.raises(rc.UsageError, match=r"builds the chain of torch\.nn's layers, and cannot"):
         rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain="lstm", verify=True)
     assert not (tmp_path / "a.onnx").exists()
+
+
+_MULTIPLICATIVE = """
+import torch
+from torch import nn
+
+
+class Cell(nn.Module):
+    def __init__(self, width, size, biases, order):
+        super().__init__()
+        self.wx, self.wh = nn.Linear(width, 4 * size, bias=biases[0]), nn.Linear(size, 4 * size, bias=biases[1])
+        self.wmx, self.wmh = nn.Linear(width, size, bias=biases[2]), nn.Linear(size, size, bias=biases[3])
+        self.size, self.order = size, order
+
+    def forward(self, x):
+        h = c = torch.zeros(len(x), self.size)
+        steps = []
+        for x_t in x.unbind(1):
+            gates = (self.wx(x_t) + self.wh(self.wmx(x_t) * self.wmh(h))).chunk(4, 1)
+            gate = dict(zip(self.order, gates))
+            c = gate["f"].sigmoid() * c + gate["i"].sigmoid() * gate["g"].tanh()
+            h = gate["o"].sigmoid() * c.tanh()
+            steps.append(h)
+        return torch.stack(steps, 1)
+
+
+class Model(nn.Module):
+    def __init__(self, width, size, biases, order):
+        super().__init__()
+        self.layer_0, self.layer_1 = Cell(width, size, biases, order), Cell(size, 3, biases, order)
+        self.h2o = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.h2o(self.layer_1(self.layer_0(x)))
+"""
+
+
+def test_a_multiplicative_lstm_once_the_order_of_its_gates_is_stated(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module: dict[str, Any] = {}
+    exec(_MULTIPLICATIVE, module)
+    orders = ["".join(order) for order in itertools.permutations("ifgo")]
+
+    def check(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        width, size, order = int(draw.integers(1, 6)), int(draw.integers(1, 6)), "ifog" if seed % 2 else str(draw.choice(orders))
+        torch.manual_seed(seed)
+        model = module["Model"](width, size, [bool(flag) for flag in draw.integers(0, 2, 4)], order).eval()
+        path, chain = tmp_path / "model.pt", f"layer_0:{order} layer_1:{order} h2o"
+        torch.save(model.state_dict(), path)
+        x = draw.normal(size=(2, int(draw.integers(1, 7)), width)).astype(np.float32)
+        truth = model(torch.from_numpy(x)).detach().numpy()
+        for ending in ("onnx", "tflite") if seed % 3 == 0 else ("onnx",):
+            rc.export_model(path, tmp_path / f"model.{ending}", chain=chain, force=True)
+            np.testing.assert_allclose(RUNS[ending](tmp_path / f"model.{ending}")([x])[0], truth, rtol=1e-5, atol=1e-6)
+        if seed % 6 == 0:
+            rc.scaffold(path, "pytorch", tmp_path / "model.py", chain=chain, force=True)
+            code: dict[str, Any] = {"__name__": "written"}
+            exec((tmp_path / "model.py").read_text(), code)
+            output = code["load"](path)(torch.from_numpy(x)).detach().numpy()
+            np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
+
+    drawn_each(drawn(range(36), 10, "multiplicative"), check)
+    with pytest.raises(rc.UsageError, match=r"order of the gates of 'layer_0'.*layer_0:ifog"):
+        rc.export_model(tmp_path / "model.pt", tmp_path / "other.onnx", chain="layer_0 layer_1:ifog h2o")
+    with pytest.raises(rc.UsageError, match="builds the chain of torch"):
+        rc.export_model(tmp_path / "model.pt", tmp_path / "other.onnx", chain="layer_0:ifog layer_1:ifog h2o", verify=True)
+
+
+def test_a_multiplicative_lstm_with_other_arrays_is_none(tmp_path: Path) -> None:
+    """The original has norms of its weights, gx to gmh, which are no part of the products that are known here."""
+    torch = needed("torch", "torch")
+    module: dict[str, Any] = {}
+    exec(_MULTIPLICATIVE, module)
+    state = module["Cell"](3, 4, [True] * 4, "ifog").state_dict()
+    torch.save({f"rnn.{name}": array for name, array in (state | {"gx": torch.ones(16)}).items()}, tmp_path / "model.pt")
+    with pytest.raises(rc.UsageError, match="names no layer"):
+        rc.export_model(tmp_path / "model.pt", tmp_path / "model.onnx", chain="rnn:ifog")

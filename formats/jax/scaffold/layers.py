@@ -208,6 +208,7 @@ _OPERATORS = operator_rules(
 
 
 RULES: dict[str, Rule] = {
+    "loop": rules.loop(lambda: RULES, "jnp.stack({})"),
     **rules.RULES, **SPACE, **_OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
     "prelu": _prelu, "dropout": _dropout, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",

@@ -14,12 +14,15 @@ from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
 from rnnconvert.formats.keras.describe.merging import where
+from rnnconvert.formats.keras.describe.normed import normed
 from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
-from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.entries import NORMED, Entry
+from rnnconvert.formats.keras.normed import part_name
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
 from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.directions import WAYS, merged
 
 
 def _cell(facts: LayerFacts) -> Cell:
@@ -100,24 +103,25 @@ def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
     facts.get("cell")
     cells = inside.inside if inside.kind == "StackedRNNCells" else [inside]
     kinds = {cell.kind for cell in cells}
-    if not cells or not kinds <= {"LSTMCell", "GRUCell", "SimpleRNNCell"}:
+    if not cells or not (kinds <= {"LSTMCell", "GRUCell", "SimpleRNNCell"} or kinds == {NORMED}):
         raise refuse(facts.name, f"an RNN around {' and '.join(sorted(kinds)) or 'nothing'}", "only plain cells are known here")
     x, states, mask = _inputs(w, facts, values)
     plain = not states and not facts.get("return_state") and not facts.get("stateful") and not facts.get("go_backwards")
     if len(cells) > 1 and not plain:
         raise refuse(facts.name, "several cells with states that are kept, given or read", "only plain stacks of cells are known here")
-    outputs: list[Value] = []
+    outputs: Sequence[Value] = values
     for number, cell in enumerate(cells):
         inner = LayerFacts(cell)
-        name = f"{facts.name}[{number}]" if len(cells) > 1 else facts.name
-        outputs = _run(w, facts, [x, *states], inner, name, number == len(cells) - 1)
+        name = part_name(facts.name, len(cells), number)
+        describe = normed if cell.kind == NORMED else _run
+        outputs = describe(w, facts, outputs, inner, name, number == len(cells) - 1)
         inner.finish()
         x = outputs[0]
         if mask:
             w.masks[x.name] = mask[0]
     if mask and not facts.get("return_sequences", False):
         del w.masks[x.name]
-    return outputs
+    return [*outputs]
 
 
 def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -128,6 +132,8 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     if merge not in ("concat", "sum", "mul", "ave", None):
         raise refuse(facts.name, f"merge_mode = {merge!r}", "only concat, sum, mul, ave and None are known here")
     kinds = {layer.kind for layer in facts.old.inside}
+    if kinds == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
+        return _normed_both(w, facts, x, states, merge)
     if not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
         raise refuse(
             facts.name, f"a Bidirectional around {' and '.join(sorted(kinds))}", "only plain LSTM, GRU and SimpleRNN are known here"
@@ -166,6 +172,31 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         units=units[0] if len(set(units)) == 1 else tuple(units), biases=biases[0] if len(set(biases)) == 1 else tuple(biases),
         sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
     )  # fmt: skip
+    return [*outs, *finals]
+
+
+def _normed_both(w: Writer, facts: LayerFacts, x: Value, states: Sequence[Value], merge: str | None) -> list[Value]:
+    """Return the outputs of a Bidirectional around cells with norms: each direction is a loop of its own."""
+    ends, finals = list[Value](), list[Value]()
+    for number, (way, layer) in enumerate(zip(WAYS, facts.old.inside, strict=True)):
+        inner, cell = LayerFacts(layer), LayerFacts(layer.inside[0])
+        if bool(inner.get("go_backwards", False)) != bool(number):
+            raise refuse(facts.name, "a forward layer that reads from the end", "the order of its outputs is unknown")
+        inner.get("cell")
+        out, *ended = normed(w, inner, [x, *states[2 * number : 2 * number + 2]], cell, part_name(facts.name, 1, 0, way))
+        inner.finish()
+        cell.finish()
+        if number and len(out.shape) == 3:
+            turned = w.value(facts.name, out.shape)
+            w.scope.add("flip", "", [out], [turned], axes=(1,))
+            out = turned
+        ends.append(out)
+        finals += ended
+    if merge is None:
+        return [*ends, *finals]
+    width = sum(end.shape[-1] or 0 for end in ends) if merge == "concat" else ends[0].shape[-1]
+    outs = [w.value(facts.name, (*ends[0].shape[:-1], width))]
+    w.scope.nodes.append(merged(merge, ends, outs))
     return [*outs, *finals]
 
 

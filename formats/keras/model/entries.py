@@ -21,6 +21,10 @@ _FROM = ">"
 """The separator between the package or module of a class that is not built in and its name."""
 OWN_RECURRENT = f"rnnconvert{_FROM}OwnRecurrent"
 """The class of rnnconvert's own layers."""
+NORMED = f"Addons{_FROM}LayerNormLSTMCell"
+"""TensorFlow Addons' LSTM whose products and cell state go through layer norms: a class that is known, though not Keras's own."""
+NORMS = ("kernel_norm", "recurrent_norm", "state_norm")
+"""Its norms, in the order in which it makes them."""
 RECURRENT = (
     "RNN",
     "SimpleRNN",
@@ -58,10 +62,17 @@ OPERATIONS = frozenset((
 ))  # fmt: skip
 """Operations of Keras 3 on tensors: what functional models call of keras.ops, and what becomes of masks. Some have the name of a layer."""
 
-_RENAMED = {"UnifiedLSTM": "LSTM", "UnifiedGRU": "GRU", "LSTMV2": "LSTM", "GRUV2": "GRU"}
-"""Classes that previews of TensorFlow 2 named otherwise; they write the configuration of the class of today.
+_RENAMED = {
+    "UnifiedLSTM": "LSTM",
+    "UnifiedGRU": "GRU",
+    "LSTMV2": "LSTM",
+    "GRUV2": "GRU",
+    f"Addons{_FROM}PeepholeLSTMCell": "PeepholeLSTMCell",
+}
+"""Classes that previews of TensorFlow 2 or TensorFlow Addons named otherwise; they write the configuration of the class of today.
 
-Source: tensorflow/python/keras/layers/recurrent.py and recurrent_v2.py (2.0.0-alpha0, 2.0.0).
+Sources: tensorflow/python/keras/layers/recurrent.py and recurrent_v2.py (2.0.0-alpha0, 2.0.0); tensorflow_addons 0.23
+rnn/peephole_lstm_cell.py.
 """
 
 
@@ -107,8 +118,8 @@ class Entry:
 
     @property
     def built_in(self) -> bool:
-        """Whether the class is the framework's own, not one of a user's that may have the same name."""
-        return _FROM not in self.class_name
+        """Whether the class is the framework's own, or one that is known, not one of a user's that may have the same name."""
+        return _FROM not in self.class_name or self.class_name == NORMED
 
     @property
     def short_class_name(self) -> str:
@@ -150,10 +161,10 @@ def _class_name(value: Mapping[str, Any]) -> str:
     registered_name from Keras 3 on. What nobody registered has its module alone, and in HDF5 a plain name.
     """
     class_name, registered = str(value.get("class_name", "")), str(value.get("registered_name") or "")
+    if _FROM in registered and _FROM not in class_name:
+        class_name = f"{registered.rpartition(_FROM)[0]}{_FROM}{class_name}"
     if _FROM in class_name:
-        return class_name
-    if _FROM in registered:
-        return f"{registered.rpartition(_FROM)[0]}{_FROM}{class_name}"
+        return _RENAMED.get(class_name, class_name)
     module = str(value.get("module") or "")
     if module.partition(".")[0] in _PACKAGES or not (module or registered):
         return _RENAMED.get(class_name, class_name)

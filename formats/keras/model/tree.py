@@ -9,7 +9,7 @@ from typing import Any
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import MODEL_LAYERS, MODEL_NESTING
-from rnnconvert.formats.keras.model.entries import MODELS, SHAPES, Entry, entry, listed
+from rnnconvert.formats.keras.model.entries import MODELS, NORMED, NORMS, SHAPES, Entry, entry, listed
 
 _MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
 """The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
@@ -92,6 +92,8 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
             layer.inside = [SourceLayer(Entry("stacked_rnn_cells", "StackedRNNCells", {}), inside)]
         else:
             layer.inside = [tree(_mapping(cell), depth + 1)]
+    elif where.class_name == NORMED:
+        layer.inside = [SourceLayer(Entry(word, "LayerNormalization", {})) for word in NORMS]
     elif where.class_name == "StackedRNNCells":
         cells_ = where.config.get("cells")
         layer.inside = [tree(_mapping(cell_config), depth + 1) for cell_config in (cells_ if isinstance(cells_, list) else [])]

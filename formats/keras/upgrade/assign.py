@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.config import labels
-from rnnconvert.formats.keras.model.entries import RECURRENT
+from rnnconvert.formats.keras.model.entries import NORMED, NORMS, RECURRENT
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade.config import rule_of
 from rnnconvert.formats.keras.upgrade.notes import refuse
@@ -21,7 +21,7 @@ _PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
 
 def words_of(old: SourceLayer, per_gate: bool = False) -> list[tuple[tuple[str, ...], bool]]:
     """Return the names of a layer's own weights, and whether each is trained."""
-    if old.is_model or old.inside or old.kind == "InputLayer":
+    if old.is_model or old.kind == "InputLayer":
         return []
     rule = rule_of(old.entry)
     if per_gate and old.kind in _PER_GATE:
@@ -115,6 +115,10 @@ def _nowhere(old: SourceLayer) -> None:
     """Leave every layer to the table."""
 
 
+_BELOW: Mapping[str, tuple[str, ...]] = {"Bidirectional": ("forward_layer", "backward_layer"), "RNN": ("cell",), NORMED: NORMS}
+"""Where the layers inside of a layer are, below its path."""
+
+
 def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], places: Places = _nowhere) -> set[str]:
     """Give a model the arrays of the tree that a .keras file holds; return their names.
 
@@ -122,11 +126,11 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
     """
     used: set[str] = set()
     inside = [child for child in top.inside if not child.entry.is_operation]
-    for child, label in zip(inside, labels(child.kind for child in inside), strict=True):
+    for child, label in zip(inside, labels(child.entry.short_class_name for child in inside), strict=True):
         if top.is_model or top.kind == "StackedRNNCells":
             below = f"{path}/{'layers' if top.is_model else 'cells'}/{label}"
         else:
-            words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(top.kind, ("cell" if top.kind == "RNN" else "layer",))
+            words = _BELOW.get(top.kind, ("layer",))
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
     paths = places(top)

@@ -14,7 +14,7 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import KINDS, functions, labels, snake_case
 from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
-from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.entries import NORMED, Entry
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.assign import words_of
@@ -81,6 +81,8 @@ class Layers:
             self._recurrent(old, new)
             below = "" if old.kind.endswith("Cell") else "cell"
             new.variables = [(below, snake_case(f"{rule.new.removesuffix('Cell')}Cell"), self._cell(old, new))]
+        elif old.kind == NORMED:
+            self._normed(old, new, rule)
         elif old.kind.startswith("ConvLSTM"):
             self._convolving(old, new, rule)
         elif old.kind == "RNN":
@@ -94,7 +96,7 @@ class Layers:
             if inner.softens:
                 raise refuse(old.name, "the old hard_sigmoid in a TimeDistributed", "it takes two layers there")
             new.config["layer"] = inner.serialised()
-            new.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
+            new.variables = [(_below("layer", path), label, arrays) for path, label, arrays in inner.variables]
         else:
             self._plain(old, new, rule, translated.softened)
         if new.config.get("stateful") and batch is None:
@@ -143,6 +145,17 @@ class Layers:
             arrays = [_gates_scaled(np.asarray(array)) for array in arrays]
             self.notes.change(new.name, _SCALED)
         new.variables = [("cell", label, arrays)]
+
+    def _normed(self, old: SourceLayer, new: New, rule: tables.ClassRule) -> None:
+        """Give an LSTM with norms its weights, for what describes it: Keras 3 has no such cell."""
+        if not self.keeps_weights:
+            raise refuse(
+                old.name, "the layer norms in an LSTM", "Keras 3 has no such cell", "rnnconvert export writes the model in other formats."
+            )
+        self._convolving(old, new, rule)
+        new.module, new.registered = "tensorflow_addons.rnn", NORMED
+        new.variables = [("", label, arrays) for _, label, arrays in new.variables]
+        new.variables += [(norm.name, norm.name, [*norm.arrays.values()]) for norm in old.inside]
 
     def _turned(self, old: SourceLayer, new: New, word: str, array: Array) -> Array:
         """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
@@ -265,11 +278,11 @@ class Layers:
             self.translator.translate(old.name, rule_of(replace(cell.entry, name=old.name)), cell.config)
             new.config["cell"] = serialised("StackedRNNCells", config)
             for part, group in zip(inner, labels(part.class_name for part in inner), strict=True):
-                new.variables += [(f"cell/cells/{group}", label, arrays) for _, label, arrays in part.variables]
+                new.variables += [(_below(f"cell/cells/{group}", path), label, arrays) for path, label, arrays in part.variables]
             return
         single = self.new(cell, cell.name or "cell")
         new.config["cell"] = single.serialised()
-        new.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
+        new.variables = [(_below("cell", path), label, arrays) for path, label, arrays in single.variables]
 
     def _both(self, old: SourceLayer, new: New, batch: int | None) -> None:
         """Give a Bidirectional its two layers."""
@@ -279,6 +292,11 @@ class Layers:
                 self.notes.change(new.name, text)
             new.config[key] = inner.serialised()
             new.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
+
+
+def _below(place: str, path: str) -> str:
+    """Return the path of variables in a layer that is inside of another one."""
+    return "/".join(filter(None, (place, path)))
 
 
 def _gates_scaled(array: Array) -> Array:

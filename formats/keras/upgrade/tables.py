@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rnnconvert.formats.keras.model.entries import NORMED
+
 
 @dataclass(frozen=True)
 class ClassRule:
@@ -163,6 +165,11 @@ LAYERS: dict[str, ClassRule] = {
     "LSTMCell": ClassRule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
     "GRUCell": ClassRule("GRUCell", _GRU, _CELL),
     "SimpleRNNCell": ClassRule("SimpleRNNCell", _RNN, _CELL),
+    NORMED: ClassRule(
+        "LayerNormLSTMCell",
+        f"{_GATED} {_FORGET} norm_gamma_initializer:initializer norm_beta_initializer:initializer norm_epsilon:number", _CELL,
+        sizes="units:recurrent_kernel.0",
+    ),
     "StackedRNNCells": ClassRule("StackedRNNCells", "cells! reverse_state_order=false"),
     "RNN": ClassRule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
                 "zero_output_for_mask:flag "

@@ -204,6 +204,7 @@ NORMS: dict[str, Rule] = {
 
 
 RULES: dict[str, Rule] = {
+    "loop": rules.loop(lambda: RULES, "torch.stack({})"),
     **rules.RULES, **SPACE, **NORMS,
     "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
     "prelu": _prelu, "dropout": _dropout,

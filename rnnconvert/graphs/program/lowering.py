@@ -108,6 +108,7 @@ class LoopLowering:
     states     its variables
     single     lists of one element, which each step replaces: `after` is the element
     collected  the element that each step puts at its own place in a list, and the value of the whole list
+    count      the value of how many steps there are at most; "" where a condition alone decides
     """
 
     name: str
@@ -116,6 +117,7 @@ class LoopLowering:
     states: Sequence[Variable]
     single: Sequence[Variable]
     collected: Sequence[tuple[str, str]]
+    count: str = ""
 
     def write(self, outer: Block, steps: Block) -> None:
         """Add the loop to a graph.
@@ -136,7 +138,7 @@ class LoopLowering:
         firsts = [*(variable.first for variable in self.states), *(nothing for _ in self.single)]
         lasts = [variable.final and f"{variable.final}/last" for variable in self.single]
         outputs = [*(variable.final for variable in self.states), *lasts, *(final for _, final in self.collected)]
-        loop = Operation("Loop", ["", self.begins, *firsts], outputs, self.name, bodies=[("body", body)], operator=outer.operator)
+        loop = Operation("Loop", [self.count, self.begins, *firsts], outputs, self.name, bodies=[("body", body)], operator=outer.operator)
         outer.nodes.append(loop)
         for variable, last in zip(self.single, lasts, strict=True):
             if last:

@@ -36,7 +36,7 @@ CLASSES = sorted(
     {
         *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT),
         *LAYERS,
-        *tables.LAYERS,
+        *(name.rpartition(">")[2] for name in tables.LAYERS),
         *MODELS,
         *(set(EFFECTS) - {*RECURRENT}),
         *(name for name in map(str, operators.DIALECT) if name[:1].isupper()),

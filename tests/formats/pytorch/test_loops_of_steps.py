@@ -649,3 +649,24 @@ def test_an_lstm_of_convolutions_gives_what_keras_gives(rank: int, settings: dic
         sequences = np.random.default_rng(rank).normal(size=(2, 3, *x.shape[2:])).astype(np.float32)
         for output, truth in zip(RUNS[ending](path)([sequences]), model(sequences), strict=True):
             np.testing.assert_allclose(output, np.asarray(truth), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_loop_is_written_as_code(name: str, tmp_path: Path) -> None:
+    scripted(tmp_path, RIGHT[name])
+    done = rc.scaffold(tmp_path / "model.pt", "pytorch", tmp_path / "model.py", axes=3, verify=True)
+    assert all(done.proof) and "for " in done.text
+
+
+@pytest.mark.parametrize("name", ["layer norm", "both directions in one loop"])
+def test_a_loop_is_written_as_code_of_flax(name: str, tmp_path: Path) -> None:
+    needed("flax", "flax.nnx")
+    scripted(tmp_path, RIGHT[name])
+    done = rc.scaffold(tmp_path / "model.pt", "flax", tmp_path / "model.py", axes=3, verify=True)
+    assert all(done.proof) and "for " in done.text
+
+
+def test_keras_has_no_loop_over_steps(tmp_path: Path) -> None:
+    scripted(tmp_path, RIGHT["layer norm"])
+    with pytest.raises(RefusedError, match="a functional model of Keras does not compute lengths"):
+        rc.scaffold(tmp_path / "model.pt", "keras", tmp_path / "model.py", axes=3)
