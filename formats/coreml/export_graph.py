@@ -216,10 +216,7 @@ def _product(w: MilWriter, node: Operation) -> None:
         turned = stored.T if isinstance(stored, np.ndarray) else np.asarray(stored).T
         w.named(node.outputs[0], product(w.main, x, w.program.constant(node.inputs[1], turned), node.outputs[0]))
         return
-    y = w[node.inputs[1]]
-    if min(x.rank, y.rank) < 2:
-        raise w.refused(node, "a product with a list of numbers", "its operation takes matrices")
-    w.put(node, "matmul", {"x": x, "y": y, "transpose_x": False, "transpose_y": False})
+    w.put(node, "matmul", {"x": x, "y": w[node.inputs[1]], "transpose_x": False, "transpose_y": False})
 
 
 def _one_hot(w: MilWriter, node: Operation) -> None:
