@@ -38,18 +38,25 @@ _RNN = ("tanh", "relu")
 class UnstatedOrderError(UsageError):
     """Weights without a model, whose layers' order nobody stated.
 
-    text   what was said without a way out
-    order  the only order whose sizes fit, or ""
-    names  the layers
+    text    what was said without a way out
+    orders  those that their sizes allow and that something speaks for
+    names   the layers
     """
 
-    def __init__(self, text: str, order: str, names: Sequence[str], way: str = "") -> None:
-        self.text, self.order, self.names = text, order, tuple(names)
-        if not order:
+    def __init__(self, text: str, orders: Sequence[str], names: Sequence[str], way: str = "") -> None:
+        self.text, self.orders, self.names = text, tuple(orders), tuple(names)
+        if not orders:
             way = f"as in {Flag('chain', 'lstm relu fc')}; they are {', '.join(names)}, and no order, or several, fit by their sizes"
-        way = way or f"by sizes alone {Flag('chain', order)}"
+        elif len(orders) > 1:
+            way = f"by sizes {Flag('chain', orders[0])}, as the file lists them, or {Flag('chain', orders[1])}"
+        way = way or f"by sizes alone {Flag('chain', orders[0])}"
         unknown = "weights do not show functions such as relu, nor last or final before a layer that reads one step"
         super().__init__(f"{text}. Or state the order of its layers ({unknown}: add them), {way}")
+
+    @property
+    def order(self) -> str:
+        """The only one of its orders, or ""."""
+        return self.orders[0] if len(self.orders) == 1 else ""
 
     @property
     def single(self) -> bool:
@@ -60,7 +67,7 @@ class UnstatedOrderError(UsageError):
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UnstatedOrderError(self.text, self.order, self.names, f"by sizes alone {command}")
+        return UnstatedOrderError(self.text, self.orders, self.names, f"by sizes alone {command}")
 
 
 @dataclass(frozen=True)
@@ -127,13 +134,16 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     if not readings or not any(word.kind == "recurrent" for words in readings.values() for word in words):
         return None
     text = str(error).rstrip(".")
-    order = ""
+    orders = list[str]()
     if len(readings) <= _MOST and all(readings.values()) and not model.questions and not model.loose:
         fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
         begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
         chosen = fitting if len(fitting) == 1 else begun
-        order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
-    return UnstatedOrderError(text, order, list(readings))
+        if len(chosen) == 1 and len(fitting) < _ORDERS:
+            # Code makes layers in the order in which it calls them, as a rule; sorted names show none.
+            listed = [words for words in fitting if [word.text for word in words] == list(readings) != sorted(readings)]
+            orders = [" ".join(_spelled(word, readings) for word in words) for words in (*listed, *chosen)]
+    return UnstatedOrderError(text, list(dict.fromkeys(orders)), list(readings))
 
 
 def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:
