@@ -132,7 +132,7 @@ def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
         output = w.value(facts.name, (*x.shape[:axis], 1, *x.shape[axis:]))
         w.scope.add("unsqueeze", "", [x], [output], axis=axis)
         return output
-    if facts.get("axis") != -1:
+    if facts.get("axis") not in (-1, len(x.shape)):
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
     return _operation_output(w, "widened", [x], (*x.shape, 1))
 
