@@ -36,7 +36,7 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
 
     force  whether a file of the name is there by then
 
-    Of weights alone it states the only order of the layers that fits. None where the command would refuse.
+    Of weights alone it states the order of the layers that fits, of two that of the file. None where the command would refuse.
     """
     from rnnconvert.files import detect
     from rnnconvert.language import registry
@@ -56,11 +56,12 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
     try:
         check_exportable(source, target, target_format)
     except UsageError as error:
-        order = error.order if isinstance(error, UnstatedOrderError) else ""
-        if not order:
+        orders = error.orders if isinstance(error, UnstatedOrderError) else ()
+        if not orders:
             return None
-        what = "the whole model, if no function such as relu is between its layers (else add it to --chain)"
-        return what, Command("export", source, target, chain=order, **to, **replacing)
+        stands = "its layers have this order and nothing" if len(orders) > 1 else "nothing"
+        what = f"the whole model, if {stands} stands between them (else add it to --chain: relu, last for the last step ...)"
+        return what, Command("export", source, target, chain=orders[0], **to, **replacing)
     except Exception:  # whatever the look at the model raises: advice is left out, and never ends the command that it is for
         return None
     return "the whole model", Command("export", source, target, **to, **replacing)

@@ -206,10 +206,7 @@ def _product(w: MilWriter, node: Operation) -> None:
         inputs = {"x": x, "weight": w.program.constant(node.inputs[1], turned)}
         w.named(node.outputs[0], w.main.op("linear", node.outputs[0], x.dtype, (*x.shape[:-1], turned.shape[0]), inputs))
         return
-    y = w[node.inputs[1]]
-    if min(x.rank, y.rank) < 2:
-        raise w.refused(node, "a product with a list of numbers", "its operation takes matrices")
-    w.put(node, "matmul", {"x": x, "y": y, "transpose_x": False, "transpose_y": False})
+    w.put(node, "matmul", {"x": x, "y": w[node.inputs[1]], "transpose_x": False, "transpose_y": False})
 
 
 def _one_hot(w: MilWriter, node: Operation) -> None:

@@ -66,16 +66,32 @@ class _NetworkChain:
     end    the tensor that its last layer gives
     rows   whether that layer gives the steps as a batch, as a dense layer does
     words  its recurrent layers, in words
+    every  whether its layers give every step where the model's give the last one: rnnTimeStep goes around LastTimeStep
     """
 
-    def __init__(self, weights: LayerWeights, x: Value) -> None:
-        self.weights, self.end, self.rows = weights, x, False
+    def __init__(self, weights: LayerWeights, x: Value, stateful: bool) -> None:
+        self.weights, self.end, self.rows, self.every, self._stateful = weights, x, False, False, stateful
         self.vertices: list[GraphVertex] = []
         self.words: list[str] = []
 
     def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
         """Return the refusal of a layer."""
         return RefusedError(feature, TITLE, reason, "", node.label)
+
+    def in_steps(self, value: Value) -> bool:
+        """Return whether the network gives every step of a tensor of the model's."""
+        return self.every or len(value.shape) == 3
+
+    def give_last(self) -> None:
+        """Have the last layer give its last step alone, where a call has all steps before it."""
+        self.every = self._stateful
+        if not self.every:
+            self.vertices[-1] = last_step(self.vertices[-1])
+
+    def stateful_notes(self) -> list[str]:
+        """Return how to call a network whose states last from call to call."""
+        note = "its states last from one call to the next: call rnnTimeStep, not output; rnnClearPreviousState begins anew"
+        return [note, *(["it gives every step, of which the model gives the last one"] if self.every else [])] if self._stateful else []
 
     def add(self, node: Node, make: Callable[[str, str], GraphVertex]) -> None:
         """Add a layer behind the last one, which a function makes of its name and of what it reads."""
@@ -88,7 +104,10 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
     scope = description.scope
     if len(scope.inputs) != 1 or len(scope.outputs) != 1 or len(scope.inputs[0].shape) != 3 or scope.inputs[0].dtype != "float32":
         raise RefusedError("this model", TITLE, "what is written is a chain of layers from one input (batch, time, features) to one output")
-    chain = _NetworkChain(weights, scope.inputs[0])
+    stateful = {bool(node["stateful"]) for node in scope.nodes if node.kind == "recurrent"}
+    if len(stateful) > 1:
+        raise RefusedError("stateful = True", TITLE, "its rnnTimeStep keeps the states of all layers, and others here begin anew")
+    chain = _NetworkChain(weights, scope.inputs[0], True in stateful)
     for node in scope.nodes:
         if node.kind == "left out":
             raise node["error"]
@@ -101,7 +120,7 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
         chain.end = node.y
     if scope.outputs[0] is not chain.end or not chain.vertices:
         raise RefusedError("the output", TITLE, "it is not what the last layer gives")
-    by_step = len(chain.end.shape) == 3
+    by_step = chain.in_steps(chain.end)
     if _is_dense(chain.vertices[-1]):
         chain.vertices[-1] = _output(chain.vertices[-1], by_step)
     elif chain.rows:
@@ -111,6 +130,7 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
     features, width = scope.inputs[0].shape[2], chain.end.shape[-1]
     notes = ["load it with ModelSerializer.restoreComputationGraph, of Deeplearning4j 1.0.0-beta4 or later; nobody has run it here"]
     notes += [f"its sequences are (batch, features, time), and those of its source {scope.inputs[0].name} (batch, time, features)"]
+    notes += chain.stateful_notes()
     gives = f"{chain.vertices[-1].name} (batch, {width}{', time' if by_step else ''})"
     return NetworkExport(chain.vertices, [f"{_INPUT} (batch, {features}, time)"], [gives], chain.words, notes)
 
@@ -126,11 +146,12 @@ def _is_dense(vertex: GraphVertex) -> bool:
 
 
 def _recurrent(chain: _NetworkChain, node: Node) -> None:
-    stated = {"a mask": node.named.get("mask"), "initial states": node.named.get("states"), "stateful = True": node["stateful"]}
-    for feature, value in stated.items():
-        if value:
+    for feature, word in {"a mask": "mask", "initial states": "states"}.items():
+        if node.named.get(word):
             raise chain.refused(node, feature, "it is not written for its recurrent layers")
     stack = chain.weights.stack(node.settings.get("of", node.layer))
+    if node["stateful"] and len(stack.layers[0].directions) > 1:
+        raise chain.refused(node, "stateful = True of two directions", "its rnnTimeStep takes layers of one direction")
     if node["backwards"] or (len(stack.layers[0].directions) > 1 and (not node["sequences"] or node["merge"] is None)):
         raise chain.refused(node, "a layer that gives the end of what it reads backwards", "its LastTimeStep gives the last step in time")
     merged = stack.replace(layers=(Layer(stack.layers[0].directions, node["merge"] or "concat"),))
@@ -144,17 +165,17 @@ def _recurrent(chain: _NetworkChain, node: Node) -> None:
     chain.vertices[-1] = replace(vertex, before=_TO_STEPS if chain.rows else "")
     chain.rows = False
     if not node["sequences"]:
-        chain.vertices[-1] = last_step(chain.vertices[-1])
+        chain.give_last()
     chain.words.append(f"{vertex.name} ({stack.cell.kind.upper()} {stack.input_size} -> {stack.layers[-1].output_size})")
 
 
 def _dense(chain: _NetworkChain, node: Node) -> None:
-    before = _TO_ROWS if len(node.x.shape) == 3 and not chain.rows else ""
+    before = _TO_ROWS if chain.in_steps(node.x) and not chain.rows else ""
     parts = {
         part: np.asarray(array, np.float32) for part, array in chain.weights.parts(node.settings.get("of", node.layer), "dense").items()
     }
     chain.add(node, lambda name, reads: dense(name, reads, parts, before))
-    chain.rows = len(node.x.shape) == 3
+    chain.rows = chain.in_steps(node.x)
 
 
 def _activation(chain: _NetworkChain, node: Node) -> None:
@@ -169,7 +190,7 @@ def _activation(chain: _NetworkChain, node: Node) -> None:
     if before is not None and _is_dense(before) and str(before.layer["activationFn"]["@class"]).endswith("Identity"):
         chain.vertices[-1] = applied(before, activation)
         return
-    if softmax and not chain.rows and len(node.x.shape) == 3:
+    if softmax and not chain.rows and chain.in_steps(node.x):
         raise chain.refused(node, "a softmax over the features of a sequence", "it is written behind a dense layer")
     chain.add(node, lambda name, reads: by_itself(name, reads, activation))
 
@@ -182,7 +203,7 @@ def _select(chain: _NetworkChain, node: Node) -> None:
         raise chain.refused(
             node, f"the place {node['index']} of axis {node['axis']}", "of a recurrent layer of one direction it takes the last step"
         )
-    chain.vertices[-1] = last_step(before)
+    chain.give_last()
 
 
 _RULES: Mapping[str, Callable[[_NetworkChain, Node], None]] = {

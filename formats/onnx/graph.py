@@ -117,7 +117,9 @@ class _StackNodes:
             ", ".join(f"{value.name} {self._axes_of(value)}" for value in values if value.name.startswith(self.prefix))
             for values in (self.graph.inputs, self.graph.outputs)
         )
-        return f"inputs {inputs}; outputs {outputs}; {self._start()}"
+        more = [f"{Setting('batch_first', 'true')} puts the batch first"] * (not self.batch_first)
+        more += [f"{Setting('sequence_lens', 'true')} adds an input for the lengths"] * (not self.lengths)
+        return f"inputs {inputs}; outputs {outputs}; {'; '.join([*more, self._start()])}"
 
     def _start(self) -> str:
         """Return the sentence on what the layers start from."""

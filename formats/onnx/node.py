@@ -212,7 +212,7 @@ class RecurrentNode:
             raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
         number = 2 if directions == "bidirectional" else 1
         layout = registry.layout(NAME, self.kind, self._reset_after())
-        arrays = _with_direction(arrays) if number == 1 else arrays
+        arrays = _by_direction(arrays, number)
         sizes = self._form(layout, arrays, number)
         unpacked = unpack(layout, sizes, arrays)
         cells = self._cells(number)
@@ -355,8 +355,8 @@ _OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"i
 _WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
 
 
-def _with_direction(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the weights of one direction with the axis for it, which PyTorch 0.4 left out of all of them."""
-    if all(array.ndim == (2 if name in ("W", "R") else 1) for name, array in arrays.items()):
-        return {name: array[np.newaxis] for name, array in arrays.items()}
+def _by_direction(arrays: Mapping[str, Array], number: int) -> Mapping[str, Array]:
+    """Return weights with an axis for their directions, whose rows PyTorch 0.4 wrote one behind the other."""
+    if all(array.ndim == (2 if name in ("W", "R") else 1) and not len(array) % number for name, array in arrays.items()):
+        return {name: array.reshape(number, -1, *array.shape[1:]) for name, array in arrays.items()}
     return arrays

@@ -52,6 +52,13 @@ class AtenOperator:
         return "x" if key in ("self", "input") and "x" in self.names else key
 
 
+def counted(axis: Any, rank: int) -> int:
+    """Return an axis counted from the front. Raises ValueError for one that a tensor of so many axes has not."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} of {rank}")
+    return axis % rank
+
+
 class BoundCall:
     """An operator that is being read, with its arguments by name.
 
@@ -112,10 +119,12 @@ class BoundCall:
 
     def axis(self, word: str = "dim", default: Any = None, x: str = "x") -> int:
         """Return an axis counted from the front."""
-        axis, rank = self(word, default), self.tensor(x).rank
-        if not isinstance(axis, int) or not -rank <= axis < rank:
-            raise ValueError(f"axis {axis} of {rank}")
-        return axis % rank
+        return counted(self(word, default), self.tensor(x).rank)
+
+    def axes(self, word: str = "dim") -> list[int]:
+        """Return axes counted from the front, all of them where none is stated."""
+        rank = self.tensor().rank
+        return [counted(axis, rank) for axis in ([] if self(word) is None else self.integers(word))] or [*range(rank)]
 
     def check_read(self) -> None:
         """Raise ValueError for an argument that was not read, and that may decide numbers."""

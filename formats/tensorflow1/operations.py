@@ -92,15 +92,15 @@ class OperationStep(Rule):
 
     def convolved(self, depth: bool) -> bool:
         """Write a convolution over two axes of (batch, height, width, channels), or one of each channel by itself."""
-        weight = self.numbers(1)
-        if weight is None or weight.ndim != 4 or not self._over_two_axes():
+        weight, groups = self.numbers(1) if depth else None, 1
+        if not self._over_two_axes() or (depth and (weight is None or weight.ndim != 4)):
             return False
         turned = self.block.add("Transpose", [self.inputs[1]], perm=[2, 3, 0, 1] if depth else [3, 2, 0, 1])
-        if depth:
-            rows = self.block.constant(np.array([weight.shape[2] * weight.shape[3], 1, *weight.shape[:2]], np.int64))
+        if weight is not None:
+            groups = weight.shape[2]
+            rows = self.block.constant(np.array([groups * weight.shape[3], 1, *weight.shape[:2]], np.int64))
             turned = self.block.add("Reshape", [turned, rows])
         dilations = (self.node.integers("dilations") or [1] * 4)[1:3]
-        groups = weight.shape[2] if depth else 1
         value, order = self.over_space("Conv", [turned], 2, **self._windows(), dilations=dilations, group=groups)
         return self.add("Transpose", [value], perm=order)
 

@@ -81,10 +81,8 @@ def _product(w: TfliteWriter, node: Operation) -> None:
     if stored is not None and ranks[1] == 2 and ranks[0] > 1:
         turned = stored.T if isinstance(stored, np.ndarray) else np.asarray(stored).T
         w.put(node, "FULLY_CONNECTED", [w[left], w.values.matrix(right, turned), -1], keep_num_dims=1)
-    elif min(ranks) > 1:
-        w.put(node, "BATCH_MATMUL")
     else:
-        raise w.refused(node, "a product with a list of numbers", "its operators take matrices")
+        w.put(node, "BATCH_MATMUL")
 
 
 def _reduced(operator: str) -> Rule:

@@ -312,12 +312,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
         return chosen
     for end, card in table.default:
         if name.endswith(end):
-            claimants = [other.name for other in cards.values() if name in other.named and name.endswith(other.written)]
-            if claimants:
-                raise UsageError(
-                    f"{path}: files of this name are written for {' or '.join([*claimants, card.name])}. Choose one with {Flag('to')}."
-                )
-            return adapter(card.name)
+            claimant = next((other for other in cards.values() if name in other.named and name.endswith(other.written)), card)
+            return adapter(claimant.name)
     for end, formats in table.written.items():
         if name.endswith(end):
             if len(formats) > 1:

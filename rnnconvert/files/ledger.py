@@ -75,6 +75,8 @@ class Ledger:
             else:
                 open_facts = sorted({question.option for question in self.questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
+            if key == "states":
+                hint += f" export writes whole models whose states go in and out ({Flag('stateful')})."
             if key == "dtype":
                 hint += f" The type of the numbers that are written is {Flag('dtype', self.settings.values[layer, key])}."
             raise UnusedSettingError((layer, key), f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")

@@ -46,19 +46,29 @@ _GATES = tuple("".join(order) for order in itertools.permutations("ifgo"))
 class UnstatedOrderError(UsageError):
     """Weights without a model, whose layers' order nobody stated.
 
-    text     what was said without a way out
-    order    an order whose sizes fit, or ""
-    names    the layers
-    doubt    what speaks against that order, or ""
+    text    what was said without a way out
+    orders  those that their sizes allow and that something speaks for
+    names   the layers
+    doubt   what speaks against these orders, or ""
     """
 
-    def __init__(self, text: str, order: str, names: Sequence[str], doubt: str = "", way: Remedy | None = None) -> None:
-        self.text, self.order, self.names, self.doubt = text, order, tuple(names), doubt
-        way = way or Flag("chain", order or None)
-        by_sizes = f"by sizes alone {way}" if not doubt else f"as in {way}; {doubt}"
-        spelled = by_sizes if order else f"{way}, by their names: {', '.join(names)}; no order of all, or several, fit by their sizes"
+    def __init__(self, text: str, orders: Sequence[str], names: Sequence[str], doubt: str = "", way: Remedy | None = None) -> None:
+        self.text, self.orders, self.names, self.doubt = text, tuple(orders), tuple(names), doubt
+        way = way or Flag("chain", orders[0] if orders else None)
+        if not orders:
+            spelled = f"{way}, by their names: {', '.join(names)}; no order of all, or several, fit by their sizes"
+        elif len(orders) > 1:
+            spelled = f"by sizes {Flag('chain', orders[0])}, as the file lists them, or {Flag('chain', orders[1])}"
+        else:
+            spelled = f"as in {way}" if doubt else f"by sizes alone {way}"
+        spelled += f"; {doubt}" if orders and doubt else ""
         unknown = "weights do not show functions such as relu, nor last or final before a layer that reads one step"
         super().__init__(f"{text}. Or state the order of its layers ({unknown}: add them), {spelled}")
+
+    @property
+    def order(self) -> str:
+        """The only one of its orders, or ""."""
+        return self.orders[0] if len(self.orders) == 1 else ""
 
     @property
     def single(self) -> bool:
@@ -69,7 +79,7 @@ class UnstatedOrderError(UsageError):
         """Return the error of a model that was to be written to a file, with the command that does it where one order fits."""
         to = {} if format is None else {"to" if called_by_flags() else "format": format}
         command = Command("export" if called_by_flags() else "export_model", source, target, **to, chain=self.order)
-        return UnstatedOrderError(self.text, self.order, self.names, self.doubt, command if self.order else None)
+        return UnstatedOrderError(self.text, self.orders, self.names, self.doubt, command if self.order else None)
 
 
 @dataclass(frozen=True)
@@ -152,16 +162,20 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
         return None
     text = str(error).rstrip(".")
     if len(readings) > _MOST or not all(readings.values()):
-        return UnstatedOrderError(text, "", list(readings))
+        return UnstatedOrderError(text, (), list(readings))
+    orders = list[str]()
     fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
     begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
     chosen = fitting if len(fitting) == 1 else begun
-    order = " ".join(_spelled(word, readings) for word in chosen[0]) if len(chosen) == 1 and len(fitting) < _ORDERS else ""
+    if len(chosen) == 1 and len(fitting) < _ORDERS:
+        # Code makes layers in the order in which it calls them, as a rule; sorted names show none.
+        in_the_file = [words for words in fitting if [word.text for word in words] == list(readings) != sorted(readings)]
+        orders = [" ".join(_spelled(word, readings) for word in words) for words in (*in_the_file, *chosen)]
     doubts = [
         *([f"{listed(model.loose)} are not known to be of a layer"] if model.loose else []),
         *([f"the file leaves open: {listed(dict.fromkeys(question.option for question in model.questions))}"] if model.questions else []),
     ]
-    return UnstatedOrderError(text, order, list(readings), ", and ".join(doubts))
+    return UnstatedOrderError(text, list(dict.fromkeys(orders)), list(readings), ", and ".join(doubts))
 
 
 def _orders(left: dict[str, list[_Word]], width: int) -> Iterator[list[_Word]]:

@@ -97,13 +97,16 @@ def test_a_layer_that_splitting_does_not_make_is_named(tmp_path: Path) -> None:
     assert layer.first.reverse
 
 
-def test_the_name_of_one_formats_files_is_asked_about_where_the_ending_is_another_ones(tmp_path: Path) -> None:
+def test_the_name_of_one_formats_files_decides_where_the_ending_is_another_ones(tmp_path: Path) -> None:
     checkpoint = rc.Checkpoint("(in memory)", "canonical", {"enc": LAYERS["lstm"].replace(name="enc")})
-    with pytest.raises(rc.UsageError, match=r"files of this name are written for tfjs or rtneural\. Choose one with --to"):
-        rc.save(checkpoint, tmp_path / "model.json")
-    for name, format in (("Model.json", "tfjs"), ("my_model.json", None)):
+    for name, format, expected in (
+        ("Model.json", None, "tfjs"),
+        ("my_model.json", None, "rtneural"),
+        ("model.json", "rtneural", "rtneural"),
+    ):
         rc.save(checkpoint, tmp_path / name, format)
-        assert rc.load(tmp_path / name).format == (format or "rtneural")
+        assert rc.load(tmp_path / name).format == expected
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.parametrize("format", ["ncnn", "openvino", "tflite", "coreml", "rtneural", "onnx", "pytorch"])

@@ -73,8 +73,8 @@ def test_a_layer_of_float64_that_onnxruntime_does_not_have_is_told(kind: str, tm
 
 
 def test_an_offer_names_the_format_that_the_name_leaves_open(tmp_path: Path) -> None:
-    """Several formats write files called model.json."""
-    result = call("convert", ROOT / "examples" / "encoder.keras", tmp_path / "model.json", "--to", "tfjs", "--layer", "encoder")
+    """Several formats write files of this ending."""
+    result = call("convert", ROOT / "examples" / "encoder.keras", tmp_path / "net.json", "--to", "tfjs", "--layer", "encoder")
     assert result.exit_code == 4 and "tf.layers.gru" in result.stderr
     words = result.stderr.rpartition("rnnconvert ")[2].split()
     assert words[-2:] == ["--to", "tfjs"] and call(*words).exit_code == 0

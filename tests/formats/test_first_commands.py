@@ -50,22 +50,26 @@ def test_arrays_of_objects_are_called_so_and_the_way_out_reads_them(ending: str,
     assert typed("convert", tmp_path / "arrays.npz", tmp_path / "a.onnx", "--assume-defaults")[0] == 0
 
 
+@pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_weights_without_the_axis_of_directions_are_those_with_it(kind: str, tmp_path: Path) -> None:
-    """PyTorch 0.4 wrote W and R of two axes."""
+def test_weights_without_the_axis_of_directions_are_those_with_it(kind: str, ways: int, tmp_path: Path) -> None:
+    """PyTorch 0.4 wrote W and R of two axes, the rows of the second direction behind those of the first."""
     draw = np.random.default_rng(1)
     wide = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * H
-    arrays_by_name = {"W": draw.normal(size=(1, wide, X)), "R": draw.normal(size=(1, wide, H)), "B": draw.normal(size=(1, 2 * wide))}
+    arrays_by_name = {key: draw.normal(size=(ways, *shape)) for key, shape in {"W": (wide, X), "R": (wide, H), "B": (2 * wide,)}.items()}
     layers: list[Any] = []
-    for name, arrays in (("new", arrays_by_name), ("old", {key: array[0] for key, array in arrays_by_name.items()})):
+    for name, arrays in (("new", arrays_by_name), ("old", {key: np.concatenate(array) for key, array in arrays_by_name.items()})):
         constants = [numpy_helper.from_array(array.astype(np.float32), key) for key, array in arrays.items()]
-        node = helper.make_node(kind, ["x", "W", "R", "B"], ["y"], name="layer", hidden_size=H)
+        node = helper.make_node(
+            kind, ["x", "W", "R", "B"], ["y"], name="layer", hidden_size=H, direction=("forward", "bidirectional")[ways - 1]
+        )
         values = [helper.make_tensor_value_info(value, TensorProto.FLOAT, None) for value in "xy"]
         model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:], constants))
         onnx.save(model, tmp_path / f"{name}.onnx")
         layers += rc.load(tmp_path / f"{name}.onnx").layers.values()
-    for key, array in layers[0].first.arrays.items():
-        assert np.array_equal(array, layers[1].first.arrays[key])
+    for (_, _, new), (_, _, old) in zip(layers[0].directions(), layers[1].directions(), strict=True):
+        for key, array in new.arrays.items():
+            assert np.array_equal(array, old.arrays[key])
 
 
 def test_a_graph_of_tensorflow_as_text_is_called_so(tmp_path: Path) -> None:

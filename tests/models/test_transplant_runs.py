@@ -120,3 +120,24 @@ def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
 
     compared = rc.load_into(proto, Padded()).verify([x, lengths])
     assert compared and "gru" in [entry.output for entry in compared.comparisons], str(compared)
+
+
+def test_a_layer_by_itself_is_compared_by_its_output() -> None:
+    """A bare torch.nn.LSTM gives its states, too, which a model around such a layer keeps to itself."""
+    torch = needed("torch", "torch")
+
+    class Around(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.LSTM(4, 5, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x)[0]
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    for source, target in ((torch.nn.LSTM(4, 5, 2, batch_first=True), Around()), (Around(), torch.nn.LSTM(4, 5, 2, batch_first=True))):
+        report = rc.load_into(target, source)
+        compared = report.verify(x)
+        assert compared and compared.comparisons[-1].output == "output" and any("last states" in text for text in compared.unseen)
+        next(target.parameters()).data[0, 0] += 0.3
+        assert not report.verify(x)

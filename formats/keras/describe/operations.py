@@ -128,7 +128,7 @@ def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     if x.dtype == "float32":
         (axis,) = _behind_batch(facts, facts.get("axis"), len(x.shape) + 1)
         return w.node("unsqueeze", facts.name, [x], (*x.shape[:axis], 1, *x.shape[axis:]), axis=axis)
-    if facts.get("axis") != -1:
+    if facts.get("axis") not in (-1, len(x.shape)):
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
     return _operation_output(w, "widened", [x], (*x.shape, 1))
 

@@ -19,6 +19,7 @@ from rnnconvert.formats.pytorch.aten_operator import (
     Rule,
     SortedOrder,
     StepList,
+    counted,
 )
 from rnnconvert.formats.pytorch.program.kinds import FILLED, UNBOUND
 from rnnconvert.graphs.operators import SAME, Measures
@@ -45,8 +46,7 @@ def _t(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 
 def _movedim(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
-    x, (source, place) = call.tensor(), (call("source"), call("destination"))
-    moved, places = ([n % x.rank for n in (axes if isinstance(axes, list) else [axes])] for axes in (source, place))
+    x, moved, places = call.tensor(), call.axes("source"), call.axes("destination")
     order = [n for n in range(x.rank) if n not in moved]
     for axis, where in sorted(zip(moved, places, strict=True), key=lambda pair: pair[1]):
         order.insert(where, axis)
@@ -55,7 +55,7 @@ def _movedim(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 def _permute(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     x = call.tensor()
-    axes = [axis % x.rank for axis in call("dims")]
+    axes = call.axes("dims")
     if sorted(axes) != [*range(x.rank)]:
         raise ValueError("not an order of these axes")
     return build.transpose(x, axes)
@@ -85,8 +85,7 @@ def _unflatten(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
 
 
 def _squeeze(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
-    x, stated = call.tensor(), call("dim")
-    axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
+    x, axes = call.tensor(), [] if call("dim") == [] else call.axes()
     if any(isinstance(x.dims[axis], Size) for axis in axes):
         raise build.refuse("a squeeze of an open axis", "whether it has length 1 is decided by a run")
     return build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
@@ -108,6 +107,8 @@ def _new_axis(call: BoundCall, x: SourceTensor) -> int:
 def _expand(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     x, shape = call.tensor(), lengths(call("size"))
     front = len(shape) - x.rank
+    if front < 0 or -1 in shape[:front]:
+        raise ValueError(f"{x.rank} axes spread over {shape}")
     dims = tuple(x.dims[n - front] if isinstance(size, int) and size == -1 else size for n, size in enumerate(shape))
     return build.expand(x, dims)
 
@@ -142,7 +143,7 @@ def _concatenated(build: ProgramBuilder, tensors: Sequence[SourceTensor], axis: 
 def _stack(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     steps = call("tensors")
     if isinstance(steps, StepList):
-        return _steps_at(build, steps, call.integer("dim", 0) % steps.x.rank)
+        return _steps_at(build, steps, counted(call.integer("dim", 0), steps.x.rank))
     tensors = _tensors(call)
     axis = _new_axis(call, tensors[0])
     return _concatenated(build, [build.unsqueeze(x, [axis]) for x in tensors], axis)
@@ -318,19 +319,13 @@ def _flip(build: ProgramBuilder, call: BoundCall) -> SourceTensor | StepList:
         call.note_read("dims")
         return StepList(build.flip(steps.x, 0))
     x = call.tensor()
-    for axis in call.integers("dims"):
-        x = build.flip(x, _axis(axis, x))
+    for axis in call.axes("dims") if call("dims") else ():
+        x = build.flip(x, axis)
     return x
 
 
-def _axis(axis: int, x: SourceTensor) -> int:
-    if not -x.rank <= axis < x.rank:
-        raise ValueError(f"axis {axis} of {x.rank}")
-    return axis % x.rank
-
-
 def _flip_at(axis: int) -> Move:
-    return lambda build, call: build.flip(call.tensor(), _axis(axis, call.tensor()))
+    return lambda build, call: build.flip(call.tensor(), counted(axis, call.tensor().rank))
 
 
 def _roll(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
@@ -341,7 +336,7 @@ def _roll(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     if not axes:
         return build.reshape(_rolled(build, build.reshape(x, (product(x.dims),)), shifts[0], 0), x.dims)
     for shift, axis in zip(shifts, axes, strict=True):
-        x = _rolled(build, x, shift, _axis(axis, x))
+        x = _rolled(build, x, shift, counted(axis, x.rank))
     return x
 
 
@@ -358,7 +353,7 @@ def _rolled(build: ProgramBuilder, x: SourceTensor, shift: int, axis: int) -> So
 
 def _rot90(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     x, turns = call.tensor(), call.integer("k", 1) % 4
-    first, other = (_axis(axis, x) for axis in (call.integers("dims") if call("dims") is not None else (0, 1)))
+    first, other = (counted(axis, x.rank) for axis in (call.integers("dims") if call("dims") is not None else (0, 1)))
     order = [*range(x.rank)]
     order[first], order[other] = other, first
     x = build.flip(x, {1: other, 2: first}.get(turns, first)) if turns else x

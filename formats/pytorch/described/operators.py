@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 
-def _axes(call: BoundCall, x: SourceTensor) -> list[int]:
-    """Return the axes that are stated, all of them where none is."""
-    axes = [] if call("dim") is None else call.integers("dim")
-    if any(not -x.rank <= axis < x.rank for axis in axes):
-        raise ValueError(f"axes {axes} of {x.rank}")
-    return [axis % x.rank for axis in axes] or [*range(x.rank)]
-
-
 def _in_its_type(r: ProgramReading, call: BoundCall) -> SourceTensor:
     """Return the input, in the element type in which the operator is to compute."""
     dtype = call("dtype")
@@ -44,7 +36,7 @@ def _reduce(operation: str) -> Rule:
         if x.dtype not in FLOATS and operation != "sum":
             raise ValueError(f"a {operation} of {x.dtype}")
         dtype = "" if x.dtype in FLOATS else "int64"
-        return operations.reduced(r.build, x, operation, _axes(call, x), bool(call("keepdim", False)), dtype=dtype)
+        return operations.reduced(r.build, x, operation, call.axes(), bool(call("keepdim", False)), dtype=dtype)
 
     return rule
 
@@ -56,7 +48,7 @@ def _norm(r: ProgramReading, call: BoundCall) -> Any:
     if x.dtype not in FLOATS:
         raise ValueError(f"a norm of {x.dtype}")
     squares = r.build.elementwise("multiply", [x, x])
-    total = operations.reduced(r.build, squares, "sum", _axes(call, x), bool(call("keepdim", False)))
+    total = operations.reduced(r.build, squares, "sum", call.axes(), bool(call("keepdim", False)))
     return operations.function(r.build, total, "sqrt", name="norm")
 
 
@@ -66,9 +58,8 @@ def _spread(root: bool) -> Rule:
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         x, stated = call.tensor(), call("dim")
         by = call("correction", call("unbiased", True))
-        if isinstance(stated, bool):  # the overload without axes
-            stated, by = None, stated
-        axes = [*range(x.rank)] if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
+        axes = [*range(x.rank)] if isinstance(stated, bool) else call.axes()
+        by = stated if isinstance(stated, bool) else by  # the overload without axes
         count = product(x.dims[axis] for axis in axes)
         off = r.build.elementwise("subtract", [x, operations.reduced(r.build, x, "mean", axes, True)])
         squares = operations.function(r.build, off, "square")
@@ -148,7 +139,10 @@ def _product(rank: int) -> Rule:
 def _addmm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("beta", 1) != 1 or call("alpha", 1) != 1:
         raise ValueError("a product with factors")
-    product = r.product(call.tensor("left"), call.tensor("right"))
+    left, right = call.tensor("left"), call.tensor("right")
+    if (left.rank, right.rank) != (2, 2):
+        raise ValueError(f"matrices of {left.rank} and {right.rank} axes")
+    product = r.product(left, right)
     return r.sum(product, call.tensor()) or r.build.elementwise("add", [product, call.tensor()])
 
 

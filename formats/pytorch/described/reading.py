@@ -199,7 +199,7 @@ class ProgramReading:
         operator = aten.OPERATORS.get(kind)
         if operator is None or operator.rule is None:
             reason = "whole models have no complex numbers" if _COMPLEX.fullmatch(kind) else "no line is known for it"
-            raise RefusedError(f"the operator {operation.kind}", "a model written as code", reason, _AROUND, self.build.place)
+            raise RefusedError(f"the operator {_called(operation)}", "a model written as code", reason, _AROUND, self.build.place)
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
         self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)
@@ -389,7 +389,12 @@ def _by_weights(scope: DescribedModel, check: Check) -> bool:
 def _place(operation: OperatorCall) -> str:
     """Return where an operator stands: the module that calls it, or its own name."""
     caller = operation.callers[-1].path if operation.callers else ""
-    return f"{caller or operation.label} ({operation.kind})"
+    return f"{caller or operation.label} ({_called(operation)})"
+
+
+def _called(operation: OperatorCall) -> str:
+    """Return the name of an operator as its program calls it: the kinds of our own are phrases."""
+    return operation.label if " " in operation.kind else operation.kind
 
 
 def _flat(value: Any) -> list[Any]:

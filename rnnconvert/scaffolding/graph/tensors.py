@@ -333,7 +333,13 @@ def _one_hot(g: GraphWriter, node: Node) -> None:
 
 
 def _matmul(g: GraphWriter, node: Node) -> None:
-    g.put(node, "MatMul", [g(value) for value in node.inputs])
+    """Add a product of matrices; a vector is one of one row or column: onnxruntime 1.31 gets a turned matrix times a vector wrong."""
+    label, vectors = g.label(node), [side for side, value in enumerate(node.inputs, -2) if len(value.shape) == 1]
+    names = [g(value) for value in node.inputs]
+    for side in vectors:
+        names[side] = g.add("Unsqueeze", [names[side], g.integers(-side - 2)], f"{label}/matrix")
+    output = g.add("MatMul", names, label)
+    g.give(node.y, g.add("Squeeze", [output, g.integers(*vectors)], f"{label}/vector") if vectors else output)
 
 
 def _dot(g: GraphWriter, node: Node) -> None:

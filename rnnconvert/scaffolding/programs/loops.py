@@ -429,6 +429,9 @@ class ProgramLoop:
             self._r.build.need(dim, other)
         except ValueError:
             return False
+        declared = {length for value in self._r.work.declared.values() for length in value.dims or ()}
+        if dim != other and isinstance(dim, Size) and isinstance(other, Size) and {dim.symbol, other.symbol} <= declared:
+            raise NeedError(dim.symbol, other)  # lengths of two inputs, such as their batches
         return dim == other
 
     def refused(self, reason: str) -> RefusedError:

@@ -168,6 +168,31 @@ def test_steps_are_given_by_an_output_layer_of_steps(tmp_path: Path) -> None:
         assert (out["preProcessor"] or {}).get("@class", "").endswith(before)
 
 
+def test_a_stateful_model_gives_every_step_to_the_calls_that_keep_its_states(tmp_path: Path) -> None:
+    """rnnTimeStep calls the layer inside a LastTimeStep, so that what stands behind it reads steps."""
+    k = needed("keras", "keras")
+    a = k.layers
+
+    def saved(*layers: Any) -> Path:
+        k.Sequential([k.Input((4, 3), batch_size=2), *layers]).save(tmp_path / "m.keras")
+        return tmp_path / "m.keras"
+
+    first, last = a.LSTM(4, return_sequences=True, stateful=True), a.LSTM(5, stateful=True, name="last")
+    head = (a.Dense(3, activation="relu", name="middle"), a.Dense(2, name="out"))
+    done = rc.export_model(saved(first, last, *head), tmp_path / "m.zip")
+    assert done.outputs == ("out (batch, 2, time)",)
+    assert any("rnnTimeStep" in note for note in done.notes) and any("the model gives the last" in note for note in done.notes)
+    vertices = opened(tmp_path / "m.zip")[0]["vertices"]
+    classes = {name: vertex["layerConf"]["layer"]["@class"].rpartition(".")[2] for name, vertex in vertices.items()}
+    assert (classes["last"], classes["middle"], classes["out"]) == ("LSTM", "DenseLayer", "RnnOutputLayer")
+    before = {name: (vertex["preProcessor"] or {}).get("@class", "").rpartition(".")[2] for name, vertex in vertices.items()}
+    assert (before["last"], before["middle"], before["out"]) == ("", "RnnToFeedForwardPreProcessor", "FeedForwardToRnnPreProcessor")
+    mixed = (a.LSTM(4, return_sequences=True), a.LSTM(5, stateful=True))
+    for layers, text in ((mixed, "begin anew"), ((a.Bidirectional(a.LSTM(2, return_sequences=True, stateful=True)),), "one direction")):
+        with pytest.raises(rc.RefusedError, match=text):
+            rc.export_model(saved(*layers), tmp_path / "m.zip", force=True)
+
+
 def test_models_that_are_no_chain_of_its_layers_are_refused(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers

@@ -32,6 +32,9 @@ RIGHT: dict[str, Callable[[Any, Any], Any]] = {
     "roots": lambda o, x: o.sqrt(o.abs(x) + 0.1) - o.rsqrt(o.abs(x) + 1),
     "functions": lambda o, x: o.log(o.abs(x) + 1.0) + o.sin(x) * o.cos(x) - o.erf(-x) + o.tan(x / 4),
     "whole numbers": lambda o, x: o.floor(x * 3) + o.ceil(x * 2) + o.sign(x - 0.1) + o.round(x * 5),
+    "truths with a new axis": lambda o, x: needed("keras", "keras").layers.GRU(3)(
+        x, mask=o.any(o.any(o.expand_dims(o.greater(x, 0.02), 3), axis=3), axis=2)
+    ),
     "weights over time": lambda o, x: o.sum(o.softmax(x, axis=1) * x, axis=1),
 }
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {

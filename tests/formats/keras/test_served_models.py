@@ -61,6 +61,23 @@ def test_what_keras_3_exports_is_written_by_the_function_that_it_serves(target: 
     each(drawn(range(40), 1, f"models served for {target}"), check)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "ConvLSTM1D", "ConvLSTM2D"])
+def test_states_that_are_inputs_have_the_batch_of_the_sequence(kind: str, tmp_path: Path) -> None:
+    """A served function leaves the batch of each input open by itself, and cuts kernels out of others in each step of a loop."""
+    keras = needed("keras", "keras")
+    needed("tensorflow", "tensorflow")
+    axes = (6,) * (int(kind[-2]) if kind[-1] == "D" else 0)
+    layer = getattr(keras.layers, kind)(4, *([3] if axes else []), **({"padding": "same"} if axes else {}), return_state=True)
+    inputs = [keras.Input((3, *axes, 2), name="a"), keras.Input((*axes, 4), name="b"), keras.Input((*axes, 4), name="c")]
+    model = shaken(keras.Model(inputs, layer(inputs[0], initial_state=inputs[1:])), np.random.default_rng(0))
+    model.export(tmp_path / "model", verbose=False)
+    rc.export_model(tmp_path / "model", tmp_path / "model.onnx")
+    arrays = [np.random.default_rng(1).normal(size=(2, *tensor.shape[1:])).astype(np.float32) for tensor in inputs]
+    outputs = in_onnxruntime(tmp_path / "model.onnx", *arrays)
+    for output, expected in zip(outputs, model(arrays), strict=True):
+        np.testing.assert_allclose(output, keras.ops.convert_to_numpy(expected), rtol=0, atol=1e-5)
+
+
 SCRIPT = """
 import sys, numpy as np, tensorflow as tf, tf_keras as keras
 L, K, folder = keras.layers, keras.backend, sys.argv[1]

@@ -89,3 +89,22 @@ def test_a_state_dictionary_of_quantized_weights_becomes_one_of_floats(tmp_path:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert (lstm(torch.from_numpy(X))[0] - module(torch.from_numpy(X))[0]).abs().max() < 0.015
+
+
+def test_an_operator_that_nothing_follows_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Headed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.fc = torch.nn.LSTM(3, 4), torch.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(self.rnn(x)[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.ao.quantization.quantize_dynamic(Headed().eval(), {torch.nn.LSTM, torch.nn.Linear}, dtype=torch.qint8)
+        torch.jit.trace(module, torch.zeros(5, 1, 3), check_trace=False).save(str(tmp_path / "m.pt"))
+    with pytest.raises(rc.RefusedError, match=r"cannot hold the operator quantized\.linear_dynamic:"):
+        rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")

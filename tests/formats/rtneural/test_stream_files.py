@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -288,6 +289,25 @@ def test_an_order_that_sizes_do_not_show_is_not_proposed(tmp_path: Path) -> None
     weights = _weights(tmp_path, a=torch.nn.LSTM(4, 4), b=torch.nn.Linear(4, 4), c=torch.nn.Linear(4, 4))
     asked = call("export", weights, tmp_path / "a.json")
     assert asked.exit_code == 2 and "by their names: a, b, c; no order of all, or several" in asked.stderr.replace("\n", " ")
+
+
+def test_an_order_is_not_proposed_against_that_of_the_file(tmp_path: Path) -> None:
+    """Sizes allow every rotation of layers that begin and end with as many values; code makes them in the order of its calls, as a rule."""
+    torch = needed("torch", "torch")
+    modules_around = {"before": torch.nn.Linear(1, 8), "a": torch.nn.LSTM(8, 8, 2), "out": torch.nn.Linear(8, 1)}
+    for modules, orders in (
+        (modules_around, ["before a out", "a out before"]),
+        ({**modules_around, "before": torch.nn.Linear(2, 8)}, ["before a out"]),
+        ({"out": torch.nn.Linear(8, 1), "lstm": torch.nn.LSTM(1, 8)}, ["out lstm", "lstm out"]),
+        ({"fc": torch.nn.Linear(8, 1), "lstm": torch.nn.LSTM(1, 8)}, ["lstm fc"]),  # sorted, as some writers have them
+        ({"lstm": torch.nn.LSTM(1, 8), "fc": torch.nn.Linear(8, 1)}, ["lstm fc"]),
+    ):
+        weights = _weights(tmp_path, **modules)
+        with pytest.raises(UsageError) as asked:
+            rc.export_model(weights, tmp_path / "a.onnx")
+        assert re.findall(r"chain[ =]'([^']*)'", str(asked.value)) == orders, str(asked.value)
+        offered = " ".join(call("convert", weights, tmp_path / "b.onnx", "--force").output.split())
+        assert f"--chain '{orders[0]}'" in offered and ("have this order" in offered) == (len(orders) > 1)
 
 
 WRONG_ORDERS = {

@@ -1,0 +1,91 @@
+"""Operators of traces on inputs of more or fewer axes than those of the trace: refused, or what torch computes of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rnnconvert as rc
+from tests.helpers.drawn import NotComparedError, drawn, each
+from tests.helpers.exported import RUNS
+from tests.helpers.requirements import needed
+
+torch = needed("torch", "torch")
+needed("onnxruntime", "onnxruntime")
+pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
+
+MATRIX = torch.linspace(-1, 1, 15).reshape(5, 3)
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "expand": lambda x, y: x.expand(2, -1, 3) + y,
+    "expand behind a new axis": lambda x, y: x[:, None].expand(-1, 2, -1, -1)[:, 0] + y,
+    "expand_as": lambda x, y: x.expand_as(y),
+    "cat": lambda x, y: torch.cat([x, y], -1),
+    "stack": lambda x, y: torch.stack([x, y], 1),
+    "matmul": lambda x, y: x @ y,
+    "matmul of a turned one": lambda x, y: x.transpose(1, 2) @ y,
+    "matmul with a turned one": lambda x, y: x @ y.transpose(-1, -2),
+    "bmm": lambda x, y: torch.bmm(x, y.transpose(1, 2)),
+    "mm": lambda x, y: torch.mm(x[0], y[0].t()),
+    "addmm": lambda x, y: torch.addmm(MATRIX[:, 0], x[0], MATRIX.t()) + y.sum(),
+    "linear": lambda x, y: torch.nn.functional.linear(x, MATRIX) + y.sum(),
+    "unsqueeze": lambda x, y: x.unsqueeze(2) + y.unsqueeze(1),
+    "squeeze": lambda x, y: x[:, :, :1].squeeze(2) + y[:, :, 0],
+    "permute": lambda x, y: x.permute(0, 2, 1) + y.permute(0, 2, 1),
+    "movedim": lambda x, y: x.movedim(2, 0) + y.movedim(2, 0),
+    "flip": lambda x, y: x.flip(2) + y,
+    "roll": lambda x, y: torch.roll(x, 1, 2) + y,
+    "rot90": lambda x, y: torch.rot90(x, 1, [1, 2]) + y,
+    "sum and mean": lambda x, y: x.sum(2) + y.mean(2),
+    "var": lambda x, y: x.var(2, correction=0) + y[:, :, 0],
+    "norm": lambda x, y: x / x.norm(dim=2, keepdim=True) + y,
+    "softmax": lambda x, y: torch.softmax(x, 2) + y,
+    "einsum": lambda x, y: torch.einsum("bti,bsi->bts", x, y),
+    "reshape": lambda x, y: x.reshape(x.shape[0], -1) + y.reshape(y.shape[0], -1),
+    "gather": lambda x, y: x.gather(2, torch.zeros_like(y).long()),
+    "pad": lambda x, y: torch.nn.functional.pad(x, (1, 0, 0, 1))[:, 1:, 1:] + y,
+}
+SHAPES: dict[int, tuple[int, ...]] = {1: (3,), 2: (3, 3), 3: (2, 3, 3), 4: (2, 2, 3, 3)}
+
+
+class _Applied(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return OPERATORS[self.name](x, y)
+
+
+def test_an_operator_is_refused_where_torch_stops(tmp_path: Path) -> None:
+    """A file of numbers of axes that its program cannot take is one that no runtime loads, or that computes something else."""
+
+    def check(case: tuple[str, tuple[int, int]]) -> None:
+        name, ranks = case
+        path = tmp_path / f"{name}.pt"
+        if not path.exists():
+            torch.jit.trace(_Applied(name), (torch.ones(2, 3, 3), torch.ones(2, 3, 3)), check_trace=False).save(str(path))
+        inputs = [torch.randn(SHAPES[rank]) for rank in ranks]
+        try:
+            truth = torch.jit.load(str(path))(*inputs).numpy()
+        except RuntimeError:
+            truth = None
+        try:
+            rc.export_model(path, tmp_path / "m.onnx", axes=list(ranks), force=True)
+        except rc.RnnConvertError as error:
+            if ranks == (3, 3):
+                raise
+            raise NotComparedError(str(error)) from None
+        run = RUNS["onnx"](tmp_path / "m.onnx")  # which loads whatever is written
+        if truth is None:
+            with pytest.raises(Exception):  # noqa: B017  onnxruntime has a class for every kind of fault
+                run([x.numpy() for x in inputs])
+            return
+        (output,) = run([x.numpy() for x in inputs])
+        assert output.shape == truth.shape and abs(output - truth).max() < 1e-5
+
+    cases = [(name, ranks) for name in OPERATORS for ranks in itertools.product(SHAPES, SHAPES)]
+    each(drawn(cases, 150, "ranks", always=lambda case: case[1] == (3, 3)), check)
