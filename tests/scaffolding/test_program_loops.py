@@ -376,11 +376,3 @@ def test_a_keyword_spotter_of_one_sequence_in_c(tmp_path: Path) -> None:
         np.testing.assert_allclose(output, stored["out__labels_softmax:0"], atol=1e-6)
     with pytest.raises(rc.RefusedError, match=r"windows over several axes.*written for coreml, onnx"):
         rc.export_model(folder / "CRNN_S.pb", tmp_path / "other.h")
-
-
-@pytest.mark.parametrize("name", ["LSTM_S", "CRNN_S"])
-def test_a_keyword_spotter_with_other_cells_as_code(name: str, tmp_path: Path) -> None:
-    needed("torch", "torch")
-    need("corpus", corpus.absent())
-    done = rc.scaffold(corpus.FOLDER / "kws-arm-small" / f"{name}.pb", "pytorch", tmp_path / "model.py", verify=True)
-    assert all(done.proof) and "    for " in done.text
