@@ -45,8 +45,9 @@ class GraphModel(ProgramModel):
                 # A loop gives every variable, whether it is read or not: one that it only passes through is not an output.
                 inner = node.kind in _LISTS or (node.kind == "Identity" and node.operator in WHILES)
                 ends += [] if inner or read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
-        floats = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind == "f"]
-        return floats or ends
+        # Counts and places that a list was read by are whole numbers, and nothing reads them any more.
+        counts = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind != "f"]
+        return [name for name in ends if name not in counts] or ends
 
     @cached_property
     def reads(self) -> Sequence[str]:
