@@ -172,6 +172,9 @@ class NetLoop:
         widened = self.body.producer(put.inputs[2])
         if widened is None or widened.type != "Unsqueeze" or widened.inputs[0] is None:
             return None
+        at_front = self.body.constant(widened.inputs[1])
+        if at_front is None or at_front.size != 1 or at_front.any():
+            return None
         element = value_name(self.body, widened.inputs[0])
         places = self._length(self.layer.inputs[port.outer])
         index = self.body.constant(put.inputs[1])
@@ -181,6 +184,9 @@ class NetLoop:
         if where is None or not self._counts(where) or places is None:
             return None
         limits = self._limits()
+        most = self.rule.integers(0)
+        if most is None or (most[0] >= 0 and not (isinstance(places, int) and most[0] >= places)):
+            return None  # the loop may end before its condition does
         return ("each", element) if limits and all(limit == places for limit in limits) else None
 
     def _origin(self, net: Net, value: Value | None) -> Value | None:

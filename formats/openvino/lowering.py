@@ -165,6 +165,7 @@ class NetRule(Rule):
         if turned is not None and widened is not None and widened.type == "Unsqueeze" and (value := widened.inputs[0]) is not None:
             axes = [self.net.constant(layer.inputs[1]) for layer in (widened, self.layer) if len(layer.inputs) > 1]
             axis, front = int(turned.data.get("seq_axis", 1)), turned.data.get("batch_axis", "0") == "0"
+            axis += len(turned.shapes[0]) if axis < 0 else 0
             if front and len(axes) == 2 and all(each is not None and not each.any() for each in axes) and self._all_of(turned, axis):
                 self.inputs = [value_name(self.net, value)]
                 return self.flip([axis - 1])

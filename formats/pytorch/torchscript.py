@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +56,12 @@ class Constants:
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
     def follow(
-        self, classes: Mapping[str, Global], stored: Stored, fixed: Mapping[str, Any] = MappingProxyType({})
+        self, classes: Mapping[str, Global], stored: Stored, fixed: Mapping[str, Callable[[str], Any]] = MappingProxyType({})
     ) -> OperatorProgram | str:
         """Return the operators of the forward of the archive's module, or why these are not followed.
 
         classes  the classes of its modules, by their names
-        fixed    the values of inputs that are plain numbers, by their names
+        fixed    the values of inputs that are plain numbers, by their names: what gives each for an element type
         """
         from rnnconvert.formats.pytorch.program.program import TooLongError
         from rnnconvert.formats.pytorch.script import code_expressions, statements, values

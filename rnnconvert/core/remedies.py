@@ -238,4 +238,8 @@ class Command(Remedy):
     def keywords(self) -> str:
         """Return the call."""
         options = [Flag(name).keywords if value is True else Flag(name, value).keywords for name, value in self.options.items()]
-        return f"rnnconvert.{self.name}({', '.join([*map(repr, self.words), *options])})"
+        return f"rnnconvert.{_FUNCTIONS.get(self.name, self.name)}({', '.join([*map(repr, self.words), *options])})"
+
+
+_FUNCTIONS = {"export": "export_model"}
+"""Commands whose functions have other names in Python."""

@@ -259,7 +259,7 @@ def export_model(
     try:
         stream = streamed(model.description, weights) if stateful else None
     except RefusedError as error:
-        remedy = " ".join(filter(None, [error.remedy, _step_by_step(source, out, model, weights)]))
+        remedy = " ".join(filter(None, [error.remedy, _step_by_step(source, out, model, weights, stated.get("chain"))]))
         raise RefusedError(error.feature, error.target, error.reason, remedy, error.layer) from None
     description = stream.description if stream else model.description
     try:
@@ -322,12 +322,12 @@ def _layers_alone(source: object, target: Path, format: str | None) -> str:
     return ""
 
 
-def _step_by_step(source: Any, out: Path, model: DescribedSource, weights: LayerWeights) -> str:
+def _step_by_step(source: Any, out: Path, model: DescribedSource, weights: LayerWeights, chain: str | None) -> str:
     """Return a sentence on a format whose files compute the model step by step by themselves; "" where none does."""
     for target in registry.named("export_to").values():
         with contextlib.suppress(RefusedError):
             if hasattr(target, "BY_STEPS") and getattr(target.graph(model.description, weights), "goes_step_by_step", False):
-                way = Command("export", source, out.stem + target.SUFFIXES[0])
+                way = Command("export", source, out.stem + target.SUFFIXES[0], **({} if chain is None else {"chain": chain}))
                 return f"{target.TITLE[:1].upper()}{target.TITLE[1:]} computes it step by step: {way}"
     return ""
 

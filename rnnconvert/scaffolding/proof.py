@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.judging.comparison import OutputComparison
@@ -68,7 +70,15 @@ def _proofs(
     if single is not None:
         yield single
     if user_inputs is not None:
-        yield run(user_inputs, label=YOURS)
+        yield run(_unfixed(user_inputs, description.fixed), label=YOURS)
+
+
+def _unfixed(user_inputs: Mapping[str, Array], fixed: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a user's inputs without those that are fixed. Raises UsageError for another value of one."""
+    for name in fixed.keys() & user_inputs.keys():
+        if not np.array_equal(np.ravel(user_inputs[name]), np.ravel(fixed[name])):
+            raise UsageError(f"the inputs given have another {name!r} than the one that it is fixed at, {fixed[name].tolist()}")
+    return {name: array for name, array in user_inputs.items() if name not in fixed}
 
 
 def _on_one_step(trial: Trial) -> tuple[WholeModels | None, list[str]]:

@@ -97,10 +97,10 @@ def test_a_proof_hands_the_source_the_fixed_value(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("fix", "text"),
     [
-        ({"speed": 3}, "--fix is for 'x', 'rate', and not for 'speed'"),
+        ({"speed": 3}, "'speed' cannot be fixed. Those that can be: 'x', 'rate'"),
         ({"rate": 16000.5}, "the input rate holds int64, which has no 16000.5"),
         ({"rate": "fast"}, "rate is fixed at a number, true or false, or a list of these"),
-        ({"rate": [1, 2]}, "the input rate has the axes"),
+        ({"rate": [1, 2]}, "the input rate has no axes, and a value of the axes 2"),
         ({"rate": 16000, "x": np.zeros((7, 2, 4))}, "states every input of"),
     ],
 )
@@ -163,8 +163,32 @@ def test_numbers_stay_without_axes(tmp_path: Path, ending: str) -> None:
     assert rc.export_model(scripted(tmp_path / "numbers.pt"), tmp_path / f"numbers.{ending}", fix={"rate": 8000}, verify=True).equal
 
 
+def test_a_fixed_number_is_of_the_type_that_the_code_states(tmp_path: Path) -> None:
+    torch: Any = needed("torch", "torch")
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, f: float) -> torch.Tensor:
+            return (x * 1000).to(torch.int32) * f / 3
+
+    torch.jit.script(Scaled()).save(str(tmp_path / "scaled.pt"))
+    rc.export_model(tmp_path / "scaled.pt", tmp_path / "scaled.onnx", fix={"f": 5000000}, axes=3)
+    x = X.swapaxes(0, 1)
+    written, truth = run(tmp_path / "scaled.onnx", x=x), Scaled()(torch.from_numpy(x.copy()), 5000000).numpy()
+    assert written.dtype == np.float32
+    np.testing.assert_allclose(written, truth, rtol=1e-6)
+
+
+def test_inputs_that_are_given_may_hold_the_fixed_value_alone(tmp_path: Path) -> None:
+    source, given_inputs = of_two_rates(tmp_path / "rates.onnx"), tmp_path / "inputs.npz"
+    np.savez(given_inputs, x=X, rate=np.asarray(8000))
+    assert rc.export_model(source, tmp_path / "one.onnx", fix={"rate": 8000}, verify=given_inputs).equal
+    with pytest.raises(UsageError, match="have another 'rate' than the one that it is fixed at, 8000"):
+        np.savez(given_inputs, x=X, rate=np.asarray(16000))
+        rc.export_model(source, tmp_path / "other.onnx", fix={"rate": 8000}, verify=given_inputs)
+
+
 def test_a_script_takes_no_other_names(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--fix is for 'rate', 'gain', 'back', and not for 'x'"):
+    with pytest.raises(UsageError, match=r"'x' cannot be fixed\. Those that can be: 'rate', 'gain', 'back'"):
         rc.export_model(scripted(tmp_path / "numbers.pt"), tmp_path / "numbers.onnx", fix={"x": 1.0})
 
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial as bound_to
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -34,7 +35,7 @@ from rnnconvert.graphs.operators import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import RANK, Check, Description
-from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
+from rnnconvert.scaffolding.fixed import FixedInputs, as_array, as_number, check_fixed
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
 from rnnconvert.scaffolding.text import text
 
@@ -106,7 +107,8 @@ def _program(path: Path, fix: FixedInputs = MappingProxyType({})) -> OperatorPro
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
             "torch.export.save, or from a live module"
         )
-    program = follow(fixed=fix) if fix and metadata.get("torchscript") else follow()
+    numbers = {name: bound_to(as_number, name, value) for name, value in fix.items()}
+    program = follow(fixed=numbers) if fix and metadata.get("torchscript") else follow()
     if not isinstance(program, str):
         check_fixed(fix, list(program.numbers))
     if isinstance(program, str) or program.outputs is None:

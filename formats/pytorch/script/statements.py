@@ -10,7 +10,7 @@ and lists.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
@@ -36,10 +36,10 @@ _JOINS = ("cat", "concat", "concatenate")
 """The names of the operator that puts tensors behind one another."""
 
 
-def follow(archive: ArchiveScope, fixed: Mapping[str, Any]) -> OperatorProgram:
+def follow(archive: ArchiveScope, fixed: Mapping[str, Callable[[str], Any]]) -> OperatorProgram:
     """Return the operators of the forward of an archive's module.
 
-    fixed  the values of inputs that are plain numbers, by their names
+    fixed  the values of inputs that are plain numbers, by their names: what gives each for an element type
 
     Raises TooLongError or UnreadError if it cannot be followed.
     """
@@ -60,12 +60,12 @@ def follow(archive: ArchiveScope, fixed: Mapping[str, Any]) -> OperatorProgram:
     return run.program
 
 
-def _input(run: _Run, parameter: Parameter, fixed: Mapping[str, Any]) -> Any:
+def _input(run: _Run, parameter: Parameter, fixed: Mapping[str, Callable[[str], Any]]) -> Any:
     """Return a parameter of forward: a plain number as its value, where that is fixed; otherwise an input, or several."""
     if parameter.number:
         run.program.numbers[parameter.name] = parameter.number
     if parameter.number and parameter.name in fixed:
-        return fixed[parameter.name]
+        return fixed[parameter.name](parameter.number)
     value = _inputs(run, parameter.names())
     if parameter.number and isinstance(value, Ref):
         value.dims, value.dtype = (), parameter.number

@@ -38,6 +38,16 @@ def _check(path: Path, x: Any, *endings: str) -> rc.ExportedModel:
     return done
 
 
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_an_axis_that_is_counted_from_the_end_is_turned_around(axis: int, tmp_path: Path) -> None:
+    ov, op = needed("openvino", "openvino"), needed("openvino", "openvino.opset8")
+    x, front = op.parameter([5, 3], np.float32, "x"), op.constant(np.array([0], np.int64))
+    length = op.constant(np.array([3 if axis == -1 else 5], np.int64))
+    turned = op.squeeze(op.reverse_sequence(op.unsqueeze(x, front), length, 0, axis), front)
+    ov.save_model(ov.Model([op.result(turned)], [x], "turned"), tmp_path / "turned.xml", compress_to_fp16=False)
+    _check(tmp_path / "turned.xml", np.arange(15, dtype=np.float32).reshape(5, 3), "onnx")
+
+
 def _iterated(kind: str, turned: bool, time: int, every: bool, path: Path, seed: int = 0) -> None:
     """Write a TensorIterator around a cell, which reads (batch, time, values)."""
     ov, op = needed("openvino", "openvino"), needed("openvino", "openvino.opset8")
