@@ -173,7 +173,7 @@ def test_a_fixed_number_is_of_the_type_that_the_code_states(tmp_path: Path) -> N
     torch.jit.script(Scaled()).save(str(tmp_path / "scaled.pt"))
     rc.export_model(tmp_path / "scaled.pt", tmp_path / "scaled.onnx", fix={"f": 5000000}, axes=3)
     x = X.swapaxes(0, 1)
-    written, truth = run(tmp_path / "scaled.onnx", x=x), Scaled()(torch.from_numpy(x.copy()), 5000000).numpy()
+    written, truth = run(tmp_path / "scaled.onnx", x=x), Scaled()(torch.from_numpy(x.copy()), 5000000.0).numpy()
     assert written.dtype == np.float32
     np.testing.assert_allclose(written, truth, rtol=1e-6)
 
