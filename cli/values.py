@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -79,6 +78,8 @@ def fixed(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.rpartition("=")
         try:
+            import json  # help needs none
+
             entries = [json.loads(entry) for entry in text.split(",")]
         except ValueError:
             entries = [None]

@@ -56,7 +56,7 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
     try:
         check_exportable(source, target, target_format)
     except UsageError as error:
-        orders = error.orders if isinstance(error, UnstatedOrderError) else ()
+        orders = error.orders if isinstance(error, UnstatedOrderError) and not error.doubt else ()
         if not orders:
             return None
         stands = "its layers have this order and nothing" if len(orders) > 1 else "nothing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,6 @@ class Net:
             operation.leaves = [_loop_port(path, port, ports["output"]) for port in _children(child, "port_map", "output")]
             back = [*_children(child, "back_edges", "edge")]
             operation.back = {edge.attributes.get("to-layer", ""): edge.attributes.get("from-layer", "") for edge in back}
-            _check_loop(path, operation)
             inputs[key], outputs[key] = ({port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output"))
         for edge in _children(element, "edges", "edge"):
             source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
@@ -136,6 +135,8 @@ class Net:
             if out not in outputs.get(source, ()) or into not in inputs.get(target, ()):
                 raise UnreadableError(path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers")
             self.layers[target].inputs[inputs[target][into]] = source, outputs[source][out]
+        for layer in self.layers.values():
+            _check_loop(path, layer, [() if value is None else self.layers[value[0]].output_shapes[value[1]] for value in layer.inputs])
         self.readers: dict[Value, list[NetOperation]] = {}
         for layer in self.layers.values():
             for value in layer.inputs:
@@ -237,15 +238,18 @@ def _loop_port(path: Path, port: XmlElement, ports: list[str]) -> LoopPort:
     return LoopPort(place, inner, axis if "axis" in stated else None, stride, part, complete, stated.get("purpose", ""))
 
 
-def _check_loop(path: Path, loop: NetOperation) -> None:
-    """Raise UnreadableError for a loop whose table of ports names what its graph does not have."""
+def _check_loop(path: Path, loop: NetOperation, shapes_read: Sequence[tuple[int, ...]]) -> None:
+    """Raise UnreadableError for a loop whose table of ports names what its graph does not have.
+
+    shapes_read  the shapes of what it reads, as what gives it states them
+    """
     inside = {key: layer for body in loop.bodies for key, layer in body.layers.items()}
     ends = [*((port.inner, "Parameter") for port in loop.enters), *((port.inner, "Result") for port in loop.leaves)]
     ends += [*((key, "Parameter") for key in loop.back), *((key, "Result") for key in loop.back.values())]
     for key, kind in ends:
         if key not in inside or inside[key].type != kind or (kind == "Result" and len(inside[key].inputs) != 1):
             raise UnreadableError(path, f"the loop {loop.name!r} hands on the {kind} {key!r}, which its graph does not have")
-    shapes = [*((port, loop.shapes) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
+    shapes = [*((port, shapes_read) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
     for port, sizes in shapes:
         if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < len(sizes[port.outer])):
             raise UnreadableError(path, f"the loop {loop.name!r} takes parts along the axis {port.axis}, which is none of a port's")

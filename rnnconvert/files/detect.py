@@ -95,7 +95,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _document(file) or _text(path, head)
     _check_parts(path, what)
     _check_folder(path)
-    _check_outside(path)
+    _check_outside(path, what)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
@@ -214,8 +214,10 @@ def _check_folder(path: Path) -> None:
         )
 
 
-def _check_outside(path: Path) -> None:
-    """Raise UnreadableError for a file in a folder that is a model as a whole."""
+def _check_outside(path: Path, what: str | None) -> None:
+    """Raise UnreadableError for a file in a folder that is a model as a whole; plain text may stand in any; `what` says what else it is."""
+    if what is not None and what.startswith(_PLAIN):
+        return
     for folder in list(path.absolute().parents)[:_LEVELS]:
         for name in seen(Opened(folder)):
             raise UnreadableError(path, f"it is a part of a model of {registry.title(name)}, which is a folder", f"Give its path: {folder}")
@@ -255,7 +257,10 @@ def _text(path: Path, head: bytes) -> str | None:
     if start[:1] in ("{", "["):
         return "JSON without arrays named as those of a recurrent layer"
     plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
-    return f"text of no known format ({start[:20]!r})" if plain else None
+    return f"{_PLAIN} ({start[:20]!r})" if plain else None
+
+
+_PLAIN = "text of no known format"
 
 
 class _Endings(NamedTuple):

@@ -222,5 +222,5 @@ def test_what_tensorflow_1_keeps_beside_a_weight_is_one_line(tmp_path: Path) -> 
 def test_a_reason_that_many_targets_share_is_told_once(tmp_path: Path) -> None:
     path = write(tmp_path / "two.safetensors", stack(num_layers=2, num_directions=2))
     output = call("inspect", path, "--targets")
-    assert output.count("the target reads one way. Split them: --set stack=split, --set directions=split, and flip") == 1
+    assert output.count("Split them, and flip what the backward one reads: --set stack=split --set directions=split") == 1
     assert "nnx            refused   flax.nnx.LSTMCell cannot hold it either: as for flax\n" in output

@@ -376,7 +376,7 @@ def test_a_layer_that_lacks_an_array_stops_a_conversion_of_the_whole_file(name: 
     other = tmp_path / f"other{path.suffix}"
     kind.save(other, fact_files.changed(tree, (gone,), GONE))
     target = tmp_path / "out.npz"
-    with pytest.raises(rc.RefusedError, match=r"(?s)lstm_second.*Convert the others with --layer: 'lstm_first'"):
+    with pytest.raises(rc.RefusedError, match=r"(?s)lstm_second.*Convert the others: --layer lstm_first"):
         rc.convert(other, target, source_format=name.split()[0], target_format="flax")
     rc.convert(other, target, source_format=name.split()[0], target_format="onednn", layers=["lstm_first"])
 

@@ -97,7 +97,7 @@ def test_the_example_repository_passes(repository: Path, tmp_path: Path) -> None
     done = verify_step(repository, GITHUB_STEP_SUMMARY=str(summary))
     assert done.returncode == 0, done.stdout + done.stderr
     reports = repository / "rnnconvert-reports"
-    written = {f"encoder.{kind}" for kind in ("json", "xml", "md", "html")} | {"rnnconvert.sarif"}
+    written = {f"encoder.{kind}" for kind in ("json", "xml", "md", "html")} | {"rnnconvert.sarif", "index.html"}
     assert {path.name for path in reports.iterdir()} == written
     assert summary.read_text().count("encoder") > 1
     assert not ElementTree.parse(reports / "encoder.xml").findall(".//failure")

@@ -142,7 +142,7 @@ def test_a_layer_that_is_read_is_still_converted_by_its_name(tmp_path: Path) -> 
     other = helper.make_node("GRU", ["x", "V", "U"], ["z"], "other", hidden_size=4)
     arrays = {**WEIGHTS, "U": normal(1, 12, 4)}
     path = saved(tmp_path / "m.onnx", [lstm("W", "R", "B"), other], arrays, {"V": 3})
-    refused(path, "other", "--layer: 'rnn'")
+    refused(path, "other", "Convert the others: --layer rnn")
     rc.convert(path, tmp_path / "out.safetensors", layers=["rnn"])
 
 

@@ -181,7 +181,8 @@ def test_a_scan_that_openvino_converted(tmp_path: Path) -> None:
         rc.export_model(tmp_path / "model.pt", tmp_path / "model.onnx", axes=3, force=True)
         ov.save_model(ov.convert_model(tmp_path / "model.onnx"), tmp_path / "model.xml", compress_to_fp16=False)
         assert 'type="TensorIterator"' in (tmp_path / "model.xml").read_text()
-        assert _check(tmp_path / "model.xml", x, "tflite", "onnx").layers in (("loop (Scan)",), ("loop (GRU 5 -> 6)",))
+        (layer,) = _check(tmp_path / "model.xml", x, "tflite", "onnx").layers
+        assert layer.endswith(("(Scan)", "(GRU 5 -> 6)"))
 
     each(drawn(SCANS, 8, "scans"), check)
 

@@ -234,16 +234,14 @@ def test_parts_of_a_tensor_are_refused_by_name(tmp_path: Path) -> None:
         rc.export_model(tmp_path / "gated.pt", tmp_path / "model.json", format="tfjs", axes=3, settings=["form=layers"])
 
 
-def test_its_own_name_asks_for_the_format(tmp_path: Path) -> None:
+def test_its_own_name_is_its_format(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     source, out = tmp_path / "source.keras", tmp_path / "model.json"
     k.Sequential([k.Input((None, 1)), k.layers.LSTM(8, return_sequences=True), k.layers.Dense(1)]).save(source)
     result = CliRunner().invoke(main, ["export", str(source), str(out)])
-    assert result.exit_code == 2 and "--to" in result.output and not out.exists()
+    assert result.exit_code == 0 and json.loads(out.read_bytes())["format"] == "layers-model"
     assert CliRunner().invoke(main, ["export", str(source), str(tmp_path / "other.json")]).exit_code == 0
     assert json.loads((tmp_path / "other.json").read_bytes())["in_shape"]  # RTNeural's, as before
-    assert CliRunner().invoke(main, ["export", str(source), str(out), "--to", "tfjs"]).exit_code == 0
-    assert json.loads(out.read_bytes())["format"] == "layers-model"
 
 
 def test_a_file_and_its_numbers_take_their_places_together(tmp_path: Path) -> None:
