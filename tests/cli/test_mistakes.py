@@ -36,7 +36,7 @@ MISTAKES = {
     "convert nothing out.onnx": (3, "nothing: the folder is empty", ""),
     "inspect examples/ci": (3, "a folder of another kind", "`rnnconvert formats`"),
     f"convert {A} nothing": (2, "nothing is a folder", "Name a file in it"),
-    "inspect raw.bin": (3, "of no known format", "By its name it would be cudnn: `rnnconvert inspect raw.bin --from cudnn` reads it as that."),
+    "inspect raw.bin": (3, "of no known format", "it would be cudnn: `rnnconvert inspect raw.bin --from cudnn` reads it as that."),
     "inspect checkpoint": (3, "TensorFlow's list of the checkpoints next to it", "give the path"),
     f"verify {A} --on my-runtime": (2, "Unknown executor 'my-runtime'", "`rnnconvert executors`"),
     f"verify {A} {B}": (2, "cannot tell what corresponds to 'encoder'", "--pair encoder=decoder"),
