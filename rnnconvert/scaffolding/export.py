@@ -213,8 +213,8 @@ def export_model(
     chain    for weights alone, without such a file, the order of their layers, with the activations between: "lstm relu fc"; "last" is
              the last step of what stands before it, "final" the last state of each direction, "mean" and "max" are those over the time, and
              "skip" adds the input
-    fix      the values of inputs that are fixed, by their names: fix={"sr": 16000}. Conditions on them are decided, and the target has no
-             such inputs. Of an ONNX file, a frozen graph, or a script whose inputs are numbers
+    fix      the values of inputs that are fixed, by their names: fix={"sr": 16000}. The target has no such inputs. Of an ONNX file,
+             where conditions on them are decided, a frozen graph, or a script whose inputs are numbers, likewise
     force    replace the target if it exists
     dry_run  write nothing
     verify   run both models in their frameworks on random inputs of several sizes, and keep the file only if they agree; a .npy

@@ -70,6 +70,10 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         if like.dtype in INTEGERS and (operation == "divide" or isinstance(left, float) or isinstance(right, float)):
             left, right, like = (r.build.cast(x, "float32") if isinstance(x, SourceTensor) else x for x in (left, right, like))
         left, right = _operand(r, left, like), _operand(r, right, like)
+        if not dtype and {left.dtype, right.dtype} <= {*_PROMOTED}:
+            single = any({left.dtype, right.dtype} <= {*kind} for kind in (FLOATS, INTEGERS))
+            wider = like.dtype if single and bool(left.dims) != bool(right.dims) else max(left.dtype, right.dtype, key=_PROMOTED.index)
+            left, right = r.build.cast(left, wider), r.build.cast(right, wider)
         for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
             for dim, length in ((first, second), (second, first)):
                 if isinstance(dim, Size) and isinstance(length, int) and length > 1:
@@ -85,6 +89,13 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         return r.build.elementwise(operation, [left, right], dtype)
 
     return rule
+
+
+_PROMOTED = ("bool", "int32", "int64", "float32", "float64")
+"""Element types, each before those that tensors of it become beside them; of one kind, a tensor without axes becomes the other's.
+
+Source: torch.promote_types, and "Type promotion" in torch's documentation of tensor attributes.
+"""
 
 
 def _whole_quotient(r: ProgramReading, call: BoundCall, left: SourceTensor, right: SourceTensor) -> SourceTensor:
