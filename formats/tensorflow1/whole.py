@@ -27,14 +27,14 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         return model
     from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
 
-    shown = GraphModel(checkpoint.replace(read=program)).model(checkpoint.path)
-    return model.replace(units=(*model.units, *_added(model, shown)))
+    of_operations = GraphModel(checkpoint.replace(read=program)).model(checkpoint.path)
+    return model.replace(units=(*model.units, *_added(model, of_operations)))
 
 
-def _added(model: Model, shown: Model) -> Iterator[Unit]:
+def _added(model: Model, of_operations: Model) -> Iterator[Unit]:
     """Yield the layers of a graph's operations that the names of its variables do not show, and other names of those that they do."""
     held = {name for unit in model.units for name in unit.arrays}
-    for unit in shown.units:
+    for unit in of_operations.units:
         if model.unit(unit.name) is not None:
             continue
         if unit.stack is not None:

@@ -73,6 +73,7 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         if not dtype and {left.dtype, right.dtype} <= {*_PROMOTED}:
             single = any({left.dtype, right.dtype} <= {*kind} for kind in (FLOATS, INTEGERS))
             wider = like.dtype if single and bool(left.dims) != bool(right.dims) else max(left.dtype, right.dtype, key=_PROMOTED.index)
+            wider = "float32" if operation == "divide" and wider not in FLOATS else wider
             left, right = r.build.cast(left, wider), r.build.cast(right, wider)
         for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
             for dim, length in ((first, second), (second, first)):
@@ -92,7 +93,7 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
 
 
 _PROMOTED = ("bool", "int32", "int64", "float32", "float64")
-"""Element types, each before those that tensors of it become beside them; of one kind, a tensor without axes becomes the other's.
+"""Element types, each before those that a tensor of it becomes with them; of one kind, a tensor without axes takes the other's.
 
 Source: torch.promote_types, and "Type promotion" in torch's documentation of tensor attributes.
 """
