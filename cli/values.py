@@ -74,12 +74,12 @@ def counts(text: str | None, option: str) -> list[int | list[int | None]] | None
 
 def fixed(words: Sequence[str]) -> dict[str, Any]:
     """Return the values of inputs by their names: numbers, truths, or lists of them with commas between. Raises BadParameter for others."""
+    import json  # help needs none
+
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.rpartition("=")
         try:
-            import json  # help needs none
-
             entries = [json.loads(entry) for entry in text.split(",")]
         except ValueError:
             entries = [None]

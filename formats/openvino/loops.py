@@ -249,9 +249,10 @@ class NetLoop:
                 outer = self.layer.inputs[port.outer]
                 stated = self.rule.net.constant(outer)
                 origin = self._origin(self.rule.net, outer)
-                if stated is None and origin is None:
+                place = origin if stated is None else int(stated.reshape(()))
+                if place is None:
                     return []
-                limits.append(int(stated.reshape(())) if stated is not None else origin)  # type: ignore[arg-type]
+                limits.append(place)
             else:
                 return []
         return limits

@@ -136,7 +136,9 @@ class Net:
                 raise UnreadableError(path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers")
             self.layers[target].inputs[inputs[target][into]] = source, outputs[source][out]
         for layer in self.layers.values():
-            _check_loop(path, layer, [() if value is None else self.layers[value[0]].output_shapes[value[1]] for value in layer.inputs])
+            if layer.enters or layer.leaves or layer.back:
+                shapes = [() if value is None else self.layers[value[0]].output_shapes[value[1]] for value in layer.inputs]
+                _check_loop(path, layer, shapes)
         self.readers: dict[Value, list[NetOperation]] = {}
         for layer in self.layers.values():
             for value in layer.inputs:
@@ -252,7 +254,7 @@ def _check_loop(path: Path, loop: NetOperation, shapes_read: Sequence[tuple[int,
     shapes = [*((port, shapes_read) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
     for port, sizes in shapes:
         if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < len(sizes[port.outer])):
-            raise UnreadableError(path, f"the loop {loop.name!r} takes parts along the axis {port.axis}, which is none of a port's")
+            raise UnreadableError(path, f"the loop {loop.name!r} splits a port along axis {port.axis}, which the port does not have")
 
 
 def _children(element: XmlElement, above: str, tag: str) -> Iterator[XmlElement]:

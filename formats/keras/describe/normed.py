@@ -37,46 +37,41 @@ def normed(w: Writer, facts: LayerFacts, values: Sequence[Value], cell: LayerFac
     batch, wide = x.shape[0], 4 * units
     epsilon, affine = float(cell.get("norm_epsilon")), {"scale": True, "shift": True}
 
-    def added(kind: str, wanted: str, inputs: Sequence[Value], shape: Shape, layer: str = "", **settings: Any) -> Value:
+    def layer(kind: str, wanted: str, word: str, inputs: Sequence[Value], shape: Shape, **settings: Any) -> Value:
         output = w.value(wanted, shape)
-        w.scope.add(kind, w.noted(facts, layer) if layer else "", inputs, [output], **settings)
+        w.scope.add(kind, w.noted(facts, f"{name}/{word}"), inputs, [output], **settings)
         return output
 
     def norm(word: str, z: Value, size: int) -> Value:
-        return added("layer_norm", word, [z], z.shape, f"{name}/{word}", sizes=(size,), epsilon=epsilon, **affine)
+        return layer("layer_norm", word, word, [z], z.shape, sizes=(size,), epsilon=epsilon, **affine)
 
-    def plus(operation: str, a: Value, b: Value) -> Value:
-        return added("elementwise", operation, [a, b], a.shape, operation=operation, operands=(("input", 0), ("input", 1)))
+    def elementwise(operation: str, a: Value, b: Value) -> Value:
+        return w.node("elementwise", operation, [a, b], a.shape, operation=operation, operands=(("input", 0), ("input", 1)))
 
     def in_time(sequence: Value) -> Value:
         order = (1, 0, *range(2, len(sequence.shape)))
-        steps = w.value("steps", tuple(sequence.shape[axis] for axis in order), sequence.dtype)
-        w.scope.add("transpose", "", [sequence], [steps], order=order)
-        if not backwards:
-            return steps
-        turned = w.value("turned", steps.shape, steps.dtype)
-        w.scope.add("flip", "", [steps], [turned], axes=(0,))
-        return turned
+        steps = w.node("transpose", "steps", [sequence], [sequence.shape[axis] for axis in order], sequence.dtype, order=order)
+        return w.node("flip", "turned", [steps], steps.shape, steps.dtype, axes=(0,)) if backwards else steps
 
-    products = norm("kernel_norm", added("dense", "products", [x], (*x.shape[:2], wide), f"{name}/input", units=wide, bias=False), wide)
+    products = norm("kernel_norm", layer("dense", "products", "input", [x], (*x.shape[:2], wide), units=wide, bias=False), wide)
     if cell.get("use_bias", True):
-        products = plus("add", products, added("parameter", "bias", [], (wide,), f"{name}/bias", sizes=(wide,)))
+        products = elementwise("add", products, layer("parameter", "bias", "bias", [], (wide,), sizes=(wide,)))
     sequences = [in_time(sequence) for sequence in (products, mask) if sequence is not None]
     if not states:
         lengths = (Length(((1, ((0, 0),)),)), units)
-        states = [added("full", f"{name}_first_{word}", [x], (batch, units), lengths=lengths, number=0.0) for word in "hc"]
+        states = [w.node("full", f"{name}_first_{word}", [x], (batch, units), lengths=lengths, number=0.0) for word in "hc"]
     outer, step = w.scope, DescribedModel(w.scope.name, w.scope.path)
     h, c, *elements = (w.value(word, value.shape[at:], value.dtype) for word, value, at in
                        (*zip("hc", states, (0, 0), strict=True), *zip(("x_t", "counts"), sequences, (1, 1), strict=False)))  # fmt: skip
     step.inputs, w.scope = (h, c, *elements), step
-    product = added("dense", "recurrent", [h], (batch, wide), f"{name}/recurrent", units=wide, bias=False)
-    z = plus("add", elements[0], norm("recurrent_norm", product, wide))
+    product = layer("dense", "recurrent", "recurrent", [h], (batch, wide), units=wide, bias=False)
+    z = elementwise("add", elements[0], norm("recurrent_norm", product, wide))
     gates = [w.value(word, (batch, units)) for word in "ifgo"]
     w.scope.add("split", "", [z], gates, axis=1, sizes=(units,) * 4)
     i, f, o = (applied(w, cell, cell.get("recurrent_activation"), gates[place]) for place in (0, 1, 3))
     g = applied(w, cell, cell.get("activation"), gates[2])
-    new_c = norm("state_norm", plus("add", plus("multiply", f, c), plus("multiply", i, g)), units)
-    new_h = plus("multiply", o, applied(w, cell, cell.get("activation"), new_c))
+    new_c = norm("state_norm", elementwise("add", elementwise("multiply", f, c), elementwise("multiply", i, g)), units)
+    new_h = elementwise("multiply", o, applied(w, cell, cell.get("activation"), new_c))
     every = new_h
     if mask is not None:
         new_h, new_c = (where(w, cell, elements[1], new, old) for new, old in ((new_h, h), (new_c, c)))
@@ -86,8 +81,7 @@ def normed(w: Writer, facts: LayerFacts, values: Sequence[Value], cell: LayerFac
     outputs = w.value(f"{name}_steps", (x.shape[1], batch, units))
     w.scope.add("loop", "", [*states, *sequences], [*finals, outputs], scope=step, states=2, sequences=len(sequences))
     if facts.get("return_sequences", False) or not last:
-        out = w.value(facts.name, (*x.shape[:2], units))
-        w.scope.add("transpose", "", [outputs], [out], order=(1, 0, 2))
+        out = w.node("transpose", facts.name, [outputs], (*x.shape[:2], units), order=(1, 0, 2))
     else:
-        out = finals[0] if not zero or mask is None else added("select", facts.name, [outputs], (batch, units), axis=0, index=-1)
+        out = finals[0] if not zero or mask is None else w.node("select", facts.name, [outputs], (batch, units), axis=0, index=-1)
     return [out, *(finals if facts.get("return_state", False) else [])]

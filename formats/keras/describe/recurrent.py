@@ -187,9 +187,7 @@ def _normed_both(w: Writer, facts: LayerFacts, x: Value, states: Sequence[Value]
         inner.finish()
         cell.finish()
         if number and len(out.shape) == 3:
-            turned = w.value(facts.name, out.shape)
-            w.scope.add("flip", "", [out], [turned], axes=(1,))
-            out = turned
+            out = w.node("flip", facts.name, [out], out.shape, axes=(1,))
         ends.append(out)
         finals += ended
     if merge is None:

@@ -73,13 +73,13 @@ def main() -> None:
         for number in range(COUNT):
             keras.backend.clear_session()
             draw = np.random.default_rng(number)
-            whole, inputs = model(draw, number)
-            for weight in whole.weights:
+            network, inputs = model(draw, number)
+            for weight in network.weights:
                 weight.assign(draw.normal(size=weight.shape) * 0.7)
-            outputs = whole(inputs if len(inputs) > 1 else inputs[0])
+            outputs = network(inputs if len(inputs) > 1 else inputs[0])
             outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
             file = Path(folder) / f"{number}.{'keras' if number // 6 % 2 else 'h5'}"
-            whole.save(file)
+            network.save(file)
             arrays = {f"x{n}": x for n, x in enumerate(inputs)} | {f"y{n}": y.numpy() for n, y in enumerate(outputs)}
             np.savez(file.with_suffix(".npz"), **arrays)
             for each in (file, file.with_suffix(".npz")):
