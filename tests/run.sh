@@ -15,7 +15,7 @@ ruff format --check .
 mypy
 python docs/generate.py --check
 
-export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
+export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,tensorflow,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
 # Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/helpers/drawn.py).
 # The order is that of tests/conftest.py: the longest files first.
 # A worker that ends, for a test that never did among them (pyproject.toml), is not replaced: it would run that test again.

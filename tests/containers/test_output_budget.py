@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
@@ -21,7 +22,6 @@ from rnnconvert.language import registry
 from tests.helpers.drawn import each
 from tests.helpers.requirements import needed
 
-onnx = needed("onnx", "onnx")
 UNITS, INPUTS = 1, 100_000
 MANY = 4 * UNITS * INPUTS
 """The numbers of the matrix that each of these states."""

@@ -169,9 +169,10 @@ IN_WEIGHTS: dict[str, Callable[[Weights], Weights]] = {
 
 
 def ready(*endings: str) -> None:
-    executors = {".onnx": "onnxruntime-cpu", ".pt": "torch-cpu", ".keras": "keras-tensorflow"}
-    for name, ending in {"torch": ".pt", **{ending[1:]: ending for ending in endings}}.items():
-        need(name, built_in()[executors[ending]].absent)
+    executors = {".onnx": ("onnxruntime", "onnxruntime-cpu"), ".pt": ("torch", "torch-cpu"), ".keras": ("keras", "keras-tensorflow")}
+    for ending in (".pt", *endings):
+        name, executor = executors[ending]
+        need(name, built_in()[executor].absent)
 
 
 def model_diagnosis(findings: Any) -> ModelDiagnosis:

@@ -59,7 +59,6 @@ def test_a_difference_is_suggested_for_a_word_like_it() -> None:
 
 
 def test_a_mapping_file_and_a_call_that_contradict_one_another(tmp_path: Path) -> None:
-    needed("pyyaml", "yaml")
     target, source = modules()
     path = tmp_path / "mapping.yaml"
     path.write_text("flatten: {target: channels_first}\naccept: [epsilon]\n")

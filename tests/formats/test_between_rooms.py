@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import random
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from rnnconvert.core.weights import INPUT, Directly
 from tests.helpers import drawn
 from tests.helpers.chains import UNITS, WIDTH, Case, Chain, Room, weights
 from tests.helpers.requirements import needed
-
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # it calls home
 
 ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20, "mxnet": 20, "coreml": 12, "paddle": 20, "tensorflow1": 5}
 """The frameworks, and how many cases a usual run draws; a long one draws twenty times as many."""

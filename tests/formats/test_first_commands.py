@@ -25,7 +25,7 @@ def typed(*words: object) -> tuple[int, str]:
 
 
 def state_dict(folder: Path) -> Path:
-    torch = needed("pytorch", "torch")
+    torch = needed("torch", "torch")
     torch.save(torch.nn.LSTM(X, H).state_dict(), folder / "a.pt")
     return folder / "a.pt"
 
@@ -122,7 +122,7 @@ def test_a_file_without_any_weights_is_called_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_dropout_inside_a_recurrent_layer_is_named_where_no_layer_keeps_it(wrapped: bool, tmp_path: Path) -> None:
     """Keras's acts on the inputs and the states; PyTorch's, between the layers of a stack, would be another."""
-    keras, torch = needed("keras", "keras"), needed("pytorch", "torch")
+    keras, torch = needed("keras", "keras"), needed("torch", "torch")
     layer = keras.layers.GRU(H, dropout=0.3, recurrent_dropout=0.2, return_sequences=True, name="gru")
     model = keras.Sequential([keras.layers.Input((5, X)), keras.layers.Bidirectional(layer, name="both") if wrapped else layer])
     model.save(tmp_path / "a.keras")

@@ -140,7 +140,8 @@ def test_whole_numbers_have_64_bits() -> None:
 
 def test_numbers_of_a_graph_that_are_spread_over_one_another_are_charged(tmp_path: Path) -> None:
     """Two rows of n numbers, one of them upright, are n * n: more than a file of that size may take."""
-    onnx = needed("onnx", "onnx")
+    import onnx
+
     make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
     numbers = np.arange(20000)
     arrays = {"a": numbers[:, None], "b": numbers[None], "c": np.ones((1, 1), bool), "W": np.ones((3, 2), np.float32)}

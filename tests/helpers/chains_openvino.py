@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from tests.helpers.chains import BATCH, TIME, UNITS, WIDTH, Case, Room, weights
 from tests.helpers.requirements import needed
-
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # it calls home
 
 
 def write(folder: Path, case: Case, seed: int) -> Path:

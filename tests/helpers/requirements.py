@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any
 
 import pytest
 
 from rnnconvert.running.child import missing
 
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # OpenVINO's: it forks, and calls home
 VARIABLE = "RNNCONVERT_REQUIRE"
 NAMES = frozenset(
     {
@@ -51,6 +53,7 @@ NAMES = frozenset(
         "ray",
         "spark",
         "ssh",
+        "tensorflow",
     }
 )
 
@@ -66,20 +69,23 @@ def required() -> frozenset[str]:
     return named
 
 
-def need(name: str, reason: str) -> None:
-    """Go on if `reason` is empty; else skip for that reason, or fail where `name` is required."""
+def need(name: str, reason: str, module: bool = False) -> None:
+    """Go on if `reason` is empty; else skip for that reason, or fail where `name` is required.
+
+    module  whether all tests of the module go with it
+
+    Raises ValueError for a name that cannot be required: what it stands for could be absent everywhere, unseen.
+    """
+    if name not in NAMES:
+        raise ValueError(f"{VARIABLE} cannot name {name}; there are {', '.join(sorted(NAMES))}")
     if not reason:
         return
     if name in required():
         pytest.fail(f"{VARIABLE} names {name}, and it cannot run: {reason}", pytrace=False)
-    pytest.skip(f"{name}: {reason}")
+    pytest.skip(f"{name}: {reason}", allow_module_level=module)
 
 
 def needed(name: str, package: str) -> Any:
     """An imported package, for a module or a test that is nothing without it: absent, as `need` says."""
-    reason = missing([package.partition(".")[0]])
-    if reason and name in required():
-        pytest.fail(f"{VARIABLE} names {name}, and it cannot run: {reason}", pytrace=False)
-    if reason:
-        pytest.skip(f"{name}: {reason}", allow_module_level=True)
+    need(name, missing([package.partition(".")[0]]), module=True)
     return importlib.import_module(package)

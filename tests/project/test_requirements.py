@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.requirements import VARIABLE, need, required
+from tests.helpers.requirements import VARIABLE, need, needed, required
 
 
 def test_what_is_there_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +26,11 @@ def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "torhc")
     with pytest.raises(ValueError, match="names torhc; there are aiohttp, azure, browser"):
         required()
+
+
+def test_what_cannot_be_required_is_no_reason_to_skip() -> None:
+    """Under a name that RNNCONVERT_REQUIRE cannot have, a framework could be absent everywhere, unseen."""
+    with pytest.raises(ValueError, match="cannot name pytorch; there are aiohttp"):
+        need("pytorch", "not installed")
+    with pytest.raises(ValueError, match="cannot name pytorch"):
+        needed("pytorch", "torch")

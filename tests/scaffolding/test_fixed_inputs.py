@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +19,6 @@ from rnnconvert.scaffolding.inputs import drawn
 from rnnconvert.scaffolding.sources import DescribedSource, described_source
 from tests.helpers.requirements import needed
 
-onnx: Any = needed("onnx", "onnx")
 onnxruntime: Any = needed("onnxruntime", "onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 RATES = (16000, 8000)

@@ -22,8 +22,7 @@ class Graph:
     """Nodes of ONNX in the making, with numbers that are drawn."""
 
     def __init__(self, seed: int) -> None:
-        for name in ("onnx", "onnxruntime"):
-            needed(name, name)
+        needed("onnxruntime", "onnxruntime")
         self.onnx = importlib.import_module("onnx")
         self.random, self.nodes, self.stored, self.count = np.random.default_rng(seed), list[Any](), list[Any](), 0
 

@@ -88,9 +88,11 @@ def test_a_chain_is_proved_beside_the_layers_of_torch(target: str, tmp_path: Pat
 
 
 def test_files_of_other_kinds_are_proved_and_a_lost_function_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch, safetensors = needed("torch", "torch"), needed("safetensors", "safetensors.torch")
+    torch = needed("torch", "torch")
+    import safetensors.torch
+
     state = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(2, 4), "fc": torch.nn.Linear(4, 1)}).state_dict()
-    safetensors.save_file(state, tmp_path / "a.safetensors")
+    safetensors.torch.save_file(state, tmp_path / "a.safetensors")
     torch.save({"epoch": 3, "state_dict": {f"model.{name}": tensor for name, tensor in state.items()}}, tmp_path / "a.ckpt")
     optimizer = torch.optim.Adam(torch.nn.Linear(2, 2).parameters()).state_dict()
     torch.save({"step": 3, "model": state, "optimizer": optimizer}, tmp_path / "a.pth")

@@ -24,7 +24,6 @@ COUNT = 36
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Every sixth is of one form: plain, of two directions, stacked, masked, with states, and behind an embedding."""
-    needed("h5py", "h5py")
     folder = tmp_path_factory.mktemp("models")
     with tarfile.open(GOLDEN / "models.tar.xz") as packed:
         packed.extractall(folder, filter="data")

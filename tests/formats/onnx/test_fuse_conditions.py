@@ -248,7 +248,8 @@ def test_a_mask_that_a_loop_obeys_is_named_with_what_makes_it(tmp_path: Path) ->
 @pytest.mark.parametrize("product", ["Gemm", "FusedMatMul"])
 def test_an_input_matrix_before_a_chain_of_steps_is_not_left_out(product: str, tmp_path: Path) -> None:
     """What onnxruntime's basic optimisation writes of a plain RNN: one product for all steps, between two nodes Reshape."""
-    onnx = needed("onnx", "onnx")
+    import onnx
+
     steps, units, rng = 4, 3, np.random.default_rng(1)
     arrays = {
         "w": rng.normal(size=(2, units)).astype(np.float32),

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import re
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from tests.helpers.judging import WRONG, Problem, excess
 from tests.helpers.requirements import needed
 from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack, random_states
 
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # as the executor does: it forks, and calls home
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False), Cell("lstm")

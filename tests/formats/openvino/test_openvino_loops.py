@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.helpers.exported import RUNS
 from tests.helpers.random_models import fill
 from tests.helpers.requirements import needed
 
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # it calls home
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning", "ignore:.*jit.*:DeprecationWarning", "ignore:Converting a tensor"
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tests.helpers.random_models import fill
 from tests.helpers.requirements import needed
 from tests.scaffolding.test_whole_programs import NAMES, equal, frameworks, keras_models
 
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # it calls home
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning", "ignore:.*jit.*:DeprecationWarning", "ignore:Converting a tensor"
 )
