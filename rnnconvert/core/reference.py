@@ -23,7 +23,7 @@ def _sigmoid(xp: Any, x: Any) -> Any:
     if xp is not np:
         return xp.sigmoid(x)  # the derivative of the formula below is lost where x is 0
     with np.errstate(over="ignore"):  # an infinite exponential gives 0, which is right
-        value = np.exp(-x)
+        value = np.asarray(np.exp(-x))  # of a single number numpy makes none that `out` takes
     value += 1
     return np.divide(1, value, out=value)
 

@@ -20,9 +20,9 @@ END = 1_000_000
 
 def axis_of(axis: int, rank: int) -> int:
     """Return the number of an axis that may be counted from the end."""
-    if not -rank <= axis < rank:
+    if not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
         raise UnfitError(f"there is no axis {axis} of {rank}")
-    return axis % rank
+    return int(axis) % rank
 
 
 def bounded(shape: Sequence[int]) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ def reverse_sequences(array: Array, lengths: Array, time: int, batch: int) -> Ar
     """Return each sequence turned around up to its length."""
     time, batch = axis_of(time, array.ndim), axis_of(batch, array.ndim)
     rows = np.moveaxis(array, (batch, time), (0, 1)).copy()
-    if lengths.shape != rows.shape[:1] or (lengths < 0).any() or (lengths > rows.shape[1]).any():
+    if lengths.dtype.kind not in "iu" or lengths.shape != rows.shape[:1] or (lengths < 0).any() or (lengths > rows.shape[1]).any():
         raise UnfitError(f"{lengths.size} lengths of {rows.shape[0]} sequences")
     for row, length in zip(rows, lengths.tolist(), strict=True):
         row[:length] = row[:length][::-1].copy()

@@ -131,6 +131,9 @@ JUDGES = {
 REQUIREMENTS = {"c": "gcc", "nnx": "flax", "tensorflow2": "keras"}
 """What RNNCONVERT_REQUIRE calls those executors whose names begin with something else."""
 
+ALWAYS = frozenset({"guitarml", "nam", "rtneural"})
+"""Executors that are of numpy alone, so that nothing can be absent."""
+
 
 def let_node_find_tfjs() -> None:
     """Let this process's executors find TensorFlow.js, which must be there."""
@@ -148,7 +151,8 @@ def executor(name: str) -> Executor:
     if family in environments.MAKERS and family != "cudnn":
         return _in_environment(family, name)
     runner = registry.built_in()[name]
-    need(REQUIREMENTS.get(family, family), runner.absent)
+    if family not in ALWAYS:
+        need(REQUIREMENTS.get(family, family), runner.absent)
     return runner
 
 

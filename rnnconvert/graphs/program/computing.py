@@ -1,6 +1,6 @@
 """The common operations that compute, in addition to `fold`'s: the steps of recurrent layers consist of them.
 
-They work on numpy arrays of any type, and raise what numpy does, or ValueError, TypeError or IndexError, for a use that makes no sense.
+They work on numpy arrays of any type, and raise what numpy does, or ValueError, for a use that makes no sense.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ Operator = Callable[[FoldedCall], Array]
 
 def _function(name: str, alpha: float | None = None, beta: float | None = None) -> Operator:
     """Return a function of each unit, with the defaults of its constants."""
-    return lambda call: np.asarray(
-        FUNCTIONS[name](np, call.input(0), call.attributes.get("alpha", alpha), call.attributes.get("beta", beta))
-    )
+
+    def run(call: FoldedCall) -> Array:
+        a, b = (None if default is None else call.number(key, default) for key, default in (("alpha", alpha), ("beta", beta)))
+        return np.asarray(FUNCTIONS[name](np, call.numbers(0), a, b))
+
+    return run
 
 
 def _unit(function: Callable[[Array], Any]) -> Operator:
@@ -41,7 +44,7 @@ def _pair(function: Callable[[Array, Array], Any]) -> Operator:
         result, *others = (call.input(index) for index in range(len(call.inputs)))
         for other in others:
             if other.dtype != result.dtype:
-                raise TypeError("its inputs are of several types")
+                raise ValueError("its inputs are of several types")
             call.charge(max(result.size, other.size))
             result = np.asarray(function(result, other))
         return result
@@ -52,7 +55,7 @@ def _pair(function: Callable[[Array, Array], Any]) -> Operator:
 def _selu(call: FoldedCall) -> Array:
     if call.attributes:
         raise ValueError("its constants are others than Selu's own")
-    return np.asarray(FUNCTIONS["selu"](np, call.input(0), None, None))
+    return np.asarray(FUNCTIONS["selu"](np, call.numbers(0), None, None))
 
 
 def _dropout(call: FoldedCall) -> Array:
@@ -66,37 +69,37 @@ def _clip(call: FoldedCall) -> Array:
     bounds = []
     for index, (key, default) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
         bound = call.optional(index)
-        bounds.append(call.attributes.get(key, default) if bound is None else bound)
+        bounds.append(call.number(key, default) if bound is None else bound)
     return np.asarray(np.minimum(np.maximum(call.input(0), bounds[0]), bounds[1]))
 
 
 def _product(call: FoldedCall, left: Array, right: Array) -> Array:
     if not left.ndim or not right.ndim or left.dtype != right.dtype:
-        raise TypeError("a product of no matrices")
+        raise ValueError("a product of no matrices")
     call.charge(left.size * (right.shape[-1] if right.ndim > 1 else 1))
     return np.asarray(np.matmul(left, right))
 
 
 def _gemm(call: FoldedCall) -> Array:
     left, right = call.input(0), call.input(1)
-    left = left.T if call.attributes.get("transA") else left
-    right = right.T if call.attributes.get("transB") else right
+    left = left.T if call.integer("transA", 0) else left
+    right = right.T if call.integer("transB", 0) else right
     if left.ndim != 2 or right.ndim != 2:
         raise ValueError("Gemm of no matrices")
-    result = call.attributes.get("alpha", 1.0) * _product(call, left, right)
+    result = call.number("alpha", 1.0) * _product(call, left, right)
     added = call.optional(2)
-    return result if added is None else np.asarray(result + call.attributes.get("beta", 1.0) * added)
+    return result if added is None else np.asarray(result + call.number("beta", 1.0) * added)
 
 
 def _einsum(call: FoldedCall) -> Array:
     """Return sums of products of two values, whose axes have letters."""
-    equation = call.attributes["equation"].replace(" ", "")
+    equation = str(call.attributes.get("equation")).replace(" ", "")
     operands, arrow, _ = equation.partition("->")
     letters, values = operands.split(","), [call.input(index) for index in range(len(call.inputs))]
     if not arrow or len(values) != 2 or [len(names) for names in letters] != [value.ndim for value in values]:
         raise ValueError("its equation is not of two values")
     if any(value.dtype != values[0].dtype for value in values):
-        raise TypeError("its values are of several types")
+        raise ValueError("its values are of several types")
     lengths = dict(zip("".join(letters), (size for value in values for size in value.shape), strict=True))
     call.charge(math.prod(lengths.values()))
     return np.asarray(np.einsum(equation, *values))
@@ -105,9 +108,9 @@ def _einsum(call: FoldedCall) -> Array:
 def _reduced(function: Callable[..., Any]) -> Operator:
     def run(call: FoldedCall) -> Array:
         axes = call.integers("axes", 1)
-        if axes == [] and call.attributes.get("noop_with_empty_axes"):
+        if axes == [] and call.integer("noop_with_empty_axes", 0):
             return call.input(0)
-        keep = bool(call.attributes.get("keepdims", 1))
+        keep = bool(call.integer("keepdims", 1))
         return np.asarray(function(call.input(0), axis=tuple(axes) if axes else None, keepdims=keep))
 
     return run

@@ -41,7 +41,9 @@ class Budget:
         self.nodes, self.work, self.stored, self.overall = PROOF_NODES, work, PROOF_NUMBERS, overall
 
     def spend(self, nodes: int, work: int) -> None:
-        """Account for work that is about to be done. Raises UnmatchedError."""
+        """Account for work that is about to be done. Raises UnmatchedError, and ValueError for less than none."""
+        if min(nodes, work) < 0:
+            raise ValueError(f"the work of {nodes} nodes is {work}")
         self.nodes -= nodes
         self.work -= work
         if self.overall is not None:

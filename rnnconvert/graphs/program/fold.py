@@ -37,20 +37,22 @@ def _constant(call: FoldedCall) -> Array:
         raise ValueError(f"not a constant: {name}")
     if name == "value":
         return np.asarray(value)
+    if isinstance(value, np.dtype):
+        raise ValueError(f"Constant of {value!r}")
     return np.array(value, np.float32 if name.startswith("value_float") else np.int64)
 
 
 def _transpose(call: FoldedCall) -> Array:
-    return np.transpose(call.input(0), call.attributes.get("perm"))
+    return np.transpose(call.input(0), call.integers("perm", 1))
 
 
 def _concat(call: FoldedCall) -> Array:
     arrays = [call.input(index) for index in range(len(call.inputs))]
     call.charge(256 * len(arrays))
     if len({array.dtype for array in arrays}) != 1:
-        raise TypeError("Concat of several types")
+        raise ValueError("Concat of several types")
     call.charge(sum(array.nbytes for array in arrays))
-    return np.concatenate(arrays, axis=call.attributes.get("axis", 1))
+    return np.concatenate(arrays, axis=call.integer("axis", 1))
 
 
 def _slice(call: FoldedCall) -> Array:
@@ -88,14 +90,16 @@ def _reshape(call: FoldedCall) -> Array:
     shape = call.integers("shape", 1)
     if shape is None:
         raise ValueError("Reshape without a shape")
-    if not call.attributes.get("allowzero", 0):
+    if not call.integer("allowzero", 0):
+        if 0 in shape[data.ndim :]:
+            raise ValueError("Reshape keeps an axis that there is not")
         shape = [data.shape[axis] if length == 0 else length for axis, length in enumerate(shape)]
     return _reshaped(call, data, shape)
 
 
 def _flatten(call: FoldedCall) -> Array:
     data = call.input(0)
-    axis = call.attributes.get("axis", 1)
+    axis = call.integer("axis", 1)
     return _reshaped(call, data, [math.prod(data.shape[:axis]), math.prod(data.shape[axis:])])
 
 
@@ -106,9 +110,9 @@ def _reshaped(call: FoldedCall, data: Array, shape: Sequence[int]) -> Array:
 
 
 def _cast(call: FoldedCall) -> Array:
-    to = call.attributes["to"]
+    to = call.attributes.get("to")
     if not isinstance(to, np.dtype):
-        raise TypeError("Cast to a type that holds no numbers")
+        raise ValueError("Cast to a type that holds no numbers")
     data = call.input(0)
     if data.dtype == to:
         return data
@@ -118,11 +122,11 @@ def _cast(call: FoldedCall) -> Array:
 
 def _split(call: FoldedCall) -> list[Array]:
     data = call.input(0)
-    axis = call.attributes.get("axis", 0)
+    axis = call.axis(data, 0)
     lengths = call.integers("split", 1)
     total = data.shape[axis]
     if lengths is None:
-        count = call.attributes.get("num_outputs", call.outputs)
+        count = call.integer("num_outputs", call.outputs)
         if count != call.outputs:
             raise ValueError("Split into another number of parts than it gives")
         if "num_outputs" not in call.attributes and total % count:
@@ -137,11 +141,9 @@ def _split(call: FoldedCall) -> list[Array]:
 
 def _gather(call: FoldedCall) -> Array:
     data, indices = call.input(0), call.input(1)
-    axis = call.attributes.get("axis", 0)
+    axis = call.axis(data, 0)
     if indices.ndim == 0:
-        window = [slice(None)] * data.ndim
-        window[axis] = int(indices)  # type: ignore[call-overload]
-        return np.asarray(data[tuple(window)])
+        return np.asarray(np.moveaxis(data, axis, 0)[int(indices)])
     call.charge(data.nbytes // max(1, data.shape[axis]) * indices.size)
     return np.take(data, indices.astype(np.int64), axis)
 
@@ -154,22 +156,24 @@ def _expand(call: FoldedCall) -> Array:
 
 
 def _constant_of_shape(call: FoldedCall) -> Array:
-    value = call.attributes.get("value", np.zeros(1, np.float32))
-    shape = tuple(int(length) for length in call.input(0).tolist())
+    value = np.asarray(call.attributes.get("value", np.zeros(1, np.float32)))
+    shape = tuple(call.integers("shape", 0) or ())
+    if min(shape, default=0) < 0:
+        raise ValueError(f"ConstantOfShape of the lengths {shape}")
     call.charge(math.prod(shape) * value.dtype.itemsize)
     return np.broadcast_to(value.reshape(()), shape)
 
 
 def _shape(call: FoldedCall) -> Array:
     shape = call.input(0).shape
-    return np.array(shape[call.attributes.get("start", 0) : call.attributes.get("end")], np.int64)
+    return np.array(shape[call.integer("start", 0) : call.integer("end", len(shape))], np.int64)
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Operator:
     def run(call: FoldedCall) -> Array:
         left, right = call.input(0), call.input(1)
-        if left.dtype != right.dtype:
-            raise TypeError(f"{call.operator} of two types")
+        if left.dtype != right.dtype or left.dtype.kind == "b":
+            raise ValueError(f"{call.operator} of two types, or of truths")
         call.charge(math.prod(np.broadcast_shapes(left.shape, right.shape)) * left.dtype.itemsize)
         return np.asarray(function(left, right), left.dtype)
 
@@ -202,7 +206,7 @@ def _tanh(call: FoldedCall) -> Array:
 def _mat_mul(call: FoldedCall) -> Array:
     left, right = call.input(0), call.input(1)
     if left.dtype != right.dtype or not left.ndim or not right.ndim:
-        raise TypeError("MatMul of two types, or of no matrices")
+        raise ValueError("MatMul of two types, or of no matrices")
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     rows, columns = (left.shape[-2:-1] or (1,))[0], right.shape[-1] if right.ndim > 1 else 1
     # Its work is accounted for too: a product of long rows costs more than what it gives.
@@ -213,7 +217,7 @@ def _mat_mul(call: FoldedCall) -> Array:
 def _where(call: FoldedCall) -> Array:
     condition, left, right = (call.input(index) for index in range(3))
     if left.dtype != right.dtype or condition.dtype != np.bool_:
-        raise TypeError("Where of two types, or without a condition")
+        raise ValueError("Where of two types, or without a condition")
     shape = np.broadcast_shapes(condition.shape, left.shape, right.shape)
     call.charge(math.prod(shape) * left.dtype.itemsize)
     return np.where(condition, left, right)
@@ -226,7 +230,7 @@ def _pad(call: FoldedCall) -> Array:
     if pads is None or mode != "constant":
         raise ValueError(f"Pad without widths, or in the mode {mode}")
     value = call.optional(2)
-    fill = call.attributes.get("value", 0.0) if value is None else value.reshape(()).item()
+    fill = call.number("value", 0.0) if value is None else value.reshape(()).item()
     axes = call.integers("axes", 3) or list(range(data.ndim))
     if len(pads) != 2 * len(axes) or len({axis % data.ndim for axis in axes}) != len(axes):
         raise ValueError("Pad with other widths than axes")
@@ -248,13 +252,13 @@ def _dequantize(call: FoldedCall) -> Array:
     data, scale, zero = call.input(0), call.input(1), call.optional(2)
     if data.dtype not in (np.int8, np.uint8, np.int16, np.uint16, np.int32) or scale.dtype != np.float32:
         raise ValueError("DequantizeLinear of this type")
-    if call.attributes.get("block_size", 0) or call.attributes.get("output_dtype", 0) not in (0, _FLOAT32):
+    if call.integer("block_size", 0) or call.integer("output_dtype", 0) not in (0, _FLOAT32):
         raise ValueError("DequantizeLinear by blocks, or to another type")
     if zero is not None and (zero.shape != scale.shape or zero.dtype != data.dtype):
         raise ValueError("DequantizeLinear with a zero point that does not belong to its scale")
     shape = [1] * data.ndim
     if scale.ndim == 1 and scale.size > 1:
-        axis = call.attributes.get("axis", 1)
+        axis = call.axis(data, 1)
         if scale.size != data.shape[axis]:
             raise ValueError("DequantizeLinear with another number of scales than its axis has")
         shape[axis] = scale.size

@@ -34,7 +34,9 @@ class ModelScopes:
             raise UnreadableError(self.program.path, f"its graphs are too many or too deep at {path[:200]!r}")
 
     def charge(self, size: int) -> None:
-        """Account for numbers to be computed. Raises BudgetError."""
+        """Account for bytes to be computed. Raises BudgetError, and ValueError for fewer than none, which would give back what is spent."""
+        if size < 0:
+            raise ValueError(f"{size} bytes")
         self._reading.memory(size, self.program.path)
         self._reading.work(10 + size // 256, self.program.path)
 
