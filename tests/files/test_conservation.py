@@ -312,8 +312,8 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         return case.value is GONE
     if format == "guitarml" and case.name.startswith("lin."):
         return True
-    if format == "nam" and case.name == "sample_rate":
-        return True
+    if format == "nam":  # files from before 0.6 state no channels: the arrays show them
+        return case.name == "sample_rate" or (case.value is GONE and case.name in ("in_channels", "out_channels"))
     if format == "flux" and case.value is GONE:  # another model, of which a struct has one field less
         return case.name == "σ"
     if format == "dl4j":

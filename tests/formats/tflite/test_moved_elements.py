@@ -170,7 +170,8 @@ class TfliteCase:
         for detail, array in zip(interpreter.get_input_details(), self.fed.values(), strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
-        expected = [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+        details = interpreter.get_output_details()  # LiteRT states the shape of an empty tensor, and does not give it out
+        expected = [np.zeros(detail["shape"]) if 0 in detail["shape"] else interpreter.get_tensor(detail["index"]) for detail in details]
         program = Lowering(path, graph.read(path)).program()
         fed = {str(place): array for place, array in self.fed.items()}
         assert [array.tolist() for array in moved(program, fed, [*map(str, self.outputs)])] == [array.tolist() for array in expected]
