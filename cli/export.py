@@ -74,7 +74,7 @@ class ExportOptions(NamedTuple):
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(ExportOptions)
 def export(asked: ExportOptions) -> None:
-    """Write a whole model of Keras, ONNX or PyTorch, not only its recurrent layers, as one file of another framework."""
+    """Write a whole model, not only its recurrent layers, as one file of another framework."""
     run(asked)
 
 

@@ -56,7 +56,7 @@ _SECTIONS = {
     "Whole models": {
         "transplant": _CommandPlace("transplant.transplant", "Fill your own model from another framework's file"),
         "scaffold": _CommandPlace("scaffold.scaffold", "Write the code of a model in another framework"),
-        "export": _CommandPlace("export.export", "Write a whole model as ONNX"),
+        "export": _CommandPlace("export.export", "Write a whole model as ONNX, TFLite, C and others"),
     },
     "Proof": {
         "verify": _CommandPlace("verify.verify", "Prove that two models compute the same"),

@@ -60,7 +60,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(ScaffoldOptions)
 def scaffold(asked: ScaffoldOptions) -> None:
-    """Write Python code for SOURCE, a whole model of Keras, ONNX or PyTorch, in another framework."""
+    """Write Python code for SOURCE, a whole model, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
     with libraries_muted():
