@@ -323,7 +323,7 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
     room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.installed_layouts()
     written = next((entry.separator for entry in room if isinstance(entry, System) and entry.name == name), "/")
     cuts = next((entry.cuts for entry in room if isinstance(entry, System) and entry.name == name), ())
-    array_files: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
+    array_files: Any = ArrayFiles(name, endings if card else endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
     return array_files  # type: ignore[no-any-return]
 
 

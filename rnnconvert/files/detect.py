@@ -31,14 +31,6 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
         (0, magic, "a model of Kaldi's, whose cells are spread over its components. nnet3-am-copy writes it as text, with their matrices")
         for magic in (b"\0B<Nnet3>", b"\0B<TransitionModel>", b"\0B<Nnet>", b"<Nnet3>", b"<TransitionModel>", b"<Nnet>")
     ),
-    *(
-        (
-            0,
-            magic,
-            "DyNet's parameters as text. Load them there, and save as_array() of each: VanillaLSTMBuilder stacks i f o g, adds 1 to f",
-        )
-        for magic in (b"#Parameter# ", b"#LookupParameter# ")
-    ),
     (0, b"\n\x07Stacked", "a network of CLSTM's (ocropus). Save its arrays apart there"),
     *PACKED,
     (0, b"\x93NUMPY", "a bare array of numpy's"),

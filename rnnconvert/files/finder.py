@@ -62,8 +62,8 @@ class ArrayFiles:
 
     def recognise(self, file: Opened) -> FormatClaim | None:
         """Recognize arrays with the names and shapes of one of its layouts."""
-        kind = self.kind(file)
-        if not kind:
+        kind, system = self.kind(file), registry.systems().get(self.NAME)
+        if not kind or (system is not None and system.on_request):
             return None
         try:
             groups, doubts = self._find_groups(self.stored(file).arrays, Options())
@@ -75,6 +75,11 @@ class ArrayFiles:
         fitting = [doubt for doubt in doubts.values() if doubt.fits]
         covered = sum(doubt.covered for doubt in fitting)
         return FormatClaim(SHAPED, f"{kind}, with arrays of its shapes", covered) if fitting else None
+
+    def classes(self, arrays: Mapping[str, Array]) -> list[str]:
+        """Return the framework's names for the layers whose names and shapes arrays have."""
+        groups, _ = self._find_groups(arrays, Options())
+        return [*dict.fromkeys(group.layout.class_name for group in groups)]
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return the layouts that can be written."""

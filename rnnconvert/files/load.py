@@ -27,7 +27,7 @@ from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
-from rnnconvert.files.adapter import adapter
+from rnnconvert.files.adapter import Adapter, adapter
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import Source, path_of
@@ -40,6 +40,7 @@ from rnnconvert.rewrites import each
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from rnnconvert.files.finder import ArrayFiles
     from rnnconvert.files.option_types import ReadOptions
 
 
@@ -130,13 +131,13 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
     with mapped_files() as mapped:  # what was read to recognise the file is not read again
         if packed is None:
             reader, evidence, others = detect.source(file, source_format)
-            checkpoint = reader.read(path, options)
+            checkpoint = _read_by(reader, file, options)
             if not (checkpoint.layers or checkpoint.unread):
                 packed = enclosed.model(file, _holds_layers, empty=True)
         if packed is not None:
             path = packed.file.path
             reader, evidence, others = detect.source(packed.file, source_format)
-            checkpoint = reader.read(path, options)
+            checkpoint = _read_by(reader, packed.file, options)
         if source_format is None and not (checkpoint.layers or checkpoint.unread):
             checkpoint = _by_added_layouts(checkpoint, path, options)
     checkpoint = checkpoint.replace(beside=_companions(path, mapped))
@@ -171,12 +172,28 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
     )
 
 
+def _read_by(reader: Adapter, file: Opened, options: Options) -> Checkpoint:
+    """Return a file as an adapter reads it; one of arrays by name reads those of a file that only another format opens."""
+    by_name = _by_name(reader)
+    if by_name is not None and not by_name.kind(file):
+        opened = detect.source(file).reader.read(file.path, Options())
+        return by_name.read_stored(Stored(dict(opened.tensors)), file.path, options)
+    return reader.read(file.path, options)
+
+
+def _by_name(reader: Adapter) -> ArrayFiles | None:
+    """Return the adapter of a framework that is known by its layouts alone; None for another one."""
+    from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
+
+    return reader if isinstance(reader, ArrayFiles) and type(reader) is ArrayFiles else None
+
+
 def _by_added_layouts(checkpoint: Checkpoint, path: Path, options: Options) -> Checkpoint:
     """Return a file without layers of its own format as read by the layouts that a user or a package adds, if these find layers."""
     added = dict.fromkeys(value.framework for value in registry.installed_layouts() if isinstance(value, Layout))
-    for reader in map(adapter, added):
-        from rnnconvert.files.finder import ArrayFiles  # it imports the module of adapters
+    from rnnconvert.files.finder import ArrayFiles
 
+    for reader in map(adapter, added):
         if isinstance(reader, ArrayFiles):
             read = reader.read_stored(Stored(dict(checkpoint.tensors)), path, options)
             if read.layers or read.unread:
@@ -241,6 +258,16 @@ def _next_to(path: str) -> str:
     return f"{quoted(named.name)} is next to it, and may hold the weights: give the path of that file. " if named else ""
 
 
+def _named_alike(checkpoint: Checkpoint) -> list[str]:
+    """Return a line for each framework of arrays by name whose layers' names and shapes some arrays of a checkpoint have."""
+    readers = [_by_name(adapter(card.name)) for card in registry.cards().values() if not card.part("files")]
+    alike = {reader.NAME: classes for reader in readers if reader is not None and (classes := reader.classes(checkpoint.tensors))}
+    return [
+        f"its arrays have the names and shapes of {' and '.join(classes)}, which {Flag('from', name)} reads"
+        for name, classes in alike.items()
+    ]
+
+
 def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
@@ -261,7 +288,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
             "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or describe its "
             f"arrays with {Flag('layout')}",
-            details=[*checkpoint.warnings[:5], *_drafted(checkpoint)],
+            details=[*checkpoint.warnings[:5], *_named_alike(checkpoint), *_drafted(checkpoint)],
         )
     if not checkpoint.layers:
         failure = UnreadableError if checkpoint.warnings else WithoutLayersError

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 # fmt: off
 
 NamedArrays = Literal[
-    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "equinox", "flax", "fluid", "flux",
-    "ggml", "guitarml", "haiku", "keras", "knet", "lasagne", "lux", "madmom", "mlx", "mxnet", "nam", "ncnn", "nnx", "onednn",
-    "onnx", "openvino", "paddle", "persistent_rnn", "pytorch", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7",
-    "tutorials",
+    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "dynet", "equinox", "flax", "fluid",
+    "flux", "ggml", "guitarml", "haiku", "haste", "keras", "knet", "lasagne", "lux", "madmom", "mlx", "mxnet", "nam", "ncnn",
+    "nnx", "onednn", "onnx", "openvino", "paddle", "persistent_rnn", "pytorch", "rtneural", "tensorflow1", "tesseract", "tfjs",
+    "tflite", "torch7", "tutorials",
 ]
 """The formats whose layers are arrays by name; every other one is one flat vector."""
 

@@ -440,6 +440,7 @@ class System:
     cuts      where the arrays of its layouts lie in a file that names or arranges its arrays otherwise
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     called    other names that people use, in lower case, with blanks between: including libraries that read its files
+    on_request  whether another framework's arrays have the names and shapes of its own: a file is read as its only where the caller says so
     """
 
     name: str
@@ -464,6 +465,7 @@ class System:
     heads: tuple[tuple[int, bytes, str], ...] = ()
     cuts: tuple[Cut, ...] = ()
     called: str = ""
+    on_request: bool = False
 
 
 def _default_of(allowed: Sequence[str | Activation], default: Activation) -> Activation:

@@ -149,6 +149,7 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "c_header": "h",
         "tfjs": "json",
         "dl4j": "zip",
+        "dynet": "dynet",
     }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"

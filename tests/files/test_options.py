@@ -34,8 +34,8 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/formats/jax/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "ggml", "guitarml",
-    "knet", "lasagne", "lux", "madmom", "mlx",
+    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "dynet", "fluid", "flux", "ggml", "guitarml",
+    "haste", "knet", "lasagne", "lux", "madmom", "mlx",
     "nam", "ncnn",
     "onednn", "openvino", "paddle",
     "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7", "tutorials",

@@ -225,6 +225,24 @@ def save_json(path: Path, tree: Any) -> None:
     json_file.write(path, tree)
 
 
+def open_dynet(path: Path) -> Any:
+    lines, tree = path.read_text().splitlines(), {}
+    for header, numbers in zip(lines[::2], lines[1::2], strict=True):
+        _, name, dims, *_ = header.split()
+        tree[name] = np.array(numbers.split(), np.float32).reshape(json.loads(f"[{dims[1:-1]}]"), order="F")
+    return tree
+
+
+def save_dynet(path: Path, tree: Any) -> None:
+    if any(np.asarray(array).dtype != np.float32 for array in tree.values()):
+        raise TypeError  # numbers have no element type here, as in JSON
+    lines = list[str]()
+    for name, array in tree.items():
+        numbers = " ".join(map(str, np.asarray(array, np.float32).reshape(-1, order="F").tolist()))
+        lines += [f"#Parameter# {name} {{{','.join(map(str, np.shape(array)))}}} 0 ZERO_GRAD", numbers]
+    path.write_text("\n".join(lines) + "\n")
+
+
 KINDS = {
     ".weights.h5": Kind(open_hdf5, save_hdf5), ".h5": Kind(open_hdf5, save_hdf5), ".hdf5": Kind(open_hdf5, save_hdf5),
     ".npz": Kind(lambda path: dict(npz_file.read(path).arrays), npz_file.write),
@@ -241,6 +259,7 @@ KINDS = {
     ".index": Kind(
         lambda path: dict(tensor_bundle.read(path).arrays), lambda path, tree: tensor_bundle.write(path, tree)
     ),
+    ".dynet": Kind(open_dynet, save_dynet),
     ".bin": Kind(open_cudnn, save_cudnn),
     ".dl4j": Kind(open_dl4j, save_dl4j),
     **dict.fromkeys((".json", ".aidax", ".nam"), Kind(open_json, save_json)),
