@@ -16,9 +16,10 @@ from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.names import add
 from rnnconvert.core.notes import UNREAD, LayerNote, layer_of
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
@@ -43,7 +44,8 @@ _COUPLED = "it is a CoupledLSTMBuilder, whose peepholes are whole matrices, as i
 _HEADER = re.compile(
     rb"#(Lookup)?Parameter# (?P<name>[^ #]{1,4096}) \{(?P<dims>\d{1,12}(,\d{1,12}){0,6})\} \d{1,18}(?: (?P<grad>[A-Z_]{1,20}))?\r?"
 )
-_NAMED = re.compile(r"(?P<layer>.*)\.(?P<field>[a-z0-9_]+)_(?P<number>\d+)")
+BACKWARDS = "_reverse"
+_NAMED = re.compile(rf"(?P<layer>.*)\.(?P<local>[a-z0-9_]+_\d+(?:{BACKWARDS})?)")
 _BYTES = 64
 """What a number takes as a word of text in Python's memory."""
 
@@ -75,9 +77,13 @@ class DyNet(ArrayFiles):
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """Return the call that makes a builder in a collection `parameters`."""
-        cell, sizes = stack.cell, f"{stack.num_layers}, {stack.input_size}, {stack.hidden_size}, parameters"
+        cell, builder = stack.cell, layout.class_name
         added = cell.constants.get("f", 0.0) if cell.kind == "lstm" else 1.0
-        return f"{layout.class_name}({sizes}{'' if added == 1 else f', forget_bias={added}'})"
+        stated = "" if added == 1 else f", forget_bias={added}"
+        if stack.num_directions == 1:
+            return f"{builder}({stack.num_layers}, {stack.input_size}, {stack.hidden_size}, parameters{stated})"
+        factory = f"lambda *sizes: {builder}(*sizes{stated})" if stated else builder
+        return f"dynet.BiRNNBuilder({stack.num_layers}, {stack.input_size}, {2 * stack.hidden_size}, parameters, {factory})"
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
         """Write all parameters as DyNet's text."""
@@ -117,19 +123,27 @@ def _parameters(path: Path) -> Iterator[tuple[str, Array]]:
 
 
 def _names(parameters: Mapping[str, Array]) -> dict[str, str]:
-    """Return the name of each parameter by its path, in the order of the file."""
+    """Return the name of each parameter by its path, in the order of the file.
+
+    The builders of a BiRNNBuilder have one layer each: the forward one of the first layer, the backward one, those of the next layer.
+    """
     names: dict[str, str] = {}
-    norms: list[str] = []
+    norms, home = list[str](), ""
     for path, array in parameters.items():
-        collection, _, own = path.rpartition("/")
-        fields, number = _FIELDS.get(_builder(collection), ()), own[1:]
+        collection, _, last = path.rpartition("/")
+        around = collection.rpartition("/")[0]
+        fields, number = _FIELDS.get(_builder(collection), ()), last[1:]
         layer, place = divmod(int(number), len(fields)) if fields and number.isdecimal() else (0, 0)
         if fields and not number.isdecimal():
-            names[path] = f"{collection}.{own}"
+            names[path] = f"{collection}.{last}"
         elif fields and fields[place]:
-            names[path] = f"{collection}.{fields[place]}_{layer}"
-            norms = [f"{collection}.{norm}_{layer}" for norm in _NORMS] if fields[place:] == ("bi",) else []
-        elif norms and array.ndim == 1 and collection == norms[0].partition(".")[0].rpartition("/")[0]:
+            name, step = collection, str(layer)
+            if _builder(around) == "birnn" and layer == 0:
+                pair, backwards = divmod(int(collection[len(around) + 1 + len(_builder(collection)) :].removeprefix("_") or 0), 2)
+                name, step = around, f"{pair}{BACKWARDS if backwards else ''}"
+            names[path] = f"{name}.{fields[place]}_{step}"
+            norms, home = [f"{name}.{norm}_{step}" for norm in _NORMS] if fields[place:] == ("bi",) else [], around
+        elif norms and array.ndim == 1 and collection == home:
             names[path] = norms.pop(0)
         else:
             norms, names[path] = [], path
@@ -150,14 +164,23 @@ def _numbered(arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, Array |
         if match is None:
             written[f"/{name}"] = array
         else:
-            layers.setdefault(match["layer"], {})[f"{match['field']}_{match['number']}"] = array
+            layers.setdefault(match["layer"], {})[match["local"]] = array
     for layer, parameters in layers.items():
+        if re.search(r"[\s#]", layer):
+            raise UsageError(
+                f"DyNet takes no name with a blank or '#', and {layer!r} has one. Give another with {Setting('prefix', 'NAME')}"
+            )
         stem = next(stem for field, stem in _BUILDERS.items() if f"{field}_0" in parameters)
-        place = layer if _builder(layer) == stem else "/".join(filter(None, (layer, stem)))
-        fields = _FIELDS[stem]
-        for number in range(len(parameters)):
-            depth, field = divmod(number, len(fields))
-            written[f"/{place}/_{number}"] = parameters[f"{fields[field]}_{depth}"]
+        sides = ("", BACKWARDS) if f"{_FIELDS[stem][0]}_0{BACKWARDS}" in parameters else ("",)
+        builder = "birnn" if len(sides) == 2 else stem
+        place = layer if _builder(layer) == builder else "/".join(filter(None, (layer, builder)))
+        for number in range(len(parameters) // len(_FIELDS[stem])):
+            depth, side = divmod(number, len(sides))
+            path, first = (
+                (place, number * len(_FIELDS[stem])) if len(sides) == 1 else (f"{place}/{stem}{f'_{number}' if number else ''}", 0)
+            )
+            for count, field in enumerate(_FIELDS[stem], first):
+                written[f"/{path}/_{count}"] = parameters[f"{field}_{depth}{sides[side]}"]
     return written
 
 

@@ -49,7 +49,7 @@ MISTAKES = {
     "inspect unlabelled.npz": (3, "without arrays named as those of a recurrent layer", "rnnconvert identify unlabelled.npz"),
     "inspect net.mat": (3, "a file of MATLAB's", "Export the network there"),
     "inspect final.mdl": (3, "a model of Kaldi's", "nnet3-am-copy writes it as text"),
-    "inspect parser.model": (3, "DyNet's parameters as text", "as_array()"),
+    "inspect parser.model": (3, "has 2 numbers, not those of [40, 10]", "cut off"),
     "inspect script.clstm": (3, "a network of CLSTM's", "Save its arrays apart"),
     "inspect fdeep.json": (3, "that frugally-deep made", "convert that model"),
     "inspect trained.jsn": (3, "a network of CURRENNT's", "--layout"),

@@ -164,7 +164,7 @@ SKIPPED = {
     "onnx": "tests/formats/onnx/test_conservation_onnx.py",
     **{name: f"tests/formats/{name}/test_{name}_files.py" for name in ("tflite", "openvino", "ncnn", "c_header", "tfjs")},
     **dict.fromkeys(("coreml", "coreml_nn"), "tests/formats/coreml/test_coreml_files.py"),
-    **{name: f"tests/formats/{name}/test_{name}_files.py" for name in ("brainjs", "dl4j", "ggml", "madmom", "tesseract")},
+    **{name: f"tests/formats/{name}/test_{name}_files.py" for name in ("brainjs", "dl4j", "ggml", "haste", "madmom", "tesseract")},
 }
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED

@@ -25,7 +25,7 @@ def test_builders_compute_what_dynet_computes() -> None:
     for name, layer in checkpoint.layers.items():
         np.testing.assert_allclose(run(layer, ANSWERS["x"][:, None]).y[:, 0], ANSWERS[name], rtol=0, atol=CLOSE, err_msg=name)
     asked = {question.layer for question in checkpoint.questions if question.option == "forget_bias"}
-    assert asked == {"encoder/vanilla-lstm-builder", "vanilla-lstm-builder", "compact-vanilla-lstm-builder"}
+    assert asked == {"birnn", "encoder/vanilla-lstm-builder", "vanilla-lstm-builder", "compact-vanilla-lstm-builder"}
     assert checkpoint.tensors["_0"].shape == (2, 4), "a dense layer, by columns in the file"
 
 
@@ -50,7 +50,17 @@ def test_what_is_written_is_what_dynet_wrote(tmp_path: Path) -> None:
     ours = (tmp_path / "again.dynet").read_text().splitlines()
     written = dict(zip(ours[::2], ours[1::2], strict=True))
     assert written and written.items() <= expected.items()
-    assert {line.split()[1].rpartition("/")[0][1:] for line in written} >= set(layers)
+    assert all(any(line.split()[1].startswith(f"/{layer}/") for line in written) for layer in layers)
+
+
+def test_a_name_that_dynet_does_not_take_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    layer = rc.load(GOLDEN / "model.dynet").layers["gru-builder"]
+    source = rc.Checkpoint("(test)", "canonical", {"my #1": layer.replace(name="my #1"), "other": layer.replace(name="other")})
+    with pytest.raises(rc.UsageError, match="prefix"):
+        rc.save(source, tmp_path / "model.dynet")
+    assert not (tmp_path / "model.dynet").exists()
+    rc.save(source, tmp_path / "model.dynet", settings=["my #1:prefix=mine"])
+    assert set(rc.load(tmp_path / "model.dynet").layers) == {"mine/gru-builder", "other/gru-builder"}
 
 
 def test_a_gradient_that_was_saved_is_no_parameter(tmp_path: Path) -> None:

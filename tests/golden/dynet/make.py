@@ -19,6 +19,12 @@ def outputs(builder, x):
     return np.array([y.npvalue() for y in state.transduce([dy.inputVector(step) for step in x])])
 
 
+def both_ways(builder, x):
+    """Likewise for a builder of two directions."""
+    dy.renew_cg()
+    return np.array([y.npvalue() for y in builder.transduce([dy.inputVector(step) for step in x])])
+
+
 def filled(parameters, random):
     """Give every parameter random numbers."""
     for parameter in parameters.parameters_list():
@@ -38,14 +44,17 @@ def main():
         "simple-rnn-builder": dy.SimpleRNNBuilder(2, 3, 4, parameters),
         "fast-lstm-builder": dy.FastLSTMBuilder(2, 3, 4, parameters),
     }
+    both = {
+        "birnn": dy.BiRNNBuilder(2, 3, 8, parameters, dy.VanillaLSTMBuilder),
+        "encoder/birnn": dy.BiRNNBuilder(1, 3, 8, encoder, dy.GRUBuilder),
+    }
     parameters.add_parameters((2, 4))
     parameters.add_lookup_parameters((6, 3))
     filled(parameters, random)
     x = random.randn(STEPS, 3).astype(np.float32)
-    np.savez(FOLDER / "answers.npz", x=x, **{name: outputs(builder, x) for name, builder in builders.items()})
-    # One gradient is kept, as in a file that was saved in training.
-    dy.renew_cg()
-    dy.sum_elems(parameters.parameters_list()[0].expr()).backward()
+    answers = {name: outputs(builder, x) for name, builder in builders.items()}
+    answers.update((name, both_ways(builder, x)) for name, builder in both.items())
+    np.savez(FOLDER / "answers.npz", x=x, **answers)
     parameters.save(str(FOLDER / "model.dynet"))
     for name, builder in (("norms", dy.VanillaLSTMBuilder), ("coupled", dy.CoupledLSTMBuilder)):
         alone = dy.ParameterCollection()
