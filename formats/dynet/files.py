@@ -111,7 +111,8 @@ def _parameters(path: Path) -> Iterator[tuple[str, Array]]:
         text = next(lines, b"")
         charge.memory(_BYTES * (len(text) // 2), path)
         try:
-            values = np.array(text.split(), np.float32)
+            with np.errstate(over="ignore"):  # infinite: that is noted where every format's numbers are looked at
+                values = np.array(text.split(), np.float32)
         except ValueError as error:
             raise UnreadableError(path, f"the numbers of {name!r} cannot be read: {error}") from None
         if header["grad"] == b"FULL_GRAD":
@@ -176,11 +177,10 @@ def _numbered(arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, Array |
         place = layer if _builder(layer) == builder else "/".join(filter(None, (layer, builder)))
         for number in range(len(parameters) // len(_FIELDS[stem])):
             depth, side = divmod(number, len(sides))
-            path, first = (
-                (place, number * len(_FIELDS[stem])) if len(sides) == 1 else (f"{place}/{stem}{f'_{number}' if number else ''}", 0)
-            )
-            for count, field in enumerate(_FIELDS[stem], first):
-                written[f"/{path}/_{count}"] = parameters[f"{field}_{depth}{sides[side]}"]
+            for count, field in enumerate(_FIELDS[stem]):
+                alone = f"{place}/_{number * len(_FIELDS[stem]) + count}"
+                inside = f"{place}/{stem}{f'_{number}' if number else ''}/_{count}"
+                written[f"/{alone if len(sides) == 1 else inside}"] = parameters[f"{field}_{depth}{sides[side]}"]
     return written
 
 
