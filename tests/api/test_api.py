@@ -20,6 +20,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.language import registry
 from tests import ROOT
 from tests.files.test_options import bits, onnx_run, x
 from tests.helpers.requirements import need, needed
@@ -129,30 +130,8 @@ def dict_of(layer: rc.Recurrent) -> dict[str, Array]:
 def test_verdicts_hold(tmp_path: Path) -> None:
     """What `targets` says of a layer is what a conversion does."""
     path = onnx_node(tmp_path / "a.onnx", "GRU", onnx_arrays("GRU"))
-    endings = {
-        "pytorch": "pt",
-        "keras": "keras",
-        "onnx": "onnx",
-        "cudnn": "bin",
-        "mxnet": "params",
-        "paddle": "pdparams",
-        "torch7": "t7",
-        "guitarml": "json",
-        "rtneural": "json",
-        "nam": "nam",
-        "tflite": "tflite",
-        "openvino": "xml",
-        "ncnn": "param",
-        "coreml": "mlpackage",
-        "burn": "safetensors",
-        "coreml_nn": "mlmodel",
-        "c_header": "h",
-        "tfjs": "json",
-        "dl4j": "zip",
-        "dynet": "dynet",
-    }
     for verdict in rc.targets(rc.load(path)):
-        target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"
+        target = tmp_path / f"{verdict.target}{registry.endings(verdict.target)[0]}"
         if verdict.verdict == "refused":
             with pytest.raises(rc.RefusedError) as caught:
                 rc.convert(path, target, target_format=verdict.target)

@@ -20,7 +20,6 @@ from rnnconvert.core.cells import Cell, Clip, Kind
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests import ROOT
 from tests.helpers import native_files
@@ -30,17 +29,6 @@ from tests.helpers.sources import checkpoint, keras_lstm_h5, legacy_h5, onnx_arr
 from tests.helpers.stacks import BOTH, random_stack
 
 ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin", "mxnet": "out.params"}
-TREES = {"flax", "nnx", "haiku", "equinox"}
-"""Formats of single cells, which have tests of their own: tests/formats/jax/test_tree_files.py."""
-
-OWN_FILES = {
-    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "dynet", "fluid", "flux", "ggml", "guitarml",
-    "haste", "knet", "lasagne", "lux", "madmom", "mlx",
-    "nam", "ncnn",
-    "onednn", "openvino", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7", "tutorials",
-}  # fmt: skip
-"""Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
@@ -506,7 +494,6 @@ def test_every_option_is_tested() -> None:
         )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
-    assert sorted(ENDINGS) == sorted(set(registry.cards()) - TREES - OWN_FILES)
 
 
 def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> None:
