@@ -212,6 +212,15 @@ def _chosen(function: str, lengths: Sequence[Dim], before: Callable[[Dim, Dim], 
     return surely[0] if surely else open_size(ComputedSymbol(function, *lengths))
 
 
+def truncated(value: Dim, by: Dim) -> Dim:
+    """Return a quotient rounded towards zero, as C does. Raises ValueError for a divisor whose sign a run decides, or zero."""
+    if not reaches(by, 1):
+        if not reaches(-by, 1):
+            raise ValueError(f"a quotient by {by!r}, rounded towards zero")
+        value, by = -value, -by
+    return value // by if reaches(value, 0) else most(value, 0) // by - most(-value, 0) // by
+
+
 def rounded(value: Dim, by: Dim) -> Dim:
     """Return a quotient rounded to the nearest whole number, to the even of two, as Python's `round` does."""
     exact = divided(value, by)

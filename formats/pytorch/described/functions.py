@@ -14,7 +14,7 @@ from rnnconvert.formats.pytorch import aten_elements as elements
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
 from rnnconvert.graphs import lengths as formulas
 from rnnconvert.graphs.operators import Casts, Computes, Formula, Moves, Operator
-from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, reaches, rounded
+from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, rounded, truncated
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
@@ -120,17 +120,15 @@ _ROUNDING: dict[str, Callable[[Dim, Dim], Dim]] = {
     "floor": lambda value, by: value // by,
     "ceil": lambda value, by: -(-value // by),
     "round": rounded,
-    "trunc": lambda value, by: value // by,
+    "trunc": truncated,
 }
 """Functions that round the quotient of two lengths. Source: Python's math, and built-in functions."""
 
 
 def _rounded(operation: str, x: Any) -> Dim:
-    """Return a quotient of lengths as a length. Raises ValueError for one that may be below zero, of which `trunc` is not the floor."""
+    """Return a quotient of lengths as a length."""
     if not isinstance(x, LengthQuotient):
         raise ValueError(f"{operation} of {x!r}")
-    if operation == "trunc" and not (reaches(to_length(x.value), 0) and reaches(to_length(x.by), 1)):
-        raise ValueError(f"a quotient of {x.value!r}, cut off")
     return _ROUNDING[operation](x.value, x.by)
 
 
