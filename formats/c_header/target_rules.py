@@ -308,7 +308,7 @@ def _cast(m: ModelBuilder, node: Node) -> None:
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")
-    elif target.kind in "iu" and np.dtype(node.x.dtype).kind == "f":
+    elif (target.kind in "iu" and np.dtype(node.x.dtype).kind == "f") or (target.kind == "f" and m.program.values[value].integral):
         value = _function(m, value, "towards_zero")
     m.give(node.y, value, x.axes)
 
