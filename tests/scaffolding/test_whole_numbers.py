@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import rnnconvert as rc
+from tests.helpers import onnx_graphs as graphs
 from tests.helpers.drawn import NotComparedError, drawn, each
 from tests.helpers.exported import RUNS, in_tensorflow
 from tests.scaffolding.test_scaffold import module_at
@@ -60,7 +61,7 @@ def saved(path: Path, operator: str, dtype: str, summed: bool) -> Path:
 @pytest.mark.parametrize("target", ["onnx", "h", "xml", "tflite", "json", "mlpackage", "pytorch", "keras", "flax"])
 def test_whole_numbers_are_what_they_are_in_the_source(target: str, tmp_path: Path) -> None:
     def check(case: tuple[str, str, bool]) -> None:
-        operator, dtype, summed = case
+        _, dtype, _ = case
         source = saved(tmp_path / "source.onnx", *case)
         x = NUMBERS.reshape(3, 3, 2).astype("int64" if dtype in ("int8", "uint8") else dtype)
         written = tmp_path / f"{CASES.index(case)}.{target if target in RUNS else 'py'}"
@@ -83,3 +84,20 @@ def test_whole_numbers_are_what_they_are_in_the_source(target: str, tmp_path: Pa
     # jax.lax.div takes no number beside bytes, and says so.
     cases = [case for case in CASES if not (target == "flax" and case[0] == "Div" and case[1] in ("int8", "uint8"))]
     each(drawn(cases, 24, f"whole numbers {target}"), check, str)
+
+
+def test_a_quotient_of_lengths_that_are_less_than_nothing(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Sub", ["s", "n"], ["m"]),
+        helper.make_node("Div", ["m", "d"], ["q"]),
+        helper.make_node("Cast", ["q"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    arrays = {"n": np.array([8, 4, 10]), "d": np.array([3])}
+    graphs.saved(tmp_path / "source.onnx", nodes, {"x": ["b", "t", 3]}, ["y"], arrays)
+    rc.export_model(tmp_path / "source.onnx", tmp_path / "written.onnx")
+    first, again = (RUNS["onnx"](tmp_path / name) for name in ("source.onnx", "written.onnx"))
+    for batch, time in itertools.product((1, 2, 9), (1, 4, 6)):
+        x = np.zeros((batch, time, 3), np.float32)
+        np.testing.assert_array_equal(again([x])[0], first([x])[0])
