@@ -67,7 +67,7 @@ def test_whole_numbers_are_what_they_are_in_the_source(target: str, tmp_path: Pa
         written = tmp_path / f"{CASES.index(case)}.{target if target in RUNS else 'py'}"
         try:
             if target in RUNS:
-                rc.export_model(source, written, **({"format": "tfjs"} if target == "json" else {}))
+                rc.export_model(source, written, format="tfjs" if target == "json" else None)
             else:
                 rc.scaffold(source, target, written)
         except rc.RefusedError as refusal:
