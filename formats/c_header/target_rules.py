@@ -178,8 +178,15 @@ def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behin
     return result
 
 
+def _wide(m: ModelBuilder, node: Node) -> None:
+    """Raise RefusedError for a result of 8 bits, which begins anew behind the last number."""
+    if node.y.dtype in ("int8", "uint8"):
+        raise m.refused(node, f"a {node.kind} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
+
+
 def _arithmetic(m: ModelBuilder, node: Node) -> None:
     tensors, operation = [m(value) for value in node.inputs], node["operation"]
+    _wide(m, node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
@@ -202,6 +209,7 @@ def _elementwise(m: ModelBuilder, node: Node) -> None:
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
+    _wide(m, node)
     integral = node.y.dtype not in (*_FLOATS, "bool")
     if operation not in COMBINED or (integral and operation in ("divide", "power")):
         raise m.refused(node, f"the operator {operation!r}", "no code in C is known for it")
@@ -296,10 +304,11 @@ def _zeros(m: ModelBuilder, node: Node) -> None:
 
 def _cast(m: ModelBuilder, node: Node) -> None:
     x, target = m(node.x), np.dtype(node["dtype"])
+    _wide(m, node)
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")
-    elif target.kind in "iu" and np.dtype(node.x.dtype).kind == "f":
+    elif (target.kind in "iu" and np.dtype(node.x.dtype).kind == "f") or (target.kind == "f" and m.program.values[value].integral):
         value = _function(m, value, "towards_zero")
     m.give(node.y, value, x.axes)
 

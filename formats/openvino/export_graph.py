@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, PiecewiseArray
+from rnnconvert.core.cached import cached_property
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.openvino.xml_graph import Out, XmlGraph, code_of
@@ -32,6 +33,14 @@ def exported(graph: OperationGraph) -> WrittenGraph:
     writer.write_all()
     notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
     return WrittenGraph(graph, len(writer.xml.layers), notes, writer.xml.size, writer.xml.write)
+
+
+_STOPPING = ("Abs", "Add", "CumSum", "Divide", "Multiply", "Negative", "Power", "ReduceProd", "ReduceSum", "Subtract")
+"""Operations whose results may have no place in 8 bits."""
+
+
+def _reduces(nodes: Sequence[Operation]) -> bool:
+    return any(node.kind.startswith("Reduce") or any(_reduces(body.nodes) for _, body in node.bodies) for node in nodes)
 
 
 class _IrWriter(TargetWriter[Out]):
@@ -66,6 +75,11 @@ class _IrWriter(TargetWriter[Out]):
         else:
             self.named(name, self.transposed(name, out, [2, 1, 0, 3], self.lengths(name)))
 
+    @cached_property
+    def reduces(self) -> bool:
+        """Whether anything in the model is a reduction."""
+        return _reduces(self._graph.nodes)
+
     def constant(self, name: str, array: Array | PiecewiseArray) -> Out:
         return self.xml.constant(name, array)
 
@@ -87,6 +101,8 @@ class _IrWriter(TargetWriter[Out]):
     def put(self, node: Operation, kind: str, inputs: Sequence[Out] | None = None, dtype: str = "", **data: Any) -> None:
         """Add an operation that gives what one of the graph gives; its element type is that of its first input, unless stated."""
         read = [self[name] for name in node.inputs] if inputs is None else inputs
+        if kind in _STOPPING and self.xml.types[read[0]] in ("i8", "u8"):
+            raise self.refused(node, f"{node.kind} of numbers of 8 bits", "OpenVINO's stop at the last number, where others begin anew")
         first = self.add(kind, node.name, read, dtype, [self.lengths(name) for name in node.outputs], **data)
         for number, name in enumerate(node.outputs):
             self.named(name, (first[0], first[1] + number))
@@ -136,7 +152,16 @@ def _identity(w: _IrWriter, node: Operation) -> None:
 
 
 def _divide(w: _IrWriter, node: Operation) -> None:
-    w.put(node, "Divide", m_pythondiv=False)
+    """Write a quotient: of whole numbers, of what the divisor divides.
+
+    The plugin for the CPU (2026.4) computes one by a constant behind a reduction with that, in floats, and rounds it to the nearest.
+    """
+    read = [w[name] for name in node.inputs]
+    if w.xml.types[read[0]] in ("i32", "i64") and w.reduces:
+        dims = [w.lengths(node.outputs[0])]
+        rest = w.add("Mod", f"{node.name}/rest", read, dims=dims)
+        read[0] = w.add("Subtract", f"{node.name}/multiple", [read[0], rest], dims=dims)
+    w.put(node, "Divide", read, m_pythondiv=False)
 
 
 def _transpose(w: _IrWriter, node: Operation) -> None:

@@ -28,7 +28,10 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
 
     of_operations = GraphModel(checkpoint.replace(read=program)).model(checkpoint.path)
-    return model.replace(units=(*model.units, *_added(model, of_operations)))
+    added = list(_added(model, of_operations))
+    # The operations' layers have their arrays' axes in their own order, not as the file stores them.
+    arrays = {name: of_operations.arrays[name] for unit in added for name in unit.names.values()}
+    return model.replace(units=(*model.units, *added), arrays={**model.arrays, **arrays})
 
 
 def _added(model: Model, of_operations: Model) -> Iterator[Unit]:

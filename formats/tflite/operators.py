@@ -239,7 +239,7 @@ class Written(Rule):
         """Write numbers by the root of the sum of their squares along the last axis. Source: kernels/internal, L2Normalization."""
         squares = self.block.add("Mul", [self.inputs[0], self.inputs[0]])
         total = self.block.add("ReduceSum", [squares], axes=[-1], keepdims=1)
-        root = self.block.add("Sqrt", [self.block.add("Max", [total, self.block.constant(np.array(1e-6, np.float32))])])
+        root = self.block.add("Max", [self.block.add("Sqrt", [total]), self.block.constant(np.array(1e-6, np.float32))])
         return self.with_function("Div", [self.inputs[0], root], 0)
 
     def reshape(self) -> bool:

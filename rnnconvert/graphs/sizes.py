@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ _TEXT = 4096
 class ComputedSymbol(str):
     """A length that others give by a function: a factor of products as the symbols of axes are, and the same wherever it has one text.
 
-    function  "//", "min", "max" or "round": the quotient of two whole numbers rounded to the nearest, to the even of two
+    function  "//", "trunc", "min", "max" or "round": the quotient of two whole numbers rounded to the nearest, to the even of two
     operands  what it is computed from
     """
 
@@ -212,6 +213,18 @@ def _chosen(function: str, lengths: Sequence[Dim], before: Callable[[Dim, Dim], 
     return surely[0] if surely else open_size(ComputedSymbol(function, *lengths))
 
 
+def truncated(value: Dim, by: Dim) -> Dim:
+    """Return a quotient rounded towards zero, as C does."""
+    exact = divided(value, by)
+    if exact is not None:
+        return exact
+    if reaches(value, 0) and reaches(by, 1):
+        return value // by
+    return (
+        math.trunc(Fraction(value, by)) if isinstance(value, int) and isinstance(by, int) else open_size(ComputedSymbol("trunc", value, by))
+    )
+
+
 def rounded(value: Dim, by: Dim) -> Dim:
     """Return a quotient rounded to the nearest whole number, to the even of two, as Python's `round` does."""
     exact = divided(value, by)
@@ -251,10 +264,10 @@ def _bounds(name: ComputedSymbol, above: bool) -> Sequence[Mapping[tuple[str, ..
     by = name.operands[1]
     if not isinstance(by, int) or by < 1:
         return []
-    # A floor is below the quotient by less than 1; rounding is off by a half at most.
-    off = Fraction(by - 1, by) if name.function == "//" else Fraction(1, 2)
+    # A floor is below the quotient by less than 1, what is cut off below or above it; rounding is off by a half at most.
+    off = Fraction(1, 2) if name.function == "round" else Fraction(by - 1, by)
     quotient = {names: count / by for names, count in operands[0].items()}
-    off = -off if not above else off if name.function == "round" else Fraction()
+    off = -off if not above else Fraction() if name.function == "//" else off
     return [
         _sum_of(quotient, {(): Fraction(1)}, off),
         *([dict[tuple[str, ...], Fraction]()] if not above and reaches(name.operands[0], 0) else []),

@@ -205,7 +205,8 @@ class Builder(Nodes):
         else:
             count = step_count(length, first, last, step)
         if count == 1 and isinstance(start, int):
-            return self.unsqueeze(self.select(x, axis, start), [axis])
+            # Before the first place of a known length, a slice begins at the first.
+            return self.unsqueeze(self.select(x, axis, first if isinstance(first, int) else start), [axis])
         dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
         if x.filled is not None:
             return SourceTensor(dims, x.dtype, x.name, filled=x.filled)

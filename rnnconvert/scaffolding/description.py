@@ -91,7 +91,7 @@ class Length:
 class ComputedLength:
     """A length that others give by a function.
 
-    function  "//", "min", "max" or "round", of the quotient of two
+    function  "//", "trunc", "min", "max" or "round", of the quotient of two
     operands  what it is computed from
     """
 

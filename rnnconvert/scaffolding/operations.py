@@ -25,12 +25,10 @@ def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
     return tuple(1 if n in axes else dim for n, dim in enumerate(dims) if keep or n not in axes)
 
 
-def reduced(
-    build: Builder, x: SourceTensor, operation: str, axes: Sequence[int], keep: bool, name: str = "", dtype: str = ""
-) -> SourceTensor:
+def reduced(build: Builder, x: SourceTensor, operation: str, axes: Sequence[int], keep: bool, name: str = "") -> SourceTensor:
     """Add a reduction over axes."""
     dims = left(x.dims, axes, keep)
-    return build.add("reduce", [x], dims, dtype, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
+    return build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
 
 
 def place(build: Builder, x: SourceTensor, operation: str, axis: int, keep: bool) -> SourceTensor:

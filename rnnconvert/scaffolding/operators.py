@@ -41,7 +41,7 @@ def _factor(m: Any, node: Node, factor: tuple[int, int] | ComputedLength) -> str
     if factor.function in ("min", "max"):
         return f"{factor.function}({', '.join(operands)})"
     first, second = (f"({operand})" if " " in operand else operand for operand in operands)
-    return f"{first} // {second}" if factor.function == "//" else f"round({first} / {second})"
+    return f"{first} // {second}" if factor.function == "//" else f"{'int' if factor.function == 'trunc' else 'round'}({first} / {second})"
 
 
 def at(axis: int, text: str) -> str:

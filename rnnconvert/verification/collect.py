@@ -190,9 +190,16 @@ def proceed(
             start = time.perf_counter()
             limits = [*results.limits, *(limit for layer in results.layers.values() for limit in layer.limits)]
             possible = {limit.kind for limit in limits}.intersection(EXPLAINING)
+            if {subject.model for subject in subjects if _leaves_out_steps(subject)} == {"A", "B"}:
+                possible -= {"mask"}  # both leave out steps: where they give something else, these are not the same ones
             results.models_compared = lanes.models_compared(prepared.tolerances, possible)
             results.seconds["models"] = time.perf_counter() - start
         recorded.judge(results, subjects, prepared.tolerances)
+
+
+def _leaves_out_steps(subject: Subject) -> bool:
+    """Return whether a layer's model states which of its steps count, by a mask or by lengths."""
+    return any(call.mask or call.lengths for name in subject.pieces for call in subject.checkpoint.layers[name].calls)
 
 
 def _model_of(subjects: Sequence[Subject], subject: Subject) -> Recurrent:

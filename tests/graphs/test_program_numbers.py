@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.graphs.sizes import Dim, in_64_bits, open_size, raised
+from rnnconvert.graphs.sizes import ComputedSymbol, Dim, Size, in_64_bits, open_size, raised, reaches, rounded, truncated
 from tests.helpers.drawn import each
 from tests.helpers.requirements import needed
 
@@ -156,3 +159,52 @@ def test_numbers_of_a_graph_that_are_spread_over_one_another_are_charged(tmp_pat
         onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "spread.onnx")
         with pytest.raises(rc.UnreadableError, match=r"takes more than .* of memory"):
             rc.scaffold(tmp_path / "spread.onnx", "pytorch")
+
+
+def at(length: Dim, lengths: dict[str, int]) -> int:
+    """Return a length in a run, by those of the axes."""
+    if isinstance(length, int):
+        return length
+    total = 0
+    for names, count in length.terms:
+        for name in names:
+            count *= computed(name, lengths) if isinstance(name, ComputedSymbol) else lengths[name]
+        total += count
+    return total
+
+
+def computed(symbol: ComputedSymbol, lengths: dict[str, int]) -> int:
+    first, second = (at(operand, lengths) for operand in symbol.operands)
+    functions = {
+        "//": lambda: first // second,
+        "trunc": lambda: math.trunc(Fraction(first, second)),
+        "min": lambda: min(first, second),
+        "max": lambda: max(first, second),
+    }
+    return functions.get(symbol.function, lambda: round(Fraction(first, second)))()
+
+
+def test_quotients_of_lengths_are_those_of_numbers() -> None:
+    """Of lengths that are less than nothing, too: what is rounded towards zero is not what is rounded down."""
+    batch, time = open_size("batch"), open_size("time")
+    values: list[Dim] = [batch, time - 5, batch * 2 - 7, time * 3 - batch * 4, batch * time - 9, Size({}) + 7, Size({}) - 7]
+    rounding: dict[str, tuple[Callable[[Dim, Dim], Dim], Callable[[Fraction], int]]] = {
+        "towards zero": (truncated, math.trunc),
+        "down": (lambda value, by: value // by, math.floor),
+        "to the nearest": (rounded, round),
+    }
+
+    def check(case: tuple[str, Dim, int]) -> None:
+        words, value, by = case
+        lengths_of, number_of = rounding[words]
+        quotient = lengths_of(value, by)
+        least = max((number for number in range(-30, 30) if reaches(quotient, number)), default=-100)
+        for run in itertools.product(range(1, 8), repeat=2):
+            lengths = dict(zip(("batch", "time"), run, strict=True))
+            assert at(quotient, lengths) == number_of(Fraction(at(value, lengths), by)) >= least, lengths
+
+    each(itertools.product(rounding, values, (1, 2, 3, -2, -3)), check, str)
+    length: Dim = time
+    for _ in range(10):  # as many convolutions in a row
+        length = truncated(length - 3, 2) + 1
+    assert at(length, {"time": 4000}) == 2

@@ -183,6 +183,11 @@ OPERATORS = {
         {"rows": np.array([-1, 4])},
         13,
     ),
+    "slice from before the start": op(
+        "Slice", ["b", 3, 5], {"s": np.array([-9]), "e": np.array([2]), "a": np.array([2]), "p": np.array([3])}
+    ),
+    "product over two axes": op("ReduceProd", ["b", 3, 4], axes=[1, 2]),
+    "mean with a setting for no axes": op("ReduceMean", ["b", 3, 4], {"a": np.array([1])}, 18, noop_with_empty_axes=1, keepdims=0),
     "mod": ([helper.make_node("Mod", ["x", "z"], ["y"], fmod=1)], {"x": ["b", 3]}, ["y"], {"z": numbers(3) + 1}, 17),
     "logic": (
         [

@@ -404,7 +404,7 @@ def test_a_limit_explains_a_difference_only_where_there_is_none_without_it(tmp_p
         return tmp_path / f"{name}.keras"
 
     def word(a: Path, b: Path) -> tuple[str, list[str]]:
-        report = rc.verify(a, b, on=["keras-tensorflow"], cases=["default states"], explain=False)
+        report = rc.verify(a, b, on=["keras-tensorflow", "onnxruntime-cpu"], cases=["default states"], explain=False)
         return report.verdict, report.document["whole"]["explained"]
 
     def stack(*before: Any, stateful: bool = False) -> list[Any]:
@@ -412,7 +412,11 @@ def test_a_limit_explains_a_difference_only_where_there_is_none_without_it(tmp_p
 
     plain, softened = saved("plain", *stack()), saved("softened", *stack(), layers.Softmax())
     masked, carrying = saved("masked", *stack(layers.Masking())), saved("kept", *stack(stateful=True))
+    elsewhere = saved("elsewhere", *stack(layers.Masking(1.0)))
+    rc.export_model(elsewhere, tmp_path / "elsewhere.onnx")
     assert word(masked, plain) == ("equal but for", ["mask"]) and word(masked, softened) == ("not equal", [])
+    assert word(masked, elsewhere) == ("not equal", []), "each leaves out other steps"
+    assert word(masked, tmp_path / "elsewhere.onnx") == ("not equal", [])
     assert word(carrying, plain) == ("equal but for", ["states"]) and word(carrying, softened) == ("not equal", [])
 
 

@@ -14,7 +14,7 @@ from rnnconvert.formats.pytorch import aten_elements as elements
 from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Rule
 from rnnconvert.graphs import lengths as formulas
 from rnnconvert.graphs.operators import Casts, Computes, Formula, Moves, Operator
-from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, reaches, rounded
+from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, rounded, truncated
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
@@ -40,7 +40,6 @@ def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
         a_number = value.numbers is not None and not value.dims and like.dims
         lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
         if value.numbers is None and not value.dims and like.dims and value.dtype in INTEGERS and like.dtype in FLOATS:
-            r.ask_type(like, value.dtype)
             return r.build.cast(value, like.dtype)
         return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float, Size)):
@@ -67,8 +66,10 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             return _whole_quotient(r, call, _operand(r, left, like), _operand(r, right, like))
-        if like.dtype in INTEGERS and (operation == "divide" or isinstance(left, float) or isinstance(right, float)):
-            left, right, like = (r.build.cast(x, "float32") if isinstance(x, SourceTensor) else x for x in (left, right, like))
+        kinds = {type(x) for x in (left, right)}
+        if like.dtype not in FLOATS and (operation == "divide" or float in kinds or (like.dtype == "bool" and kinds & {int, Size})):
+            wider = "float32" if operation == "divide" or float in kinds else "int64"
+            left, right, like = (r.build.cast(x, wider) if isinstance(x, SourceTensor) else x for x in (left, right, like))
         left, right = _operand(r, left, like), _operand(r, right, like)
         if not dtype and {left.dtype, right.dtype} <= {*_PROMOTED}:
             single = any({left.dtype, right.dtype} <= {*kind} for kind in (FLOATS, INTEGERS))
@@ -85,6 +86,10 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
                     r.ask_type(x, other.dtype)
             raise ValueError(f"{left.dtype} beside {right.dtype}")
         left, right = (right, left) if swapped else (left, right)
+        if left.dtype == "bool" and not dtype:
+            if alpha != 1 or operation not in _OF_TRUTHS:
+                raise ValueError(f"{operation} of truths")
+            return r.build.elementwise(_OF_TRUTHS[operation], [left, right], "bool")
         if alpha != 1:
             right = r.build.elementwise("multiply", [right, _operand(r, alpha, like)])
         return r.build.elementwise(operation, [left, right], dtype)
@@ -97,6 +102,10 @@ _PROMOTED = ("bool", "int32", "int64", "float32", "float64")
 
 Source: torch.promote_types, and "Type promotion" in torch's documentation of tensor attributes.
 """
+
+
+_OF_TRUTHS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
+"""What PyTorch computes of two tensors of truths."""
 
 
 def _whole_quotient(r: ProgramReading, call: BoundCall, left: SourceTensor, right: SourceTensor) -> SourceTensor:
@@ -120,17 +129,15 @@ _ROUNDING: dict[str, Callable[[Dim, Dim], Dim]] = {
     "floor": lambda value, by: value // by,
     "ceil": lambda value, by: -(-value // by),
     "round": rounded,
-    "trunc": lambda value, by: value // by,
+    "trunc": truncated,
 }
 """Functions that round the quotient of two lengths. Source: Python's math, and built-in functions."""
 
 
 def _rounded(operation: str, x: Any) -> Dim:
-    """Return a quotient of lengths as a length. Raises ValueError for one that may be below zero, of which `trunc` is not the floor."""
+    """Return a quotient of lengths as a length."""
     if not isinstance(x, LengthQuotient):
         raise ValueError(f"{operation} of {x!r}")
-    if operation == "trunc" and not (reaches(to_length(x.value), 0) and reaches(to_length(x.by), 1)):
-        raise ValueError(f"a quotient of {x.value!r}, cut off")
     return _ROUNDING[operation](x.value, x.by)
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def _in_its_type(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    """Return the input, in the element type in which the operator is to compute."""
-    dtype = call("dtype")
+    """Return the input, in the element type in which the operator is to compute: of whole numbers and truths, in int64."""
+    x, dtype = call.tensor(), call("dtype")
     if dtype is not None and str(dtype) not in (*FLOATS, "int32", "int64"):
         raise ValueError(f"a computation in {dtype}")
-    return call.tensor() if dtype is None else r.build.cast(call.tensor(), str(dtype))
+    return r.build.cast(x, str(dtype) if dtype is not None else x.dtype if x.dtype in FLOATS else "int64")
 
 
 def _reduce(operation: str) -> Rule:
@@ -35,8 +35,7 @@ def _reduce(operation: str) -> Rule:
         x = _in_its_type(r, call)
         if x.dtype not in FLOATS and operation != "sum":
             raise ValueError(f"a {operation} of {x.dtype}")
-        dtype = "" if x.dtype in FLOATS else "int64"
-        return operations.reduced(r.build, x, operation, call.axes(), bool(call("keepdim", False)), dtype=dtype)
+        return operations.reduced(r.build, x, operation, call.axes(), bool(call("keepdim", False)))
 
     return rule
 

@@ -44,6 +44,8 @@ def _reduce(m: Module, node: Node) -> str:
         mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
         return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
     word = {"max": "amax", "min": "amin"}.get(node["operation"], node["operation"])
+    if word == "prod":  # of one axis at a time, the last first
+        return x + "".join(f".prod({axis}{keep})" for axis in axes[::-1])
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 

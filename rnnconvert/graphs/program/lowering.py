@@ -191,7 +191,9 @@ class Rule:
         return self.add("MatMul", factors)
 
     def reduced(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
-        """Write a reduction of the numbers along some axes, such as their sum."""
+        """Write a reduction of the numbers along some axes, such as their sum: along none it changes nothing, where ONNX takes all."""
+        if axes is not None and not axes:
+            return self.add("Identity", self.inputs[:1])
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
     def place(self, kind: str, to: np.dtype[Any]) -> bool:

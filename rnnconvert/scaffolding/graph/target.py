@@ -19,6 +19,10 @@ Held = TypeVar("Held")
 """The reference to a value in the framework's form."""
 
 
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+"""Element types in which sums begin anew behind the last number: these forms have wider ones in their place, or stop at the last."""
+
+
 class TargetWriter(ABC, Generic[Held]):
     """A model in a framework's form under construction."""
 
@@ -75,6 +79,8 @@ class TargetWriter(ABC, Generic[Held]):
             rule = self._rules.get(node.kind)
             if rule is None:
                 raise self.unknown(node)
+            if node.kind == "Cast" and np.dtype(node.attributes["to"]) in _BYTES:
+                raise self.refused(node, f"a Cast to {np.dtype(node.attributes['to'])}", "numbers of 8 bits begin anew behind the last")
             rule(self, node)
 
     @contextlib.contextmanager

@@ -231,6 +231,8 @@ class GraphWriter(OperationBuilder):
         first, second = (self.length(node, operand, wanted) for operand in factor.operands)
         if factor.function in ("min", "max"):
             return self.add(factor.function.capitalize(), [first, second], wanted)
+        if factor.function == "trunc":
+            return self.add("Div", [first, second], wanted)
         if factor.function == "//":
             return self.floor_divided(first, second, wanted)
         doubles = [self.cast(name, "float64", wanted) for name in (first, second)]

@@ -14,7 +14,7 @@ from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.graphs.sizes import Size, in_64_bits
+from rnnconvert.graphs.sizes import Size, in_64_bits, truncated
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -109,7 +109,8 @@ def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
     if any(array.dtype.kind not in "iuO" for array in numbers):
         return None
     if op.kind == "Div":
-        return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
+        quotients = np.frompyfunc(truncated, 2, 1)(numbers[0].astype(object), numbers[1].astype(object))
+        return [counted(quotients, first.dtype)]
     if op.kind not in COUNTED or (op.kind == "Expand" and any(isinstance(length, Size) for length in numbers[-1].reshape(-1))):
         return None  # of a length that is spread over an open axis, its rule knows that it is everywhere
     plain = [None if array is None else array.astype(object) for array in held]

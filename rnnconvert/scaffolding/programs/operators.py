@@ -11,7 +11,7 @@ from rnnconvert.scaffolding.programs.functions import FUNCTIONS, axes_of, axis_o
 from rnnconvert.scaffolding.programs.functions import number as _number
 from rnnconvert.scaffolding.programs.layers import listed, padding
 from rnnconvert.scaffolding.programs.moves import MOVES
-from rnnconvert.scaffolding.programs.reading import GraphReading, Rule
+from rnnconvert.scaffolding.programs.reading import FLOATS, GraphReading, Rule
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 from rnnconvert.scaffolding.windows import Windows, pool, reached
 
@@ -32,9 +32,9 @@ def _reduce(r: GraphReading, op: Op) -> SourceTensor:
     axes = axes_of(r, op, x)
     if x.numbers is not None and not x.rank and op.kind in ("ReduceMax", "ReduceMin"):
         return x
+    if op.values.get("noop_with_empty_axes") and not axes:
+        return x
     if not axes:
-        if op.values.get("noop_with_empty_axes"):
-            return x
         axes = list(range(x.rank))
     if x.numbers is not None and op.kind == "ReduceProd" and x.rank == 1:
         total = product([n if isinstance(n, Size) else int(n) for n in x.numbers])
@@ -43,6 +43,9 @@ def _reduce(r: GraphReading, op: Op) -> SourceTensor:
         x = r.build.elementwise("multiply", [x, x])
     elif op.kind == "ReduceL1":
         x = operations.function(r.build, x, "abs")
+    if op.kind == "ReduceMean" and x.dtype not in FLOATS:
+        summands = counted(np.asarray(product(x.dims[axis] for axis in axes), object))
+        return r.build.elementwise("divide towards zero", [operations.reduced(r.build, x, "sum", axes, keep), summands])
     result = operations.reduced(r.build, x, _REDUCED[op.kind], axes, keep)
     return operations.function(r.build, result, "sqrt", name="norm") if op.kind == "ReduceL2" else result
 

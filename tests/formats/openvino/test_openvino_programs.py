@@ -62,6 +62,8 @@ def operations(op: Any, x: Any, f: Callable[..., Any], i: Callable[..., Any]) ->
         "one of an axis": lambda: op.strided_slice(x, i(0, -1), i(0, 0), i(1, 1), [1, 0], [1, 0], [0, 0], [0, 1], [0, 0]),
         "pad": lambda: op.pad(x, i(0, 1, 0), i(0, 0, 2), "constant", f(3)),
         "tile": lambda: op.tile(x, i(2, 1)),
+        "an order of no axes": lambda: op.transpose(x, i()),
+        "a slice from before the start": lambda: op.slice(x, i(-9), i(2), i(3), i(2)),
         "broadcast": lambda: op.broadcast(op.constant(np.arange(4, dtype=np.float32)), op.shape_of(x)),
         "from the end": lambda: op.slice(x, i(-1), i(-(2**31)), i(-1), i(1)),
         "roll": lambda: op.roll(x, i(2, -1), i(1, 2)),
