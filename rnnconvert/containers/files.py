@@ -72,10 +72,15 @@ def lowered(path: str | os.PathLike[str]) -> Path:
     return plain.with_name(plain.name.lower()) if plain.name else plain
 
 
-def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it."""
+def only_replace(path: Path, force: bool, target: Path | None = None) -> None:
+    """Raise UsageError if the file exists and the caller did not allow replacing it.
+
+    target  the file that was asked for, where this one is written beside it: it may be a part of another model of that name
+    """
     if os.path.lexists(path) and not force:
-        raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
+        beside = target is not None and path != target
+        other = f", and {target} would replace it: it may belong to another model. Choose another name, or use" if beside else ". Use"
+        raise UsageError(f"{path} already exists{other} {Flag('force')} to replace it")
 
 
 def make_folder(path: Path) -> None:
