@@ -122,7 +122,9 @@ def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
     for name, units in together.items():
         ends = [".".join(name.split(".")[-count:]) for count in range(1, name.count(".") + 2)]
         others = [other for other in together if other != name]
-        short = next((end for end in ends if not any(other == end or other.endswith(f".{end}") for other in others)), name)
+        # A number alone, as the 0 of head.net.0, says nothing to a reader, though it may be unique.
+        speaking = [end for end in ends if not end.isdecimal()] or [name]
+        short = next((end for end in speaking if not any(other == end or other.endswith(f".{end}") for other in others)), name)
         result[short if short not in _WORDS else name] = tuple(units)
     return result
 
