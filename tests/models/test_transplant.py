@@ -893,10 +893,7 @@ def test_two_directions_of_a_layer_are_offered_to_two_layers_by_their_names(name
     forward, backward = sorted(names, key=lambda name: "bw" in name)
     ways = torch.nn.ModuleDict({name: torch.nn.LSTM(3, 4) for name in names})
     both = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4, bidirectional=True)})
-    for target, source, pair in (
-        (ways, both, (f"{forward} + {backward}", "enc")),
-        (both, ways, ("enc", f"{forward} + {backward}")),
-    ):
+    for target, source, pair in ((ways, both, (f"{forward} + {backward}", "enc")), (both, ways, ("enc", f"{forward} + {backward}"))):
         with pytest.raises(rc.TransplantError) as caught:
             rc.load_into(target, source)
         assert f"confirm with the mapping {pair[0]}: {pair[1]}" in str(caught.value)
