@@ -39,7 +39,7 @@ error: ...
 4. The file leaves nothing open that the option decides. Leave it out; if the file itself is wrong, insist with `KEY=VALUE!`.
 5. That executor is unknown or cannot run here: `rnnconvert executors` says why.
 
-Below are all others, by their kind: what the kind means, and its texts, which `docs/generate.py` takes from the code. Search for a few
+Below are all others, by their kind: what the kind means, and its texts. Search for a few
 words from the middle of yours. A UsageError says itself what to do, and an UnreadableError what is damaged, so theirs are not listed.
 `…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in bold. Texts of one or two words are
 not listed. Your message says more: the reason, and what to do, which is listed here for refusals alone.

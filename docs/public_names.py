@@ -15,7 +15,7 @@ from rnnconvert.core.arguments import keywords_of, takes_only_keywords
 
 HEAD = """# Every public name
 
-`docs/generate.py` makes these pages from the docstrings. Everything is an attribute of the module: `import rnnconvert as rc`,
+Everything is an attribute of the module: `import rnnconvert as rc`,
 then `rc.load`. How it fits together: [in Python](python.md). Anything that is not listed here may change without notice.
 """
 
