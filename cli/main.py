@@ -36,7 +36,6 @@ _EPILOG = """\b
 Options     --version, --debug (where an error comes from), -h or --help
 Example     rnnconvert convert model.h5 model.onnx --verify
 Exit codes  0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
-Pages       https://github.com/rnnconvert/rnnconvert/tree/main/docs
 """
 
 
@@ -58,7 +57,7 @@ _SECTIONS = {
     "Whole models": {
         "transplant": _CommandPlace("transplant.transplant", "Fill your own model from another framework's file"),
         "scaffold": _CommandPlace("scaffold.scaffold", "Write the code of a model in another framework"),
-        "export": _CommandPlace("export.export", "Write a whole model as ONNX, TFLite, C ..."),
+        "export": _CommandPlace("export.export", "Write a whole model as ONNX, TFLite, C and others"),
     },
     "Proof": {
         "verify": _CommandPlace("verify.verify", "Prove that two models compute the same"),
