@@ -75,12 +75,13 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 def only_replace(path: Path, force: bool, target: Path | None = None) -> None:
     """Raise UsageError if the file exists and the caller did not allow replacing it.
 
-    target  the file that was asked for, where this one is written beside it: it may be a part of another model of that name
+    target  the file that was asked for, where this one is written with it: it may be a part of another model of that name
     """
     if os.path.lexists(path) and not force:
-        beside = target is not None and path != target
-        other = f", and {target} would replace it: it may belong to another model. Choose another name, or use" if beside else ". Use"
-        raise UsageError(f"{path} already exists{other} {Flag('force')} to replace it")
+        if target is not None and path != target:
+            whose = f"and {target} would replace it: it may belong to another model. Choose another name, or use"
+            raise UsageError(f"{path} already exists, {whose} {Flag('force')} to replace it")
+        raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
 
 
 def make_folder(path: Path) -> None:

@@ -255,10 +255,10 @@ def test_the_picture_of_a_report_shows_what_a_report_says_today(tmp_path: Path, 
     needed("onnxruntime", "onnxruntime")
     monkeypatch.chdir(tmp_path)
     make = runpy.run_path(str(ROOT / "docs" / "images" / "make.py"), run_name="make")
-    shown = make["words_in"]((ROOT / "docs" / "images" / "report.png").read_bytes())
+    kept_words = make["words_in"]((ROOT / "docs" / "images" / "report.png").read_bytes())
     html = make["report"](tmp_path)
-    assert shown == make["words"](html), "run python docs/images/make.py"
-    assert shown != make["words"](html.replace("swapped", "exchanged"))
+    assert kept_words == make["words"](html), "run python docs/images/make.py"
+    assert kept_words != make["words"](html.replace("swapped", "exchanged"))
 
 
 def test_the_pictures_of_measurements_show_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
