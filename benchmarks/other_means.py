@@ -1,4 +1,4 @@
-"""What other tools give for the same files as benchmarks/scaffolds.py, each run in an environment of its own: docs/gallery.md.
+"""What other tools give for the same files as benchmarks/scaffolds.py, each run in an environment of its own: benchmarks/scaffolds.md.
 
 python benchmarks/other_means.py TOOL FILES.json
 

@@ -1,4 +1,4 @@
-"""Whole models of real files written as PyTorch, filled and run beside their source: the table of docs/gallery.md.
+"""Whole models of real files written as PyTorch, filled and run beside their source: the table of benchmarks/scaffolds.md.
 
 python -m benchmarks.scaffolds FILES.json [--count 20] [--seed 0] [--to pytorch] [--keep FOLDER] [--record RESULTS.json]
 

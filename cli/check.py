@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,7 +117,13 @@ def check(asked: CheckOptions) -> None:
             except RnnConvertError as error:
                 code = _worse(code, error.exit_code)
                 failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
-                entries.append(many.IndexEntry(claim.models, "error", error.kind, str(error)))
+                entry = many.IndexEntry(claim.models, "error", error.kind, str(error))
+                if asked.folder is not None:  # what an earlier run said of this pair holds no longer
+                    many.write(claim.models, [entry], *(asked.folder / f"{name}{suffix}" for suffix in (".xml", ".md", ".html")))
+                    with replacing(asked.folder / f"{name}.json") as file:
+                        file.write(reports.encoded(json.dumps(failed[-1], indent=2) + "\n"))
+                    entry = replace(entry, report=asked.folder / f"{name}.html")
+                entries.append(entry)
                 annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
                 if not asked.as_json:
                     complain(error, claim.models)

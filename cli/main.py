@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,6 +183,7 @@ class _CommandGroup(click.Group):
                 changes() as written,
                 timed(say),
                 _ended_like_interrupted(),
+                _warned_as_by_a_command(),
                 strictly() if debug else contextlib.nullcontext(),
                 reading() as under_way,
             ):
@@ -325,6 +327,17 @@ def _click_failed(error: click.ClickException, as_json: bool) -> int:
         say(f"Try '{ctx.command_path} --help' for help.")
     complain(text)
     return code
+
+
+@contextlib.contextmanager
+def _warned_as_by_a_command() -> Iterator[None]:
+    """Show a warning of Python's as the command's own ones: without the line of code that gave it."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 @contextlib.contextmanager

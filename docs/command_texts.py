@@ -12,7 +12,7 @@ from rnnconvert.cli.main import command_sections, main
 HEAD = """# Every command and option
 
 `rnnconvert COMMAND --help` prints this of one command, with more examples. [Which command do I need?](commands.md)
-[What do its exit codes mean?](exit-codes.md) `docs/generate.py` makes this page from the commands themselves.
+[What do its exit codes mean?](exit-codes.md)
 
 `rnnconvert --version` shows the version; `rnnconvert --debug COMMAND ...` shows where an error comes from.
 """

@@ -39,10 +39,10 @@ error: ...
 4. The file leaves nothing open that the option decides. Leave it out; if the file itself is wrong, insist with `KEY=VALUE!`.
 5. That executor is unknown or cannot run here: `rnnconvert executors` says why.
 
-Below are all others, by their kind: what the kind means, and its texts, which `docs/generate.py` takes from the code. Search for a few
+Below are all others, by their kind: what the kind means, and its texts. Search for a few
 words from the middle of yours. A UsageError says itself what to do, and an UnreadableError what is damaged, so theirs are not listed.
-`…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in bold. Your message says more: the
-reason, and what to do, which is listed here for refusals alone.
+`…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in bold. Texts of one or two words are
+not listed. Your message says more: the reason, and what to do, which is listed here for refusals alone.
 """
 
 ADVICE = {
@@ -81,7 +81,7 @@ ADVICE = {
 REFUSALS = ("Obstacle", "Unconvertible", "OtherAxesError")
 """Values that become the text of a RefusedError, and what is one."""
 
-AREAS = {"cli": "The command line", "rnnconvert": "All formats"}
+AREAS = {"cli": "The command line", "rnnconvert": "Several formats"}
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,12 @@ def errors_pages() -> dict[str, str]:
 
     Raises ValueError for a class of errors without advice.
     """
-    texts_by_kind: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    areas_by_text: dict[tuple[str, str], set[str]] = defaultdict(set)
     for raising in raised():
-        texts_by_kind[raising.kind][raising.area].add(raising.text)
+        areas_by_text[raising.kind, raising.text].add(raising.area)
+    texts_by_kind: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for (kind, text), found_in in areas_by_text.items():
+        texts_by_kind[kind][AREAS["rnnconvert"] if len(found_in) > 1 else min(found_in)].add(text)
     if missing := sorted({*classes()} - {*ADVICE, "RnnConvertError"}):
         raise ValueError(f"docs/error_texts.py has no advice for {', '.join(missing)}")
     index, pages = [HEAD], {}
@@ -125,8 +128,7 @@ def errors_pages() -> dict[str, str]:
             index += [f"\n### {kind}: {area}\n\n{text}" for area, text in texts.items()]
             continue
         name = f"errors/{kind.lower()}.md"
-        links = ", ".join(f"[{area}]({name}#{re.sub(r'[^a-z0-9_]+', '-', area.lower())})" for area in areas)
-        index.append(f"\nIts texts: {links}.\n")
+        index.append(f"\n[Its texts, by format]({name}).\n")
         pages[name] = f"# {kind}: every text\n\n{about.replace('](', '](../')}" + "".join(
             f"\n## {area}\n\n{text}" for area, text in texts.items()
         )
@@ -233,6 +235,9 @@ def parameters(name: str) -> list[str]:
     }.get(name, ["text"])
 
 
+SEARCHABLE = 3
+"""With fewer words of its own, as in "the output …", a text is not listed: nobody could search for it."""
+
 STATED = (("feature", "remedy"), ("text",), ("problem",), ("what",), ("purpose",), ("reason",), ("why",), ("remedy",))
 """The arguments that are listed: of these, the first that have words of their own."""
 
@@ -243,7 +248,7 @@ def message(call: ast.Call, names: list[str]) -> str:
     for stated in STATED:
         parts = [words(arguments[name]).strip().rstrip(".") for name in stated if name in arguments]
         parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
-        if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) > 1:
+        if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) >= SEARCHABLE:
             return ". ".join(parts) if stated[0] == "feature" else re.split(r"(?<=[\w…)\]'`])\. (?=[A-Z])", parts[0])[0]
     return ""
 

@@ -193,10 +193,12 @@ def cells(layouts: list[Layout]) -> Iterator[str]:
 def evidence(name: str) -> Iterator[str]:
     """Yield how it was shown that a format's layouts are right, and where its framework states them."""
     yield f"- {systems()[name].proof}.\n"
-    places: dict[str, list[str]] = defaultdict(list)
+    files: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for layout in frameworks()[name]:
         if layout.proof:
             yield f"- `{layout.name}`: {layout.proof}.\n"
-        places[layout.source].append(f"`{layout.name}`")
-    for source, names in places.items():
-        yield f"- {source}" + (f": {', '.join(names)}\n" if len(places) > 1 else "\n")
+        file, _, place = layout.source.partition(", ")
+        files[file][place].append(f"`{layout.name}`")
+    for file, places in files.items():
+        stated = [f"{place} ({', '.join(names)})" if place else ", ".join(names) for place, names in places.items()]
+        yield f"- {file}: {'; '.join(stated)}\n"

@@ -39,7 +39,7 @@ REWRITES_HEAD = """# Rewrites
 
 A rewrite replaces a cell by another that computes the same function. *Bit-exact* means that every number written is one of the
 source's, its negative, or zero; otherwise the rewrite is exact in real numbers, and rounds as any arithmetic does. Anything without a
-rewrite is refused. `docs/generate.py` makes this page from the program's own data.
+rewrite is refused.
 
 | rewrite | exact | why the function stays the same | needs |
 |---|---|---|---|

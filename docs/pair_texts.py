@@ -28,7 +28,7 @@ example, can be left out.
 TAIL = """
 ## Evidence
 
-`docs/generate.py` makes this page with the code that converts files. A test converts every pair, compares both ends with the float64
+The code that converts files makes this page. A test converts every pair, compares both ends with the float64
 reference, and runs both where their systems can run.
 """
 

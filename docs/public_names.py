@@ -15,7 +15,7 @@ from rnnconvert.core.arguments import keywords_of, takes_only_keywords
 
 HEAD = """# Every public name
 
-`docs/generate.py` makes these pages from the docstrings. Everything is an attribute of the module: `import rnnconvert as rc`,
+Everything is an attribute of the module: `import rnnconvert as rc`,
 then `rc.load`. How it fits together: [in Python](python.md). Anything that is not listed here may change without notice.
 """
 
@@ -49,6 +49,16 @@ MADE_BY_US = {*GROUPS["What comes back"], *GROUPS["Errors and warnings"]}
 _WIDTH = 84
 """How many letters of code a page shows side by side."""
 
+REPORTS = """
+Where a class has them, `lines()` yields or returns its text line by line, and `as_dict()` returns all of it as JSON can hold it.
+"""
+"""What the reports have in common, said once."""
+
+ERRORS = """
+Every error has what [`RnnConvertError`](#rnnconverterror) has.
+"""
+"""What the errors have in common, said once."""
+
 VERSION = "The version of rnnconvert, a text."
 
 
@@ -65,9 +75,15 @@ def api_pages() -> dict[str, str]:
     for title, names in GROUPS.items():
         values = {name: getattr(rnnconvert, name) for name in names}
         path = f"api/{title.lower().replace(' ', '-')}.md"
-        index.append(f"\n## {title}\n\n| name | what it is |\n|---|---|\n")
-        index += [f"| [`{name}`]({path}#{name.lower()}) | {summary(value)} |\n" for name, value in values.items()]
-        pages[path] = f"# {title}: public names\n" + "".join(part for item in values.items() for part in entry(*item))
+        links = {name: f"[`{name}`]({path}#{name.lower()})" for name in names}
+        index.append(f"\n## {title}\n\n")
+        if MADE_BY_US.issuperset(names):
+            index.append(f"{', '.join(links.values())}\n")
+        else:
+            index.append("| name | what it is |\n|---|---|\n")
+            index += [f"| {links[name]} | {summary(value)} |\n" for name, value in values.items()]
+        head = REPORTS if "Summary" in names else ERRORS if "RnnConvertError" in names else ""
+        pages[path] = f"# {title}: public names\n{head}" + "".join(part for item in values.items() for part in entry(*item))
     return {"api.md": "".join(index), **pages}
 
 
@@ -97,14 +113,16 @@ def entry(name: str, value: Any) -> Iterator[str]:
 
 
 def members(value: type) -> Iterator[str]:
-    """Yield a line for each public method and property that a class or a class of ours above it defines."""
+    """Yield a line for each public method and property that a class or a class of ours above it defines, unless that one is listed, too."""
     members_by_name: dict[str, Any] = {}
+    if listed := [above.__name__ for above in value.__mro__[1:] if above.__name__ in rnnconvert.__all__][:-1]:
+        yield f"\nIt has what [`{listed[0]}`](#{listed[0].lower()}) has, too.\n"
     for above in value.__mro__:
-        if above.__module__.startswith("rnnconvert."):
+        if above.__module__.startswith("rnnconvert.") and (above is value or above.__name__ not in rnnconvert.__all__):
             for name, member in vars(above).items():
                 if not name.startswith("_"):
                     members_by_name.setdefault(name, member)
-    lines = []
+    lines, shared = [], []
     for name, member in members_by_name.items():
         inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
         if not inspect.isfunction(inner):
@@ -115,10 +133,14 @@ def members(value: type) -> Iterator[str]:
             raise ValueError(f"{value.__name__}.{name} has no docstring")
         is_called = inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod))
         head = f"{name}{arguments(inner)}" if is_called else name
-        lines.append(f"- `{head}`: {plain(sentence)}\n")
-    if lines:
+        if head in ("lines()", "as_dict()") and value.__name__ in MADE_BY_US:
+            shared.append(f"`{head}`")
+        else:
+            lines.append(f"- `{head}`: {plain(sentence)}\n")
+    if lines or shared:
         yield "\nMethods and properties:\n\n"
         yield from lines
+        yield f"- {', '.join(shared)}\n" if shared else ""
 
 
 def inherited(value: type, name: str) -> str:

@@ -25,7 +25,7 @@ from rnnconvert.cli.main import main as program
 from rnnconvert.containers import apart
 from tests.helpers import every_command, sources
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).with_name("README.md")
 MARKS = ("<!-- commands -->", "<!-- end of the commands -->")
 
 
@@ -205,7 +205,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.commands", description=__doc__)
     parser.add_argument("--target", type=float, default=0, help="seconds that the largest n takes; 0 counts lines alone")
     parser.add_argument("--only", nargs="*", default=(), help="parts of the names of cases")
-    parser.add_argument("--page", action="store_true", help=f"write the table into docs/{PAGE.name}")
+    parser.add_argument("--page", action="store_true", help=f"write the table into fuzz/{PAGE.name}")
     arguments = parser.parse_args(words)
     apart.is_possible = lambda: False  # HDF5 is read in this process, whose work is measured
     measured: list[tuple[str, Growth]] = []

@@ -1,4 +1,4 @@
-"""The figures of docs/reliability.md: `python -m fuzz.figures --seconds 600 --kills 3000 --doubling 0.1` attacks and measures, adds
+"""The figures of fuzz/README.md: `python -m fuzz.figures --seconds 600 --kills 3000 --doubling 0.1` attacks and measures, adds
 what it counted to fuzz/figures.json, and writes the page's tables; without these it only writes them.
 """
 
@@ -17,7 +17,7 @@ from fuzz import __main__ as readers
 from fuzz import doubling, writes
 
 STORED = Path(__file__).with_name("figures.json")
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
 
 Figures = dict[str, Any]

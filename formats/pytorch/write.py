@@ -77,7 +77,7 @@ def _recipe(path: Path, written: Sequence[tuple[str, str, str]]) -> list[str]:
     called = variables(layer for _, layer, _ in written)
     for name, layer, call in written:
         prefix = f"{name}."
-        chosen = f"{{key[{len(prefix)}:]: value for key, value in state.items() if key.startswith({prefix!r})}}"
+        chosen = f"{{key.removeprefix({prefix!r}): value for key, value in state.items() if key.startswith({prefix!r})}}"
         lines.append(f"{called[layer]} = {call}")
         lines.append(f"{called[layer]}.load_state_dict({chosen if name else 'state'})")
     return lines

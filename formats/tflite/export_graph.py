@@ -39,11 +39,12 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
     tables = StoringTables(storage)
     writer = TfliteWriter(graph, RULES, OperatorGraph(tables, "main"))
     writer.write_all()
-    notes = ["resize_tensor_input gives its inputs their lengths; it keeps no states from call to call"] if graph.inputs else []
+    is_open = any(isinstance(length, str) for tensor in graph.inputs for length in tensor.axes)
+    notes = [f"{'resize_tensor_input gives its inputs their lengths; ' if is_open else ''}it keeps no states from call to call"]
+    unusual = ["its loops are graphs of their own"] * (len(tables.graphs) > 1) + ["its lengths are open"] * is_open
     if len(tables.graphs) > 1:
         notes.append(
-            "its loops are graphs of their own, and its lengths are open, which interpreters for microcontrollers may not take: for one of "
-            "these, export a C header (.h)"
+            f"{' and '.join(unusual)}, which interpreters for microcontrollers may not take: for one of these, export a C header (.h)"
         )
     if any(tensor.value.dtype == "int64" for tensor in graph.inputs):
         notes.append("whole numbers are computed in 32 bits")

@@ -33,7 +33,7 @@ def next_command(code: int, source: str, target: str) -> Command | None:
     """Return the command to type next for a file that was not converted; None if its error states it."""
     if code == 1:
         return Command("convert", source, target, verify=True, report="report.html")
-    return Command("inspect", source) if code == 3 else None
+    return Command("inspect", source, **({"targets": True} if code == 4 else {})) if code in (3, 4) else None
 
 
 def grouped(entries: Sequence[Any]) -> list[list[str]]:

@@ -72,9 +72,15 @@ def lowered(path: str | os.PathLike[str]) -> Path:
     return plain.with_name(plain.name.lower()) if plain.name else plain
 
 
-def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it."""
+def only_replace(path: Path, force: bool, target: Path | None = None) -> None:
+    """Raise UsageError if the file exists and the caller did not allow replacing it.
+
+    target  the file that was asked for, where this one is written with it: it may be a part of another model of that name
+    """
     if os.path.lexists(path) and not force:
+        if target is not None and path != target:
+            whose = f"and {target} would replace it: it may belong to another model. Choose another name, or use"
+            raise UsageError(f"{path} already exists, {whose} {Flag('force')} to replace it")
         raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
 
 

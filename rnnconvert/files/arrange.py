@@ -84,7 +84,7 @@ def _split(
     if options.peek(option, stack.name) != "split":
         return [stack]
     if obstacle := rewrite.applies(stack):
-        raise UsageError(str(obstacle))
+        raise UsageError(". ".join(filter(None, (str(obstacle), obstacle.remedy))))
     pieces = rewrite.apply(stack)
     if len(pieces) > 1:
         options.get(option, stack.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from collections.abc import Callable
@@ -57,6 +58,8 @@ class Opened:
         try:
             # A TensorFlow checkpoint goes by the name that its files share.
             if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
+                if path.is_dir() and not os.access(path, os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # of the folder, not of a name that is looked for in it
                 return
             with open_regular(path) as file:
                 self._look(file)

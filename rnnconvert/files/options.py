@@ -18,7 +18,7 @@ from rnnconvert.files.ledger import Ledger
 from rnnconvert.files.questions import Question
 from rnnconvert.files.settings import Place, Settings, is_finite
 
-_BACKWARDS = re.compile(r"(?<![a-z])(?:backwards?|bwd?|reversed?)(?![a-z])", re.I)
+BACKWARDS = re.compile(r"(?<![a-z])(?:backwards?|bwd?|reversed?)(?![a-z])", re.I)
 """Names of a layer, or of a scope around it, that reads from the end."""
 
 
@@ -105,7 +105,7 @@ class Options:
                 where = layer or "the file itself"
                 raise UsageError(f"{where}: option {option} cannot be {value!r} here. Choose one of: {', '.join(choices)}")
             return value
-        if first == "go_backwards" and _BACKWARDS.search(layer):
+        if first == "go_backwards" and BACKWARDS.search(layer):
             common, why = True, f"{why}, and its name says that it does"
         question = Question(first, assumed, tuple(choices) or OPTIONS[first].choices, why, layer, common)
         self.ledger.questions.setdefault(question)

@@ -32,7 +32,7 @@ def check_files(files: tuple[Path, ...], source: Checkpoint, force: bool) -> Non
                 f"{files[0]}: {_with(files, file)}{file} belongs to the source {source.path}, and would be replaced. Choose another name "
                 "for the target, or another folder"
             )
-        only_replace(file, force)
+        only_replace(file, force, files[0])
 
 
 def _with(files: tuple[Path, ...], file: Path) -> str:

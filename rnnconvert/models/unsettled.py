@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.options import BACKWARDS
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.names import listing
 from rnnconvert.models.pairs import Choice, Pairing
@@ -28,8 +29,7 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, b
         if not target.memory(unit.arrays) <= filled
     ]
     problems += [
-        f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}); to leave it out, "
-        f"use {Flag('partial')}, which leaves out what does not fit"
+        f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}){_elsewhere(unit, pairing)}"
         for unit in pairing.unused
         if not source.memory(unit.arrays) <= used
         and not (by_name or (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays)))
@@ -79,16 +79,26 @@ def _or_in_order(target: Model, source: Model) -> str:
     )
 
 
+def _directions(unit: Unit, others: Sequence[Unit], whose: str, pair: Callable[[str], str]) -> str:
+    """Return the mapping that pairs both directions of a layer with the two others that may be these; "" where not two may be."""
+    complete = unit.stack
+    if complete is None or complete.num_layers != 1 or complete.num_directions != 2:
+        return ""
+    ways = [(other.name, other.stack.first.reverse) for other in others if other.stack is not None and _is_a_way(other.stack, complete)]
+    if len(ways) != 2:
+        return ""
+    forward, backward = (name for name, reverse in sorted(ways, key=lambda way: way[1] or BACKWARDS.search(way[0]) is not None))
+    both = f"{forward} + {backward}"
+    return (
+        f"; if {forward!r} and {backward!r} of the {whose} are its forward and its backward direction, confirm with the "
+        f"mapping {pair(both)}"
+    )
+
+
 def _nearest(unit: Unit, pairing: Pairing, target: Model, source: Model) -> str:
     """Return the hint at what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
-    if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
-        ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
-        if len(ways) == 2:
-            forward, backward = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
-            return (
-                f"; if {forward!r} and {backward!r} of the source are its forward and its backward direction, confirm with the "
-                f"mapping {unit.name}: {forward} + {backward}"
-            )
+    if hint := _directions(unit, pairing.unused, "source", lambda ways: f"{unit.name}: {ways}"):
+        return hint
     alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",):
         alike = [other for other in alike if _shape(source, other) == _shape(target, unit)]
@@ -99,6 +109,12 @@ def _nearest(unit: Unit, pairing: Pairing, target: Model, source: Model) -> str:
     if len(alike) != 1:
         return ""
     return f"; the nearest is {quoted(alike[0].name)} ({_what(source, alike[0])})"
+
+
+def _elsewhere(unit: Unit, pairing: Pairing) -> str:
+    """Return what to do about a layer that nothing takes: its two directions in the target, or leaving it out."""
+    left_out = f"; to leave it out, use {Flag('partial')}, which leaves out what does not fit"
+    return _directions(unit, pairing.unfilled, "target", lambda ways: f"{ways}: {unit.name}") or left_out
 
 
 def _shape(model: Model, unit: Unit) -> tuple[int, ...]:

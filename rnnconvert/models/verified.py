@@ -49,6 +49,6 @@ def kept_if_equal(
         before = old_data(target)
         files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)
         for file in files:
-            only_replace(target.with_name(file.name), force)
+            only_replace(target.with_name(file.name), force, target)
         move_together([*others, *((file, target.with_name(file.name)) for file in files)], before)
     return written, proof

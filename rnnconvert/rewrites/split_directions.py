@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 
@@ -10,10 +11,11 @@ from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 def _obstacle(stack: Recurrent) -> Obstacle | None:
     if stack.num_directions == 1:
         return None
+    remedy = f"Split it into layers, too: {Setting('stack', 'split')}."
     if stack.num_layers > 1 and stack.join == "layer":
-        return Obstacle(quoted(stack.name), "its directions meet at every layer; split it into layers first")
+        return Obstacle(quoted(stack.name), "its directions meet at every layer", remedy)
     if any(len(layer.directions) == 1 for layer in stack.layers):
-        return Obstacle(quoted(stack.name), "some of its layers read one way; split it into layers first")
+        return Obstacle(quoted(stack.name), "some of its layers read one way", remedy)
     return None
 
 

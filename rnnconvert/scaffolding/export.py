@@ -246,7 +246,7 @@ def export_model(
         never_replace(out)
     elif not dry_run:
         for path in (out, *_companions(writer, out)):
-            only_replace(path, force)
+            only_replace(path, force, out)
     try:
         model = described_source(source, **stated)
     except UnstatedOrderError as error:

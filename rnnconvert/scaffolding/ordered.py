@@ -122,7 +122,9 @@ def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
     for name, units in together.items():
         ends = [".".join(name.split(".")[-count:]) for count in range(1, name.count(".") + 2)]
         others = [other for other in together if other != name]
-        short = next((end for end in ends if not any(other == end or other.endswith(f".{end}") for other in others)), name)
+        # A number alone, as the 0 of head.net.0, says nothing to a reader, though it may be unique.
+        speaking = [end for end in ends if not end.isdecimal()] or [name]
+        short = next((end for end in speaking if not any(other == end or other.endswith(f".{end}") for other in others)), name)
         result[short if short not in _WORDS else name] = tuple(units)
     return result
 
@@ -161,17 +163,21 @@ def unstated(model: Model, error: UsageError) -> UnstatedOrderError | None:
     if not readings or not any(word.kind in _FIRST[:2] for words in readings.values() for word in words):
         return None
     text = str(error).rstrip(".")
-    if len(readings) > _MOST or not all(readings.values()):
+    # One vector, as the spread of a policy or the weights of a loss, is rarely of the chain, though it may be a norm's.
+    idle = [text for text, words in readings.items() if not words and all(len(unit.arrays) == 1 for unit in names[text])]
+    placed = {text: words for text, words in readings.items() if text not in idle}
+    if len(placed) > _MOST or not all(placed.values()):
         return UnstatedOrderError(text, (), list(readings))
     orders = list[str]()
-    fitting = list(itertools.islice(_orders(readings, 0), _ORDERS))
+    fitting = list(itertools.islice(_orders(placed, 0), _ORDERS))
     begun = [words for words in fitting if words[0].kind in _FIRST]  # an LSTM of 1 -> 8 and a dense layer of 8 -> 1 fit both ways
     chosen = fitting if len(fitting) == 1 else begun
     if len(chosen) == 1 and len(fitting) < _ORDERS:
         # Code makes layers in the order in which it calls them, as a rule; sorted names show none.
-        in_the_file = [words for words in fitting if [word.text for word in words] == list(readings) != sorted(readings)]
+        in_the_file = [words for words in fitting if [word.text for word in words] == list(placed) != sorted(placed)]
         orders = [" ".join(_spelled(word, readings) for word in words) for words in (*in_the_file, *chosen)]
     doubts = [
+        *([f"{listed(idle)} left out, which may be a norm or of no layer"] if idle else []),
         *([f"{listed(model.loose)} are not known to be of a layer"] if model.loose else []),
         *([f"the file leaves open: {listed(dict.fromkeys(question.option for question in model.questions))}"] if model.questions else []),
     ]

@@ -216,8 +216,8 @@ def _description(path: Path, framework: str, config: Path | None, partial: bool,
     source = sources().get(framework)
     if source is None:
         raise UsageError(
-            f"{path}: format {framework!r} is not written as a model. "
-            f"Models come from files that state their layers: {', '.join(sources())}"
+            f"{path}: whole models of the format {framework!r} are not read. Those of these formats are, from files that state their "
+            f"layers: {', '.join(sources())}"
         )
     stated: dict[str, Any] = {
         key: value for key, value in (("config", config), ("axes", axes or None), ("fix", fix or None)) if value is not None

@@ -82,7 +82,7 @@ def convert_verified(
         report.document["models"][-1]["kept"] = not report.exit_code
         if not report.exit_code:
             for file in sorted(Path(folder).iterdir()):
-                only_replace(path.with_name(file.name), target.force)
+                only_replace(path.with_name(file.name), target.force, path)
             before = old_data(path)
             # The file itself comes last: what it points to is there before it.
             moved = sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name)

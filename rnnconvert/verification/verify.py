@@ -194,7 +194,7 @@ def _undecided(unpaired: UsageError, results: Results) -> UsageError:
     """Return the error of two models whose layers cannot be paired, and which did not run whole either."""
     models = results.models_compared
     why = "no executor here ran both" if models is None else models.reason or listed(models.alone)
-    return UsageError(f"{unpaired.headline} The whole models were not compared either: {why}.", details=unpaired.details)
+    return UsageError(f"{unpaired.headline.removesuffix('.')}. The whole models were not compared either: {why}.", details=unpaired.details)
 
 
 def command_of(

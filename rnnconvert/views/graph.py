@@ -64,7 +64,7 @@ def drawing(description: Description, links: Mapping[str, str]) -> Markup | None
         el("title", name),
         *lines,
         *frames,
-        viewBox=f"0 0 {width:.0f} {height}",
+        viewBox=f"0 {(_TALL - _ROW) // 2} {width:.0f} {height}",  # as much space above the first row as below the last
         width=f"{width:.0f}",
         height=height,
         role="img",

@@ -94,7 +94,8 @@ def test_one_thing_that_is_true_of_many_files_is_said_once(tmp_path: Path) -> No
     code, output = call(root, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, *reports)
     assert code == 3 and output.count("--set nonlinearity") == 1 and output.count("cannot be listed") == 1
     assert "r00.safetensors: " in output and "r03.safetensors and 46 more" in output
-    assert "50  refused" in output and "2  unreadable   next: rnnconvert inspect" in output
+    assert "50  refused   next: rnnconvert inspect" in output and "--targets" in output
+    assert "2  unreadable   next: rnnconvert inspect" in output
     table = (tmp_path / "r.md").read_text()
     assert "| refused | 50 |" in table and table.count("nonlinearity of") == 50
     again = [word for ending in ("html", "md", "xml") for word in ("-o", tmp_path / f"again.{ending}")]

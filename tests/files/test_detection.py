@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -253,3 +254,10 @@ def test_what_is_said_of_an_ending_that_is_only_read_leads_to_a_file_of_that_for
         assert ("ends in" in text) == (str(Flag("to", card.name)) in text) == bool(card.written), text
         for written in card.written:
             assert written in text and detect.target(tmp_path / f"a{written}", card.name) is adapter(card.name)
+
+
+def test_of_a_folder_that_may_not_be_entered_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a file that is looked for in it. Whoever runs this may be allowed everything, so the system's answer is stated."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(rc.UnreadableError, match=rf"^{re.escape(str(tmp_path))}: Permission denied"):
+        rc.load(tmp_path)

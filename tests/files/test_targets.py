@@ -107,7 +107,7 @@ def test_the_numbers_of_a_source_are_not_replaced_by_the_target_itself(tmp_path:
 def test_a_companion_of_another_model_is_replaced_only_with_force(tmp_path: Path, verified: bool) -> None:
     rc.convert(weights(tmp_path / "a.safetensors"), tmp_path / "m.xml")
     other, before = weights(tmp_path / "b.safetensors", 1), contents(tmp_path)
-    with pytest.raises(rc.UsageError, match=r"m\.bin already exists"):
+    with pytest.raises(rc.UsageError, match=r"m\.bin already exists, and .*m\.param would replace it"):
         rc.convert(other, tmp_path / "m.param", verify=verified)
     assert {**before, "b.safetensors": other.read_bytes()} == contents(tmp_path)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ from rnnconvert.core.reference import run
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 from rnnconvert.language.layout_file import read
+from tests import ROOT
 from tests.helpers.requirements import needed
 
 OURS = """
@@ -248,6 +252,16 @@ def test_a_package_that_cannot_be_imported_is_named_and_stops_nothing(monkeypatc
     installed(monkeypatch, None, tmp_path)
     with pytest.warns(UserWarning, match="'their_formats', which adds formats, cannot be imported, and its formats are missing"):
         assert "pytorch.lstm" in registry.layouts()
+
+
+def test_a_command_warns_of_it_in_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text("[rnnconvert.formats]\nours = absent_formats\n")
+    words = [sys.executable, "-m", "rnnconvert", "formats"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})  # fmt: skip
+    assert re.fullmatch(r"warning: the package 'absent_formats', which adds formats, cannot be imported.*\n", done.stderr), done.stderr
 
 
 COUPLED = """

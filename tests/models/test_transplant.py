@@ -882,3 +882,20 @@ def test_one_number_fills_one_number_whatever_its_axes() -> None:
         rc.load_into(mine, theirs)
     rc.load_into(mine, theirs, mapping={"rnn": "encoder", "scale": "attention.factor"})
     assert mine.scale.shape == (1,) and mine.scale.item() == 2.5
+
+
+@pytest.mark.parametrize("names", [("fw", "bw"), ("a_bwd", "z_fwd")])
+def test_two_directions_of_a_layer_are_offered_to_two_layers_by_their_names(names: tuple[str, str]) -> None:
+    """In both ways, the forward one first whatever the order of the layers; what is offered is taken."""
+    need_both()
+    import torch
+
+    forward, backward = sorted(names, key=lambda name: "bw" in name)
+    ways = torch.nn.ModuleDict({name: torch.nn.LSTM(3, 4) for name in names})
+    both = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4, bidirectional=True)})
+    for target, source, pair in ((ways, both, (f"{forward} + {backward}", "enc")), (both, ways, ("enc", f"{forward} + {backward}"))):
+        with pytest.raises(rc.TransplantError) as caught:
+            rc.load_into(target, source)
+        assert f"confirm with the mapping {pair[0]}: {pair[1]}" in str(caught.value)
+        rc.load_into(target, source, mapping=dict([pair]))
+        assert torch.equal(ways[backward].weight_hh_l0, both["enc"].weight_hh_l0_reverse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -15,12 +16,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import page
 from rnnconvert.cli.main import main
 from rnnconvert.language import layout_file
 from rnnconvert.models import mapping
 from tests import ROOT
 from tests.helpers import corpus, ready
-from tests.helpers.requirements import need
+from tests.helpers.requirements import need, needed
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 EVERYDAY = ROOT / "docs" / "everyday.md"
@@ -246,3 +248,26 @@ def test_the_readme_is_short_and_its_links_are_absolute() -> None:
 def test_the_picture_of_a_report_is_small() -> None:
     picture = (ROOT / "docs" / "images" / "report.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) < 150_000
+
+
+def test_the_picture_of_a_report_shows_what_a_report_says_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    make = runpy.run_path(str(ROOT / "docs" / "images" / "make.py"), run_name="make")
+    kept_words = make["words_in"]((ROOT / "docs" / "images" / "report.png").read_bytes())
+    html = make["report"](tmp_path)
+    assert kept_words == make["words"](html), "run python docs/images/make.py"
+    assert kept_words != make["words"](html.replace("swapped", "exchanged"))
+
+
+def test_the_pictures_of_measurements_show_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = ROOT / "docs" / "images"
+    monkeypatch.setattr(page, "IMAGES", tmp_path)
+    assert page.text(json.loads((ROOT / "benchmarks" / "results.json").read_text())) == page.PAGE.read_text(encoding="utf-8")
+    drawn = sorted(tmp_path.iterdir())
+    assert drawn and [(images / path.name).read_text() for path in drawn] == [path.read_text() for path in drawn]
+    rows = re.findall(r"^\| `(\.\w+)`(.*?) \| (\w+) \| ([\d,]+) \|", (ROOT / "docs" / "whole.md").read_text(encoding="utf-8"), re.M)
+    sizes = [(f"{name}{more.replace('`', '')}, {dtype}", int(size.replace(",", ""))) for name, more, dtype, size in rows]
+    bars = [page.Bar(name, size, f"{size / 1000:,.0f} KB", True) for name, size in sizes]
+    assert bars and (images / "target-sizes.svg").read_text() == page.picture("Bytes of one model in every format", bars)

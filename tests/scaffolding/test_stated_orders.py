@@ -55,6 +55,25 @@ def test_no_whole_model_is_offered_without_the_arrays_of_no_known_layer(tmp_path
     assert result.exit_code == 0 and "recurrent_activation=sigmoid" in result.stderr and "depends on them: '2'" in result.stderr
 
 
+def test_an_order_is_proposed_without_a_lone_vector_and_in_words_that_speak(tmp_path: Path) -> None:
+    """As the spread of a policy: it is named as left out, and not offered as if it were nothing. Two vectors may be a norm's."""
+    torch = needed("torch", "torch")
+    n = torch.nn
+    layers = n.ModuleDict({"rnn": n.LSTM(3, 4), "head": n.ModuleDict({"net": n.Sequential(n.Linear(4, 2))})})
+    layers.register_parameter("std", torch.nn.Parameter(torch.ones(2)))
+    torch.save(layers.state_dict(), tmp_path / "policy.pt")
+    with pytest.raises(ordered.UnstatedOrderError) as caught:
+        rc.export_model(tmp_path / "policy.pt", tmp_path / "policy.onnx")
+    assert caught.value.orders == ("rnn net.0",) and not caught.value.single
+    assert "'std' left out" in str(caught.value)
+    assert rc.export_model(tmp_path / "policy.pt", tmp_path / "policy.onnx", chain="rnn net.0").nodes
+    layers["norm"] = torch.nn.LayerNorm(2)
+    torch.save(layers.state_dict(), tmp_path / "policy.pt")
+    with pytest.raises(ordered.UnstatedOrderError) as caught:
+        rc.export_model(tmp_path / "policy.pt", tmp_path / "other.onnx")
+    assert caught.value.orders == ()
+
+
 def chains(torch: Any) -> dict[str, tuple[dict[str, Any], str]]:
     n = torch.nn
     return {

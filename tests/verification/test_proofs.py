@@ -338,6 +338,13 @@ def test_an_index_of_all_pairs_has_those_that_cannot_be_read(files: Path) -> Non
     text = page.read_text()
     assert text.index("broken.pt") < text.index("right.pt and " + str(files / "right.safetensors"))  # what did not pass comes first
     assert 'href="single/right-wrong.html"' in text and (folder / "right-wrong.html").exists() and "1 of 3" in text
+    (files / "wrong.safetensors").unlink()  # what an earlier run said of a pair is replaced, if it cannot be verified any more
+    call("check", "--config", config, "--reports", folder, "--quiet")
+    assert [path.suffix for path in sorted(folder.glob("right-wrong.*"))] == [".html", ".json", ".md", ".xml"]
+    (suite,) = ElementTree.parse(folder / "right-wrong.xml").getroot()
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {"tests": "1", "failures": "0", "errors": "1"}
+    assert json.loads((folder / "right-wrong.json").read_text())["error"]["kind"] == "unreadable"
+    assert "right-wrong.html" in (folder / "index.html").read_text() and "No such file" in (folder / "right-wrong.md").read_text()
     for bad, words in (("all.sarif", ".html, .md or .xml"), ("right.pt", "unknown form")):
         result = call("check", "--config", config, "--report", files / bad)
         assert result.exit_code == 2 and words in result.stderr, result.output
