@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
@@ -24,22 +24,40 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
 
     Raises UsageError for weights alone.
     """
+    from rnnconvert.scaffolding.fixed import as_array
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
 
-    program = _program(path)
+    program, decided = _program(path, fix)
+    rest = {name: value for name, value in fix.items() if name not in decided}
     # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
-    return replace(describe_program(program, "", partial, axes, fix), model=program.model(str(path)))
+    described = describe_program(program, "", partial, axes, rest)
+    fixed = {**described.fixed, **{name: as_array(name, truth, bool) for name, truth in decided.items()}}
+    return replace(described, model=program.model(str(path)), fixed=fixed)
 
 
-def _program(path: Path) -> ProgramModel:
+def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool]]:
+    """Return the graph, and the truths among the fixed inputs that decide conditions in it."""
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
+    from rnnconvert.formats.tensorflow1 import loops
+    from rnnconvert.formats.tensorflow1.conditions import Conditions
+    from rnnconvert.formats.tensorflow1.files import whole_graph
     from rnnconvert.formats.tensorflow1.names import CellPlaces
     from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
+    from rnnconvert.recognition.flow import ReadProgram
 
     checkpoint = load_with(path, NAME, Options())
     program = checkpoint.read_as(CellPlaces).program
     if program is None:
         raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
-
-    return GraphModel(checkpoint.replace(read=program))
+    graph = whole_graph(path) if fix else None
+    truths = {name: value for name, value in fix.items() if isinstance(value, bool)}
+    conditions = None if graph is None else Conditions(graph, truths)
+    decided = {name for names in conditions.asked.values() for name in names} & truths.keys() if conditions is not None else set()
+    if conditions is None or not decided:
+        return GraphModel(checkpoint.replace(read=program)), {}
+    looked = loops.read(path, conditions.decided())
+    if not looked.scopes:
+        raise RefusedError("its graph", "a model of layers", next(iter(looked.reasons.values()), "its operations are not followed"))
+    read = ReadProgram(looked.scopes, {}, looked.layers)
+    return GraphModel(checkpoint.replace(read=read)), {name: truths[name] for name in sorted(decided)}

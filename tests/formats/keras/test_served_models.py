@@ -105,6 +105,10 @@ halves = L.Lambda(lambda x: tf.concat([x[:, 1:] - x[:, :-1], x[:, 1:]], -1))(sta
 save("function", keras.Model(start, L.Dense(2)(L.GRU(4)(halves))), values)
 start = keras.Input((7, 4), batch_size=3)
 save("stateful", keras.Model(start, L.Lambda(lambda x: x * 2)(L.LSTM(4, stateful=True)(start))), values)
+start = keras.Input((7, 4), batch_size=3)
+amid = keras.Model(start, L.Dense(2)(L.GRU(4, stateful=True)(L.LSTM(4, return_sequences=True, stateful=True)(start))))
+amid(values)
+save("states", amid, values)
 
 class Unserved(tf.Module):
     @tf.function
@@ -136,6 +140,15 @@ def test_a_function_that_changes_its_variables_is_refused_by_the_operation(saved
     with pytest.raises(rc.RefusedError, match=r"AssignVariableOp.*changes a variable from one call to the next"):
         rc.export_model(saved / "stateful", tmp_path / "new.onnx")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_model_saved_amid_a_stream_begins_with_zeros(saved: Path, tmp_path: Path) -> None:
+    """The states of its layers are in the file, under paths or, where it is theirs alone, under a name."""
+    needed("onnxruntime", "onnxruntime")
+    done = rc.export_model(saved / "states", tmp_path / "new.onnx", stateful=True, verify=True)
+    assert done.proof and all(done.proof)
+    upgraded = rc.upgrade(saved / "states", tmp_path / "new.keras")
+    assert any("the states that its layers were saved in (3 arrays)" in note for note in upgraded.left)
 
 
 def test_a_saved_model_that_serves_nothing_is_named(saved: Path, tmp_path: Path) -> None:
