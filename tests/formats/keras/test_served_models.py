@@ -109,6 +109,14 @@ start = keras.Input((7, 4), batch_size=3)
 amid = keras.Model(start, L.Dense(2)(L.GRU(4, stateful=True)(L.LSTM(4, return_sequences=True, stateful=True)(start))))
 amid(values)
 save("states", amid, values)
+masked = [("lstm", "LSTM", {}), ("gru", "GRU", {"zero_output_for_mask": True}), ("last", "SimpleRNN", {"return_sequences": False})]
+for name, kind, settings in masked:
+    start = keras.Input((7,))
+    x = L.Embedding(5, 6, mask_zero=True)(start)
+    x = L.Bidirectional(getattr(L, kind)(4, **{"return_sequences": True, **settings}))(x)
+    words = random.randint(0, 5, (6, 7)).astype("f")
+    words[0, 4:] = words[1, :3] = words[2] = 0
+    save(f"masked_{name}", keras.Model(start, L.Dense(2)(L.Lambda(lambda x: x * 2)(x))), words)
 
 class Unserved(tf.Module):
     @tf.function
@@ -126,7 +134,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["attention", "function"])
+@pytest.mark.parametrize("name", ["attention", "function", "masked_lstm", "masked_gru", "masked_last"])
 def test_code_of_an_authors_own_is_written_as_the_graph_has_it(name: str, saved: Path, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     done = rc.export_model(saved / name, tmp_path / "new.onnx", verify=True)
