@@ -16,7 +16,6 @@ from rnnconvert.formats.tensorflow1.operations import PASSING
 
 BRANCHES = ("If", "StatelessIf")
 """Conditions with functions."""
-_UNDECIDED: Mapping[str, bool] = MappingProxyType({})
 
 
 class Conditions:
@@ -26,7 +25,7 @@ class Conditions:
     asked         the inputs that have a part in each condition, by the name of its operation
     """
 
-    def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool] = _UNDECIDED) -> None:
+    def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool] = MappingProxyType({})) -> None:
         self._graph, self._placeholders = graph, placeholders
         self.asked: dict[str, list[str]] = {}
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}

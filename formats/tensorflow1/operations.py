@@ -14,7 +14,7 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.kinds import MEASURING
-from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable
+from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable, needed
 
 DOMAIN = "tensorflow"
 PASSING = (
@@ -215,17 +215,9 @@ class OperationStep(Rule):
 
     def _of_numbers(self, value: str) -> bool:
         """Return whether numbers that the model reads have a part in a value, and not their shapes alone."""
-        by = {name: node for node in self.block.nodes for name in node.outputs}
-        waiting, seen = [value], {value}
-        while waiting:
-            name = waiting.pop()
-            reads = by[name].reads if name in by else ()
-            if name not in self.block.arrays and not reads:
-                return True
-            new = set(reads if name in by and by[name].kind not in MEASURING else ()) - seen
-            seen |= new
-            waiting += new
-        return False
+        outputs = {name for node in self.block.nodes for name in node.outputs} | self.block.arrays.keys()
+        followed = needed([node for node in self.block.nodes if node.kind not in MEASURING], [value])
+        return not outputs.issuperset({value}.union(*(node.reads for node in followed)))
 
     def _next(self, index: int) -> Array | None:
         return self._stored(index + 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
@@ -37,6 +37,7 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
 
 def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool]]:
     """Return the graph, and the truths among the fixed inputs that decide conditions in it."""
+    from rnnconvert.containers.graph_def import GraphDef
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
     from rnnconvert.formats.tensorflow1 import loops
@@ -48,16 +49,13 @@ def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool
 
     checkpoint = load_with(path, NAME, Options())
     program = checkpoint.read_as(CellPlaces).program
-    if program is None:
-        raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
     graph = whole_graph(path) if fix else None
     truths = {name: value for name, value in fix.items() if isinstance(value, bool)}
-    conditions = None if graph is None else Conditions(graph, truths)
-    decided = {name for names in conditions.asked.values() for name in names} & truths.keys() if conditions is not None else set()
-    if conditions is None or not decided:
-        return GraphModel(checkpoint.replace(read=program)), {}
-    looked = loops.read(path, conditions.decided())
-    if not looked.scopes:
-        raise RefusedError("its graph", "a model of layers", next(iter(looked.reasons.values()), "its operations are not followed"))
-    read = ReadProgram(looked.scopes, {}, looked.layers)
-    return GraphModel(checkpoint.replace(read=read)), {name: truths[name] for name in sorted(decided)}
+    conditions = Conditions(graph or GraphDef({}), truths)
+    decided = {name: truths[name] for names in conditions.asked.values() for name in names if name in truths}
+    if decided:
+        looked = loops.read(path, conditions.decided())
+        program = ReadProgram(looked.scopes, {}, looked.layers) if looked.scopes else None
+    if program is None:
+        raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
+    return GraphModel(checkpoint.replace(read=program)), decided
