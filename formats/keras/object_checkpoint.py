@@ -33,6 +33,10 @@ _OPTIMIZER_PARTS = {"_iterations", "_learning_rate", "iter"}
 _SLOTS = re.compile(r"(.*/)?(Adam(_\d+)?|Momentum|RMSProp(_\d+)?|Adagrad|ExponentialMovingAverage)")
 
 
+STATES = "/keras_api/states/"
+"""Under what a layer's object has the states that it keeps."""
+
+
 def recognise(path: Path) -> str:
     """Describe a SavedModel's folder or saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
     if path.name == _MODEL:
@@ -197,7 +201,7 @@ class _ObjectGraph:
         named = []
         for members in owners.values():
             spoken = [values[number].full_name for number in members]
-            unique = all("/" in name and count[name] == 1 for name in spoken)
+            unique = all("/" in name and count[name] == 1 for name in spoken) and not any(STATES in paths[number] for number in members)
             for number, name in zip(members, spoken, strict=True):
                 chosen = name if unique or (exported and "/" in name) else paths[number]
                 # Numbers in place of a path: layers of one name in two models are told apart by their order.

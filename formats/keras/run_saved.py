@@ -49,7 +49,8 @@ def run_whole(folder: str, seen: Any) -> None:
         raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
     variables = list({id(variable.handle): variable for function in functions for variable in function.variables}.values())
     watched = [_Watched(name, variables_of) for name, variables_of in _chosen(seen, variables)]
-    begun = [(variable, variable.numpy()) for variable in variables if variable.dtype.is_floating]
+    states = {id(state.handle) for state in _states(loaded)}
+    begun = [(v, v.numpy() * 0 if id(v.handle) in states else v.numpy()) for v in variables if v.dtype.is_floating]
 
     def reset() -> None:
         """Undo what a stateful layer keeps; the seeds of randomness go on."""
@@ -79,6 +80,18 @@ def run_whole(folder: str, seen: Any) -> None:
 
         seen.ordered = False
         seen.run(_inputs(function, variables, seen), call, reset, shake)
+
+
+def _states(loaded: Any) -> Iterator[Any]:
+    """Yield the states that stateful layers keep, which begin with zeros whatever they were saved as."""
+    waiting, seen = [loaded], {id(loaded)}
+    while waiting:
+        for name, part in waiting.pop()._trackable_children().items():
+            if name == "keras_api":
+                yield from (state for state in getattr(part, "states", ()) if hasattr(state, "handle"))
+            elif id(part) not in seen:
+                seen.add(id(part))
+                waiting.append(part)
 
 
 def _run_graph(folder: str, meta_graph: Any, seen: Any) -> None:

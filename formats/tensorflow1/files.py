@@ -37,6 +37,7 @@ from rnnconvert.formats.tensorflow1 import graph_model, manifest, served
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
+from rnnconvert.formats.tensorflow1.conditions import Conditions
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, CellGraph, GraphFacts
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member, Wrapped, known_other, wrappers
@@ -128,7 +129,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
     stored, graph, companion_files = _stored(path)
-    frozen = graph if tensor_bundle.index_of(path) is None else None
+    frozen = Conditions(graph).decided() if graph is not None and tensor_bundle.index_of(path) is None else None
+    graph = frozen or graph
     looked = tensorflow1_loops.RecognisedLayers() if frozen is None else tensorflow1_loops.read(path, frozen)
     reader = _CellReader(stored.arrays, _cells(path, graph, stored.arrays, looked), options)
     reader.looked = looked
@@ -212,6 +214,11 @@ def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
     return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph, companion_files
+
+
+def whole_graph(path: Path) -> GraphDef | None:
+    """Return a file's graph as it stands; None for variables alone."""
+    return None if tensor_bundle.index_of(path) is not None else _stored(path)[1]
 
 
 def _by_variable(stored: Stored) -> Stored:

@@ -21,6 +21,7 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
+from rnnconvert.formats.tensorflow1.conditions import Conditions
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.operations import CELLS, DOMAIN, PASSING, OperationStep
 from rnnconvert.graphs.graph import Dims
@@ -81,6 +82,7 @@ class GraphDefLowering:
         self.stated: list[Declared] = []
         self.written = 0
         self.frames = Frames(graph)
+        self.asked = Conditions(graph).asked
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
         self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
         self.lasts: set[str] = set()
@@ -176,6 +178,10 @@ class GraphDefLowering:
         if node.op in CELLS:  # of their many outputs, one that nothing reads would be one of the model's
             read = self._read_outputs(space).get(node.name, range(len(outputs)))
             outputs = [name if number in read else "" for number, name in enumerate(outputs)]
+        if space is self.space and (asked := self.asked.get(node.name)):
+            opened = [name for name in asked if self.graph.nodes[name].op != "PlaceholderWithDefault"]
+            space.block.add("If", [f"{(opened or asked)[0]}:0", *inputs], outputs, node.name)
+            return
         if node.op in WHILES and space.block is self.main:
             self._while(node, inputs, outputs)
             return
@@ -298,6 +304,7 @@ class GraphDefLowering:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
         dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
+        dims = [] if dims is None and any(node.name in names for names in self.asked.values()) else dims
         shape = None if dims is None else [f"{node.name} {axis}" if length < 0 else length for axis, length in enumerate(dims)]
         self.inputs.append(Declared(name, dtype, shape))
 

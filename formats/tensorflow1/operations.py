@@ -13,7 +13,8 @@ import numpy as np
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable
+from rnnconvert.graphs.program.kinds import MEASURING
+from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable, needed
 
 DOMAIN = "tensorflow"
 PASSING = (
@@ -35,7 +36,8 @@ _SAME = {
     "Inv": "Reciprocal", "LogicalNot": "Not", "Add": "Add", "AddV2": "Add", "Sub": "Sub", "Mul": "Mul", "RealDiv": "Div",
     "Maximum": "Max", "Minimum": "Min", "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater",
     "GreaterEqual": "GreaterOrEqual", "Equal": "Equal", "LogicalAnd": "And", "LogicalOr": "Or", "Pow": "Pow", "AddN": "Sum",
-    "SelectV2": "Where", "Range": "Range", "Log": "Log", "Sin": "Sin", "Cos": "Cos", "Floor": "Floor", "Ceil": "Ceil", "Sign": "Sign",
+    "SelectV2": "Where", "GatherNd": "GatherND", "Range": "Range",
+    "Log": "Log", "Sin": "Sin", "Cos": "Cos", "Floor": "Floor", "Ceil": "Ceil", "Sign": "Sign",
     "Erf": "Erf", "Round": "Round",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
@@ -180,6 +182,10 @@ class OperationStep(Rule):
         if len(self.inputs) < 9:
             return False
         limit, x, c, h, *weights = self.inputs
+        longest = limit
+        if self._of_numbers(limit):  # steps behind the longest sequence give zeros: all are taken, and those are put out
+            length = self.block.constant(np.array(0, np.int64))
+            limit = self.block.add("Gather", [self.block.add("Shape", [x]), length], axis=0)
         name = next(filter(None, self.outputs)).rpartition(":")[0]
         steps = Block(f"{name}/body/", self.block.arrays)
         first, second = (self.block.constant(np.array(number, np.int64)) for number in (0, 1))
@@ -194,10 +200,24 @@ class OperationStep(Rule):
             Variable(c, dtype, old_cell, gives[1], ""),
             Variable(h, dtype, old_state, gives[6], ""),
         ]
-        collected = [(value, output) for value, output in zip(gives, self.outputs, strict=False) if output]
+        outputs = [output and (output if limit == longest else f"{output}/all") for output in self.outputs]
+        collected = [(value, output) for value, output in zip(gives, outputs, strict=False) if output]
         begins, goes_on = self.block.add("Less", [first, limit]), steps.add("Less", [after, limit])
         LoopLowering(self.label, begins, goes_on, states, [], collected).write(self.block, steps)
+        if limit != longest:
+            add, zero = self.block.add, self.block.constant(np.array(0, dtype))
+            within = add("Less", [add("Range", [first, limit, second]), longest])
+            within = add("Unsqueeze", [within], axes=[1, 2])
+            for every, output in zip(outputs, self.outputs, strict=True):
+                if output:
+                    add("Where", [within, every, zero], [output], self.label)
         return True
+
+    def _of_numbers(self, value: str) -> bool:
+        """Return whether numbers that the model reads have a part in a value, and not their shapes alone."""
+        outputs = {name for node in self.block.nodes for name in node.outputs} | self.block.arrays.keys()
+        followed = needed([node for node in self.block.nodes if node.kind not in MEASURING], [value])
+        return not outputs.issuperset({value}.union(*(node.reads for node in followed)))
 
     def _next(self, index: int) -> Array | None:
         return self._stored(index + 1)

@@ -22,6 +22,8 @@ _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound."""
 _OF_LOOPS = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 """Operations that a loop is made of: a value of theirs that nothing reads is not an output of the graph."""
+_DECIDED = ("Switch", "If", "StatelessIf")
+"""Operations that one truth decides."""
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -60,13 +62,17 @@ class _GraphSession:
             v1.import_graph_def(definition, name="")
         operations = graph.get_operations()
         self._session = v1.Session(graph=graph)
-        inputs = _features(operations) or [operation.outputs[0] for operation in operations if operation.type in _INPUTS]
+        features = _features(operations)
+        begun = {tensor.op for tensor in features}
+        inputs = [*features, *(operation.outputs[0] for operation in operations if operation.type in _INPUTS)]
         # A graph lists its operations in any order, and loops lead back.
         reached = _followed([tensor.op for tensor in inputs], _consumers)
-        ends = [operation for operation in reached if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
+        ends = [operation for operation in reached - begun if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
         values = [tensor for operation in operations if operation in ends for tensor in operation.outputs]
         self._outputs = [tensor for tensor in values if tensor.dtype.is_floating] or values
-        needed = _followed([tensor.op for tensor in self._outputs], lambda operation: [tensor.op for tensor in operation.inputs])
+        needed = _followed(
+            [tensor.op for tensor in self._outputs], lambda end: [] if end in begun else [tensor.op for tensor in end.inputs]
+        )
         unused = [tensor for tensor in inputs if _UNUSED.search(tensor.op.name) and (tensor.dtype.is_floating or tensor.dtype.is_integer)]
         self._unused = {tensor: np.zeros([n or 1 for n in _axes(tensor, 0)], tensor.dtype.as_numpy_dtype) for tensor in unused}
         self._placeholders = [tensor for tensor in inputs if tensor.op in needed and not _UNUSED.search(tensor.op.name)]
@@ -112,6 +118,8 @@ def _axes(tensor: Any, rank: Optional[int] = None) -> List[Any]:
 
     Raises NotImplementedError where nobody does.
     """
+    if tensor.shape.rank is None and any(reader.type in _DECIDED for reader in tensor.consumers()):
+        return []
     if tensor.shape.rank is None and rank is None:
         raise NotImplementedError(f"the graph does not state how many axes its input {tensor.op.name!r} has")
     dims: List[Any] = [None] * (rank or 0) if tensor.shape.rank is None else tensor.shape.as_list()

@@ -24,22 +24,38 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
 
     Raises UsageError for weights alone.
     """
+    from rnnconvert.scaffolding.fixed import as_array
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
 
-    program = _program(path)
+    program, decided = _program(path, fix)
+    rest = {name: value for name, value in fix.items() if name not in decided}
     # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
-    return replace(describe_program(program, "", partial, axes, fix), model=program.model(str(path)))
+    described = describe_program(program, "", partial, axes, rest)
+    fixed = {**described.fixed, **{name: as_array(name, truth, bool) for name, truth in decided.items()}}
+    return replace(described, model=program.model(str(path)), fixed=fixed)
 
 
-def _program(path: Path) -> ProgramModel:
+def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool]]:
+    """Return the graph, and the truths among the fixed inputs that decide conditions in it."""
+    from rnnconvert.containers.graph_def import GraphDef
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
+    from rnnconvert.formats.tensorflow1 import loops
+    from rnnconvert.formats.tensorflow1.conditions import Conditions
+    from rnnconvert.formats.tensorflow1.files import whole_graph
     from rnnconvert.formats.tensorflow1.names import CellPlaces
     from rnnconvert.formats.tensorflow1.whole_graph import GraphModel
+    from rnnconvert.recognition.flow import ReadProgram
 
     checkpoint = load_with(path, NAME, Options())
     program = checkpoint.read_as(CellPlaces).program
+    graph = whole_graph(path) if fix else None
+    truths = {name: value for name, value in fix.items() if isinstance(value, bool)}
+    conditions = Conditions(graph or GraphDef({}), truths)
+    decided = {name: truths[name] for names in conditions.asked.values() for name in names if name in truths}
+    if decided:
+        looked = loops.read(path, conditions.decided())
+        program = ReadProgram(looked.scopes, {}, looked.layers) if looked.scopes else None
     if program is None:
         raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
-
-    return GraphModel(checkpoint.replace(read=program))
+    return GraphModel(checkpoint.replace(read=program)), decided

@@ -38,22 +38,28 @@ class GraphModel(ProgramModel):
     def gives(self) -> Sequence[str]:
         """Those that are numbers, of operations of which nothing is read and in which an input has a part."""
         main, reached, ends = self._main, {*self._main.body.inputs}, list[str]()
-        read = {name for node in main.nodes for name in node.reads}
+        name_of = self.input_name  # an operation of the graph may be several here, such as one for each part of what it takes apart
+        read = {name_of(name) for node in main.nodes for name in node.reads if name_of(name) not in map(name_of, node.outputs)}
         for node in main.nodes:
             if node.reads & reached:
                 reached.update(node.outputs)
                 # A loop gives every variable, whether it is read or not: one that it only passes through is not an output.
                 inner = node.kind in _LISTS or (node.kind == "Identity" and node.operator in WHILES)
-                ends += [] if inner or read & {*node.outputs} else [name for name in node.outputs if main.constant(name) is None]
+                ends += (
+                    []
+                    if inner or read & {*map(name_of, node.outputs)}
+                    else [name for name in node.outputs if name not in self._features and main.constant(name) is None]
+                )
         # Counts and places that a list was read by are whole numbers, and nothing reads them any more.
         counts = [name for name in ends if (kind := self._shapes.kind(main, name)) is not None and kind.kind != "f"]
         return [name for name in ends if name not in counts] or ends
 
     @cached_property
     def reads(self) -> Sequence[str]:
-        """The features of a sound; else the inputs that outputs depend on."""
-        read = {name for node in needed(self._main.nodes, self.gives) for name in node.reads}
-        return [*self._features] or [name for name in self._main.body.inputs if name in read]
+        """The features of a sound and the inputs that outputs depend on."""
+        behind = [node for node in self._main.nodes if not self._features.keys() & {*node.outputs}]
+        read = {name for node in needed(behind, self.gives) for name in node.reads}
+        return [name for name in (*self._features, *self._main.body.inputs) if name in read]
 
     @cached_property
     def declared(self) -> dict[str, Declared]:
@@ -64,7 +70,7 @@ class GraphModel(ProgramModel):
     def notes(self) -> Sequence[str]:
         """Where the model begins, if that is not where the graph does."""
         operators = [node.kind for node in self._main.nodes if node.kind in _FRONT]
-        names = ", ".join(map(self.input_name, self._features))
+        names = ", ".join(self.input_name(name) for name in self.reads if name in self._features)
         return [f"its input is {names!r}: what makes that of a sound ({', '.join(operators)}) is not written"] if names else []
 
     @cached_property

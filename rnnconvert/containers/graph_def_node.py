@@ -19,8 +19,8 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import REPEATED_NUMBERS
 from rnnconvert.core.malformed import Entries
 
-_VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
-"""TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
+_VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: "", 11: ""}
+"""TensorProto's fields of numbers: bits of half floats, float, double, and varints of int, int64 and truths."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _numbers(fields: dict[int, int | memoryview], dtype: np.dtype[Any], node: Gr
         raw = bytes(value) if isinstance(value, memoryview) else int(value or 0).to_bytes(4 if which == 5 else 8, "little")
         item = np.dtype(_VALUES[which])
         return np.frombuffer(raw, item).astype(dtype) if len(raw) % item.itemsize == 0 else None
-    if which in (7, 10) and dtype.kind == "i":
+    if (which in (7, 10) and dtype.kind == "i") or (which == 11 and dtype.kind == "b"):
         return np.array([wire.signed(varint) for varint in _varints(value, node)], dtype)
     if which == 13 and dtype.itemsize == 2:
         return np.array([varint & 0xFFFF for varint in _varints(value, node)], np.uint16).view(dtype)

@@ -160,7 +160,7 @@ PUSHED_OPERATORS = 1 << 18
 """Operators that one pass over a graph may apply."""
 SHAPE_NUMBERS = 2_000
 """Whole numbers that are followed: shapes have few, and tables have many."""
-PROOF_NODES = 200_000
+PROOF_NODES = 1 << 20
 """Nodes that one proof of a layer may compute; a function of a number counts as several."""
 PROOF_WORK = 1 << 36
 """Multiplications that one proof may take."""

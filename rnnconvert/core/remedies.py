@@ -201,7 +201,8 @@ class FixAt(Remedy):
     @property
     def flags(self) -> str:
         """Return `--fix NAME=VALUE`."""
-        return f"--fix {command_line([f'{self.name}={self.value}'])}"
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"--fix {command_line([f'{self.name}={value}'])}"
 
     @property
     def keywords(self) -> str:

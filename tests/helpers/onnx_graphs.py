@@ -140,6 +140,7 @@ OPERATORS = {
     "gather": op("Gather", ["b", 6, 3], {"k": np.array([2, 0, 5])}, axis=1),
     "gather elements": op("GatherElements", [2, 6], {"k": np.array([[2, 0], [1, 5]])}, axis=1),
     "gather elements of a part": op("GatherElements", [3, 6], {"k": np.array([[2, 0]])}, axis=1),
+    "gather nd": op("GatherND", [2, "t", 3], {"k": np.array([[[1, -1], [0, 2]], [[-2, 0], [1, -2]]])}),
     "cumsum": op("CumSum", ["b", "t", 3], {"k": np.array(1)}),
     "cumsum reversed": op("CumSum", ["b", "t", 3], {"k": np.array(1)}, reverse=1),
     "tile": op("Tile", ["b", 3, 2], {"k": np.array([1, 2, 3])}),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
@@ -269,11 +271,14 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
         if missing := [layer.name for layer in top.inside if layer.name not in listed and any(words_of(inner) for inner in layer.walk())]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
+    states = {name for name in arrays if object_checkpoint.STATES in name}
     outside = {name for name in arrays if not name.startswith("model_weights/")} if "model_weights" in attributes else set()
     authors = sorted(outside - used - aside)
     if authors:
         notes.leave(f"{', '.join(authors[:5])}: an author's own, which Keras does not read")
-    if rest := sorted(set(arrays) - used - aside - {*authors}):
+    if any(np.any(arrays[name][...]) for name in states):
+        notes.leave(f"the states that its layers were saved in ({len(states)} arrays): they begin with zeros")
+    if rest := sorted(set(arrays) - used - aside - states - {*authors}):
         raise RefusedError(f"the arrays {', '.join(rest[:5])}", TARGET, "they belong to no layer of the model")
     if aside:
         notes.leave(f"the optimizer's state ({len(aside)} {'array' if len(aside) == 1 else 'arrays'}): training starts it anew")

@@ -50,6 +50,7 @@ def padded(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     elif length in (-1, steps.longest):
         x = r.build.add("cut to the longest", [x, steps.lengths], (x.dims[0], steps.longest, *x.dims[2:]), name=x.name)
     elif length != x.dims[1]:
+        r.same(length, x.dims[1])
         raise r.build.refuse(f"packed sequences padded to {length}", "they are padded to the longest, or to the length that they had")
     x = x if first else r.build.transpose(x, (1, 0, *range(2, x.rank)))
     return [steps.reordered(x, 1 - first), steps.reordered(steps.lengths, 0)]

@@ -15,6 +15,7 @@ from rnnconvert.core.limits import PROOF_NODES, PROOF_NUMBERS, PROOF_WORK
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.computing import computed
 from rnnconvert.graphs.program.fold_call import FoldedCall
+from rnnconvert.graphs.program.kinds import CUTTING, MEASURING, SAME
 from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
 
@@ -22,6 +23,8 @@ _OVERHEAD = 1 << 14
 """The cost of a node in addition to its numbers, in multiplications."""
 _LEAST, _EACH_BYTE = 1 << 34, 1 << 14
 _EACH = 16
+_LOOKING = (*SAME, *CUTTING, *MEASURING, "MatMul")
+"""Operations that do not go through all that they read, or account for it by themselves."""
 _FLOATS = tuple(FLOATS.values())
 
 
@@ -114,7 +117,8 @@ class Evaluation:
 
     def _outputs(self, scope: Scope, node: Operation, inputs: list[Array | None]) -> Sequence[Array]:
         kind = node.kind
-        self.budget.spend(1, _EACH * sum(array.size for array in inputs if array is not None) + 50)
+        looked = 0 if kind in _LOOKING else sum(array.size for array in inputs if array is not None)
+        self.budget.spend(1, _EACH * looked + 50)
         try:
             if node.domain:
                 raise UnmatchedError(f"a node {kind} of the domain {node.domain!r} is not computed here")
@@ -139,10 +143,15 @@ class Evaluation:
     def _body(self, scope: Scope, node: Operation) -> Scope:
         return next(scope.inner(node, 0))
 
-    def _step(self, inner: Scope, arguments: Sequence[tuple[str, Array]]) -> list[Array]:
+    def _step(self, inner: Scope, arguments: Sequence[tuple[str, Array]], first: bool) -> list[Array]:
+        moving = {name for name, _ in arguments}
         for name, array in arguments:
             self._values[inner, name] = array
         for node in inner.nodes:
+            if not moving.isdisjoint(node.reads):
+                moving.update(node.outputs)
+            elif not first:
+                continue  # what no step changes is as the first one computed it
             self._compute(inner, node)
         return [self._value(inner, name) for name in inner.body.outputs]
 
@@ -157,7 +166,7 @@ class Evaluation:
         while going and (most is None or number < most):
             # The body receives the iteration and the condition before its states.
             arguments = [np.array(number, np.int64), np.array(True), *states]
-            results = self._step(inner, list(zip(names, arguments, strict=True)))
+            results = self._step(inner, list(zip(names, arguments, strict=True)), not number)
             going = bool(results[0].reshape(()))
             states = results[1 : 1 + len(states)]
             for collected, output in zip(gathered, results[1 + len(states) :], strict=True):
@@ -182,7 +191,7 @@ class Evaluation:
         names = inner.body.inputs
         gathered: list[list[Array]] = [[] for _ in inner.body.outputs[count:]]
         for number in range(min(len(sequence) for sequence in sequences)):
-            results = self._step(inner, list(zip(names, [*states, *(sequence[number] for sequence in sequences)], strict=True)))
+            results = self._step(inner, list(zip(names, [*states, *(sequence[number] for sequence in sequences)], strict=True)), not number)
             states = results[:count]
             for collected, output in zip(gathered, results[count:], strict=True):
                 collected.append(output)

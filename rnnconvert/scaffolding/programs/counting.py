@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.graphs.sizes import Size, in_64_bits, truncated
+from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, least, most, truncated
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -24,6 +24,8 @@ FUNCTIONS = ("Sqrt", "Div", "Mul", "Add", "Sub", "Pow", "Reciprocal")
 """The operators that work on numbers of a file as on lengths."""
 TRUTHS = ("Not", "And", "Or")
 """The operators that work on truths that are known."""
+CHOSEN: Mapping[str, Callable[..., Dim]] = {"Max": most, "Min": least}
+"""The operators that choose one of several lengths, and how."""
 _MOST = 1 << 16
 """The most numbers with which lengths are computed."""
 
@@ -108,6 +110,12 @@ def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
         return None if results is None else [SourceTensor(results[0].shape, first.dtype, first.name, numbers=results[0])]
     if any(array.dtype.kind not in "iuO" for array in numbers):
         return None
+    if op.kind in CHOSEN:
+        together = np.broadcast(*(array.astype(object) for array in numbers))
+        chosen = [(CHOSEN[op.kind](*lengths), lengths) for lengths in together]
+        if any(length not in lengths for length, lengths in chosen):
+            return None  # a run decides which
+        return [counted(np.asarray([length for length, _ in chosen] + [None], object)[:-1].reshape(together.shape), first.dtype)]
     if op.kind == "Div":
         quotients = np.frompyfunc(truncated, 2, 1)(numbers[0].astype(object), numbers[1].astype(object))
         return [counted(quotients, first.dtype)]

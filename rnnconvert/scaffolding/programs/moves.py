@@ -147,6 +147,22 @@ def _gather_elements(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.add("gather elements", [x, indices], indices.dims, axis=axis_of(op, x, 0), name="taken")
 
 
+def _gather_nd(r: GraphReading, op: Op) -> SourceTensor:
+    """Take parts by their places along the first axes: rows of these axes in one, by a number each."""
+    x, places = op[0], op[1]
+    count = places.dims[-1] if places.rank else 0
+    if op.values.get("batch_dims") or not isinstance(count, int) or not 0 < count <= x.rank:
+        raise r.build.refuse("a GatherND in a batch, or at places of an open number of axes", "no line is known for it")
+    row: SourceTensor | None = None
+    for axis, length in enumerate(x.dims[:count]):
+        many = counted(np.asarray(length, object), places.dtype)
+        place = r.build.elementwise("remainder", [r.build.select(places, places.rank - 1, axis), many])  # -1 is the last
+        row = place if row is None else r.build.elementwise("add", [r.build.elementwise("multiply", [row, many]), place])
+    assert row is not None
+    rows = r.build.reshape(x, (product(x.dims[:count]), *x.dims[count:]))
+    return r.build.add("gather", [rows, row], (*places.dims[:-1], *x.dims[count:]), axis=0, name="taken")
+
+
 def _reverse_sequence(r: GraphReading, op: Op) -> SourceTensor:
     x, lengths = op[0], op[1]
     time, batch = int(op.values.get("time_axis", 0)), int(op.values.get("batch_axis", 1))
@@ -256,7 +272,7 @@ def _one_hot(r: GraphReading, op: Op) -> SourceTensor:
 MOVES: dict[str, Rule] = {
     "Transpose": _transpose, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Shape": _shape,
     "Size": _size, "Identity": _identity, "Dropout": _dropout, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather,
-    "GatherElements": _gather_elements, "ScatterND": _scatter, "Expand": _expand, "Tile": _tile, "Pad": _pad,
+    "GatherElements": _gather_elements, "GatherND": _gather_nd, "ScatterND": _scatter, "Expand": _expand, "Tile": _tile, "Pad": _pad,
     "ConstantOfShape": _constant_of_shape, "Range": _range, "Trilu": _triangle, "OneHot": _one_hot,
     "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse,
 }  # fmt: skip

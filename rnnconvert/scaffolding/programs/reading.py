@@ -32,7 +32,7 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, prun
 from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
 from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
-from rnnconvert.scaffolding.programs.counting import COUNTED, FUNCTIONS, TRUTHS, Attributes, Op, count
+from rnnconvert.scaffolding.programs.counting import CHOSEN, COUNTED, FUNCTIONS, TRUTHS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -241,7 +241,7 @@ class GraphReading:
         self.build.check_sized(op.tensors)
         if self.place.loop is not None and (element := self.place.loop.element(op)) is not None:
             return [element]
-        if node.kind in (*COUNTED, *FUNCTIONS, *TRUTHS) and not node.domain and (counted := count(self.build, op)) is not None:
+        if node.kind in (*CHOSEN, *COUNTED, *FUNCTIONS, *TRUTHS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
@@ -276,14 +276,17 @@ class GraphReading:
     def _fixing(self, scope: Scope, condition: str) -> str:
         """Return the way out of a condition that an input decides: a value for that; "" for others."""
         where, name, node = scope.unknown(condition)
-        dims = (self.work.declared.get(name) or Declared(name)).dims
+        declared = self.work.declared.get(name) or Declared(name)
+        dims = declared.dims
         single = node is None and where is self.work.read.scopes[0] and dims is not None and all(dim == 1 for dim in dims)
         if not single or not self._asks("fix"):
             return ""
         producer = scope.producer(condition)
         compared = [scope.constant(each) for each in producer[0].inputs] if producer is not None else []
         numbers = [array.reshape(-1)[0].item() for array in compared if array is not None and array.size == 1]
-        way = FixAt(self.work.input_name(name), numbers[0] if len(numbers) == 1 else None)
+        numbers = numbers or [False] * (declared.dtype == bool)
+        name = self.work.input_name(name)
+        way = FixAt(name, numbers[0] if len(numbers) == 1 else None)
         return f"Its input {name} decides it: fix that with {way}, and the file is written for this value alone"
 
     def _of(self, name: str) -> Unit:

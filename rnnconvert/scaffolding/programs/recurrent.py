@@ -139,7 +139,7 @@ def _computed_mask(r: GraphReading, scope: Scope, layer: Computed, x: SourceTens
     if match.mask is None:
         return None, True
     fills = {use.fill if use.fill == "zero" or begun else "output" for use in match.uses if use.kind in ("sequence", "step")}
-    if match.direction.reverse or layer.turned:
+    if match.direction.reverse:
         raise r.build.refuse("a loop from the end that skips steps of its sequences", "no line is known for it")
     if len(fills) > 1 or "state" in fills or any(use.fill == "zero" for use in match.uses if use.kind in ("hidden", "cell")):
         raise r.build.refuse("a loop whose outputs at skipped steps are not alike", "it is not a plain layer")
@@ -150,6 +150,7 @@ def _computed_mask(r: GraphReading, scope: Scope, layer: Computed, x: SourceTens
     value = r.build.squeeze(value, [2]) if rank == 3 else value
     value = r.build.transpose(value, (1, 0)) if match.mask.axis == 0 else value
     value = operations.function(r.build, value, "not", "bool") if match.mask.negated else value
+    value = _turned(r, value) if layer.turned else value  # its steps are turned around as those of the sequence are
     return value, fills == {"zero"}
 
 

@@ -105,6 +105,18 @@ halves = L.Lambda(lambda x: tf.concat([x[:, 1:] - x[:, :-1], x[:, 1:]], -1))(sta
 save("function", keras.Model(start, L.Dense(2)(L.GRU(4)(halves))), values)
 start = keras.Input((7, 4), batch_size=3)
 save("stateful", keras.Model(start, L.Lambda(lambda x: x * 2)(L.LSTM(4, stateful=True)(start))), values)
+start = keras.Input((7, 4), batch_size=3)
+amid = keras.Model(start, L.Dense(2)(L.GRU(4, stateful=True)(L.LSTM(4, return_sequences=True, stateful=True)(start))))
+amid(values)
+save("states", amid, values)
+masked = [("lstm", "LSTM", {}), ("gru", "GRU", {"zero_output_for_mask": True}), ("last", "SimpleRNN", {"return_sequences": False})]
+for name, kind, settings in masked:
+    start = keras.Input((7,))
+    x = L.Embedding(5, 6, mask_zero=True)(start)
+    x = L.Bidirectional(getattr(L, kind)(4, **{"return_sequences": True, **settings}))(x)
+    words = random.randint(0, 5, (6, 7)).astype("f")
+    words[0, 4:] = words[1, :3] = words[2] = 0
+    save(f"masked_{name}", keras.Model(start, L.Dense(2)(L.Lambda(lambda x: x * 2)(x))), words)
 
 class Unserved(tf.Module):
     @tf.function
@@ -122,7 +134,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["attention", "function"])
+@pytest.mark.parametrize("name", ["attention", "function", "masked_lstm", "masked_gru", "masked_last"])
 def test_code_of_an_authors_own_is_written_as_the_graph_has_it(name: str, saved: Path, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     done = rc.export_model(saved / name, tmp_path / "new.onnx", verify=True)
@@ -136,6 +148,15 @@ def test_a_function_that_changes_its_variables_is_refused_by_the_operation(saved
     with pytest.raises(rc.RefusedError, match=r"AssignVariableOp.*changes a variable from one call to the next"):
         rc.export_model(saved / "stateful", tmp_path / "new.onnx")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_model_saved_amid_a_stream_begins_with_zeros(saved: Path, tmp_path: Path) -> None:
+    """The states of its layers are in the file, under paths or, where it is theirs alone, under a name."""
+    needed("onnxruntime", "onnxruntime")
+    done = rc.export_model(saved / "states", tmp_path / "new.onnx", stateful=True, verify=True)
+    assert done.proof and all(done.proof)
+    upgraded = rc.upgrade(saved / "states", tmp_path / "new.keras")
+    assert any("the states that its layers were saved in (3 arrays)" in note for note in upgraded.left)
 
 
 def test_a_saved_model_that_serves_nothing_is_named(saved: Path, tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""Conditions of a graph whose truth is known: only the branch that is taken stays.
+
+Source: tensorflow/core/common_runtime/executor.cc: what reads a value of a branch that is not taken is not run, but for a Merge,
+which hands on the value that there is; python/ops/cond_v2.py for If.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from rnnconvert.containers.graph_def import GraphDef
+from rnnconvert.containers.graph_def_node import GraphDefNode
+from rnnconvert.formats.tensorflow1.operations import PASSING
+
+BRANCHES = ("If", "StatelessIf")
+"""Conditions with functions."""
+
+
+class Conditions:
+    """The truths of a graph.
+
+    placeholders  those that a caller states of inputs, by their names
+    asked         the inputs that have a part in each condition, by the name of its operation
+    """
+
+    def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool] = MappingProxyType({})) -> None:
+        self._graph, self._placeholders = graph, placeholders
+        self.asked: dict[str, list[str]] = {}
+        self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
+
+    def decided(self) -> GraphDef:
+        """Return the graph without what it never computes."""
+        nodes, decisions = self._graph.nodes, self._decisions
+        if not decisions:
+            return self._graph
+        switches = {name for name in decisions if nodes[name].op == "Switch"}
+        dead = self._dead({f"{name}:{int(not decisions[name])}" for name in switches})
+        written = {}
+        for node in nodes.values():
+            if f"^{node.name}" in dead:
+                continue
+            alive = [source for source in node.inputs if _key(source) not in dead]
+            sources = tuple(_name(source) if source[:1] != "^" and _name(source) in switches else source for source in alive)
+            written[node.name] = replace(node, inputs=sources)
+            if node.name in switches:
+                written[node.name] = replace(node, op="Identity", inputs=sources[:1])
+            elif node.op == "Merge" and len(written[node.name].read) < len(node.read):
+                written[node.name] = replace(node, op="Identity", inputs=sources)
+            elif node.name in decisions:
+                called = node.attributes.get("then_branch" if decisions[node.name] else "else_branch", memoryview(b""))
+                function = {**node.attributes, "f": called}
+                written[node.name] = replace(node, op="PartitionedCall", inputs=sources[1:], attributes=function)
+        read = {_name(source) for node in nodes.values() for source in node.inputs}
+        waiting, reached = [name for name in written if name not in read], set[str]()
+        while waiting:  # what only the other branch has read is no output
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += [source for source in map(_name, written[name].inputs) if source in written]
+        return GraphDef({name: node for name, node in written.items() if name in reached}, self._graph.functions)
+
+    def _decision(self, node: GraphDefNode) -> bool | None:
+        """Return the truth of a condition; None where it is not known, and for other operations."""
+        place = {"Switch": 1, **dict.fromkeys(BRANCHES, 0)}.get(node.op)
+        if place is None or len(node.read) <= place:
+            return None
+        self.asked[node.name] = []
+        return self._truth(node.read[place], self.asked[node.name], frozenset())
+
+    def _truth(self, source: str, asked: list[str], behind: frozenset[str]) -> bool | None:
+        name = _name(source)
+        node = self._graph.nodes.get(name)
+        if node is None or name in behind or len(behind) > _DEEP:
+            return None
+        behind |= {name}
+        if node.op == "Const":
+            array = node.tensor
+            return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype == bool else None
+        if name in self._placeholders or node.op in ("Placeholder", "PlaceholderV2"):
+            asked.append(name)
+            return self._placeholders.get(name)
+        if node.op in (*PASSING, "Enter", "Switch") and node.read:
+            if node.op == "PlaceholderWithDefault":
+                asked.append(name)
+            return self._truth(node.read[0], asked, behind)
+        truths = [self._truth(each, asked, behind) for each in node.read] if node.op.startswith("Logical") else []
+        if node.op == "LogicalNot" and len(truths) == 1:
+            return None if truths[0] is None else not truths[0]
+        if node.op in ("LogicalAnd", "LogicalOr") and len(truths) == 2:
+            decisive = node.op == "LogicalOr"
+            return decisive if decisive in truths else None if None in truths else not decisive
+        return None
+
+    def _dead(self, values: set[str]) -> set[str]:
+        """Return the values that are never computed, and the operations, since they read some that are not."""
+        readers: dict[str, list[GraphDefNode]] = {}
+        read: dict[str, set[str]] = {}
+        for node in self._graph.nodes.values():
+            for source in node.inputs:
+                readers.setdefault(_key(source), []).append(node)
+                read.setdefault(_name(source), set()).add(_key(source))
+        waiting = [*values]
+        while waiting:
+            for node in readers.get(waiting.pop(), ()):
+                if f"^{node.name}" in values or (node.op == "Merge" and not all(_key(source) in values for source in node.read)):
+                    continue
+                new = {f"^{node.name}", *read.get(node.name, ())} - values
+                values |= new
+                waiting += new
+        return values
+
+
+_DEEP = 100
+"""How many operations stand between a condition and what decides it."""
+
+
+def _name(source: str) -> str:
+    return source.lstrip("^").partition(":")[0]
+
+
+def _key(source: str) -> str:
+    """Return how a value is spelled with its number, or an operation that is waited for with "^"."""
+    return source if source[:1] == "^" or ":" in source else f"{source}:0"

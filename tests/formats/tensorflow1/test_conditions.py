@@ -1,0 +1,175 @@
+"""Conditions of frozen graphs that are decided, loops of stated lengths, and what is taken by places, against what TensorFlow computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.errors import RefusedError
+from tests.helpers import drawn
+from tests.helpers.requirements import needed
+
+Tensor = Any
+
+
+class Graph:
+    """A graph of TensorFlow's in the making, and its session."""
+
+    def __init__(self, build: Callable[[Any], Tensor]) -> None:
+        self.tf = needed("tensorflow", "tensorflow")
+        self.graph = self.tf.Graph()
+        with self.graph.as_default():
+            self.tf.identity(build(self.tf), name="out")
+
+    def save(self, path: Path, *ends: str) -> Path:
+        """Write what the output needs, and other ends, as graphs are frozen."""
+        frozen = self.tf.compat.v1.graph_util.extract_sub_graph(self.graph.as_graph_def(), ["out", *ends])
+        path.write_bytes(frozen.SerializeToString())
+        return path
+
+    def run(self, feeds: Mapping[str, Any]) -> Any:
+        with self.tf.compat.v1.Session(graph=self.graph) as session:
+            return session.run("out:0", {f"{name}:0": value for name, value in feeds.items()})
+
+
+def written(path: Path, target: Path, **options: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Export a graph; return what runs the model that was written."""
+    rc.export_model(path, target, force=True, **options)
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(target))
+    return lambda feeds: session.run(None, dict(feeds))[0]
+
+
+def condition(tf: Any, rng: random.Random, deep: int) -> Tensor:
+    """A truth of constants, of an input with a default, and of one without."""
+    graph = tf.compat.v1.get_default_graph()
+    kind = rng.choice(["true", "false", "training", "given", *(["not", "and", "or"] if deep else [])])
+    if kind in ("training", "given"):
+        return graph.get_tensor_by_name(f"{kind}:0")
+    if kind in ("true", "false"):
+        return tf.constant(kind == "true")
+    if kind == "not":
+        return tf.logical_not(condition(tf, rng, deep - 1))
+    join = tf.logical_and if kind == "and" else tf.logical_or
+    return join(condition(tf, rng, deep - 1), condition(tf, rng, deep - 1))
+
+
+def branched(tf: Any, rng: random.Random, x: Tensor, deep: int) -> Tensor:
+    """Sums and products, with conditions among them, which are Switches and Merges."""
+    for _ in range(rng.randrange(1, 4)):
+        if deep and rng.random() < 0.7:
+            truth = condition(tf, rng, 2)
+            no, yes = tf.raw_ops.Switch(data=x, pred=truth)
+            x = tf.raw_ops.Merge(inputs=[branched(tf, rng, no, deep - 1), branched(tf, rng, yes, deep - 1)]).output
+        else:
+            x = rng.choice([tf.add, tf.multiply])(x, tf.constant(np.float32(rng.uniform(0.5, 2))))
+    return x
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_the_branch_that_is_taken_is_written(number: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{drawn.SEED} conditions {number}")
+    default, answer = rng.random() < 0.5, rng.random() < 0.5
+
+    def build(tf: Any) -> Tensor:
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [None, 3], "x")
+        v1.placeholder_with_default(default, [], "training")
+        v1.placeholder(tf.bool, rng.choice([[], None]), "given")
+        return branched(tf, rng, tf.add(branched(tf, rng, x, 2), tf.constant(np.float32(1))), 1)
+
+    graph = Graph(build)
+    path = graph.save(tmp_path / "frozen.pb")
+    x = np.random.default_rng(number).standard_normal((4, 3)).astype(np.float32)
+    try:
+        run = written(path, tmp_path / "m.onnx")
+    except RefusedError as error:
+        assert "--fix given=false" in str(error)
+        run = written(path, tmp_path / "m.onnx", fix={"given": answer})
+    np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "given": answer}), rtol=1e-5)
+
+
+def test_an_input_with_a_default_is_fixed_at_another_truth(tmp_path: Path) -> None:
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
+        truth = tf.compat.v1.placeholder_with_default(False, [], "training")
+        no, yes = tf.raw_ops.Switch(data=x, pred=truth)
+        return tf.raw_ops.Merge(inputs=[no + tf.constant(1.0), yes * tf.constant(3.0)]).output
+
+    graph = Graph(build)
+    path, x = graph.save(tmp_path / "frozen.pb"), np.ones((2, 3), np.float32)
+    for options, truth in ((dict[str, Any](), False), ({"fix": {"training": True}}, True)):
+        np.testing.assert_allclose(written(path, tmp_path / "m.onnx", **options)({"x": x}), graph.run({"x": x, "training": truth}))
+
+
+def looped(tf: Any, x: Tensor, units: int, rng: np.random.Generator) -> Tensor:
+    """The steps of an RNN over (time, batch, values), as dynamic_rnn writes them: up to the longest of one or the lengths there are."""
+    matrix = tf.constant(rng.uniform(-1, 1, (int(x.shape[2]) + units, units)).astype(np.float32))
+    time = tf.shape(x)[0]
+    steps = tf.minimum(time, tf.maximum(1, time))
+    gives = tf.TensorArray(tf.float32, time)
+
+    def step(number: Tensor, state: Tensor, gives: Any) -> tuple[Tensor, Tensor, Any]:
+        state = tf.tanh(tf.matmul(tf.concat([x[number], state], 1), matrix))
+        return number + 1, state, gives.write(number, state)
+
+    first = tf.zeros([tf.shape(x)[1], units])
+    _, _, gives = tf.while_loop(lambda number, *_: number < steps, step, (0, first, gives))
+    return gives.stack()
+
+
+@pytest.mark.parametrize("time", [6, None])
+@pytest.mark.parametrize("end", ["all", "last of a list", "by places"])
+def test_loops_of_stated_and_open_lengths(time: int | None, end: str, tmp_path: Path) -> None:
+    """Maximum and Minimum of lengths are lengths; of an operation that takes a sequence apart, what is not read is no output."""
+    if time is None and end == "last of a list":
+        return  # of an open axis TensorFlow makes no list
+
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [time, None, 3], "x")
+        places = tf.compat.v1.placeholder(tf.int32, [None, 2], "places")
+        y = looped(tf, x, 4, np.random.default_rng(0))
+        if end == "all":
+            return y
+        return tf.unstack(y, time)[-1] if end == "last of a list" else tf.gather_nd(y, places)
+
+    graph = Graph(build)
+    rng = np.random.default_rng(1)
+    feeds = {"x": rng.standard_normal((6, 5, 3)).astype(np.float32)}
+    if end == "by places":
+        feeds["places"] = np.stack([rng.integers(0, 6, 7), rng.integers(0, 5, 7)], 1).astype(np.int32)
+    run = written(graph.save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
+    np.testing.assert_allclose(run(feeds), graph.run({"places": np.zeros((1, 2), np.int32), **feeds}), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [1, 4, 6])
+def test_steps_behind_the_longest_sequence_of_a_block_give_zeros(longest: int, tmp_path: Path) -> None:
+    """LSTMBlockFusedCell, as DeepSpeech has it, beside a branch that makes features of a sound."""
+    rng = np.random.default_rng(0)
+
+    def build(tf: Any) -> Tensor:
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [6, 2, 3], "x")
+        lengths = v1.placeholder(tf.int32, [2], "lengths")
+        c, h = (v1.placeholder(tf.float32, [2, 4], name) for name in ("c", "h"))
+        w, b = (tf.constant(rng.uniform(-1, 1, shape).astype(np.float32)) for shape in ((7, 16), (16,)))
+        peephole = tf.zeros([4])
+        limit = tf.cast(tf.reduce_max(lengths), tf.int64)
+        done = tf.raw_ops.BlockLSTM(
+            seq_len_max=limit, x=x, cs_prev=c, h_prev=h, w=w, wci=peephole, wcf=peephole, wco=peephole, b=b, forget_bias=0.0, cell_clip=-1.0
+        )
+        sound = v1.placeholder(tf.float32, [512], "sound")
+        spectrogram = tf.raw_ops.AudioSpectrogram(input=sound[:, None], window_size=512, stride=320, magnitude_squared=True)
+        tf.reshape(tf.raw_ops.Mfcc(spectrogram=spectrogram, sample_rate=16000), [-1, 13], name="features")
+        return done.h
+
+    graph = Graph(build)
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in (("x", (6, 2, 3)), ("c", (2, 4)), ("h", (2, 4)))}
+    feeds["lengths"] = np.array([longest, 1], np.int32)
+    run = written(graph.save(tmp_path / "frozen.pb", "features"), tmp_path / "m.onnx")
+    np.testing.assert_allclose(run(feeds), graph.run(feeds), rtol=1e-5, atol=1e-6)
