@@ -28,6 +28,7 @@ class Conditions:
     def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool] = MappingProxyType({})) -> None:
         self._graph, self._placeholders = graph, placeholders
         self.asked: dict[str, list[str]] = {}
+        self._truths: dict[str, tuple[bool | None, list[str]]] = {}
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
 
     def decided(self) -> GraphDef:
@@ -67,14 +68,24 @@ class Conditions:
         if place is None or len(node.read) <= place:
             return None
         self.asked[node.name] = []
-        return self._truth(node.read[place], self.asked[node.name], frozenset())
+        return self._truth(node.read[place], self.asked[node.name], 0)
 
-    def _truth(self, source: str, asked: list[str], behind: frozenset[str]) -> bool | None:
+    def _truth(self, source: str, asked: list[str], depth: int) -> bool | None:
+        """Return the truth of a value, None where it is not known, and add the inputs that have a part in it."""
         name = _name(source)
+        if name not in self._truths:
+            self._truths[name] = None, []  # of a value that reads itself nothing is known
+            inputs: list[str] = []
+            truth = self._computed(name, inputs, depth + 1) if depth < _DEEP else None
+            self._truths[name] = truth, [*dict.fromkeys(inputs)][:_MOST]
+        truth, inputs = self._truths[name]
+        asked += inputs
+        return truth
+
+    def _computed(self, name: str, asked: list[str], depth: int) -> bool | None:
         node = self._graph.nodes.get(name)
-        if node is None or name in behind or len(behind) > _DEEP:
+        if node is None:
             return None
-        behind |= {name}
         if node.op == "Const":
             array = node.tensor
             return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype == bool else None
@@ -84,8 +95,8 @@ class Conditions:
         if node.op in (*PASSING, "Enter", "Switch") and node.read:
             if node.op == "PlaceholderWithDefault":
                 asked.append(name)
-            return self._truth(node.read[0], asked, behind)
-        truths = [self._truth(each, asked, behind) for each in node.read] if node.op.startswith("Logical") else []
+            return self._truth(node.read[0], asked, depth)
+        truths = [self._truth(each, asked, depth) for each in node.read[:2]] if node.op.startswith("Logical") else []
         if node.op == "LogicalNot" and len(truths) == 1:
             return None if truths[0] is None else not truths[0]
         if node.op in ("LogicalAnd", "LogicalOr") and len(truths) == 2:
@@ -114,6 +125,8 @@ class Conditions:
 
 _DEEP = 100
 """How many operations stand between a condition and what decides it."""
+_MOST = 64
+"""How many inputs are named that have a part in a condition."""
 
 
 def _name(source: str) -> str:

@@ -107,6 +107,21 @@ def test_an_input_with_a_default_is_fixed_at_another_truth(tmp_path: Path) -> No
         np.testing.assert_allclose(written(path, tmp_path / "m.onnx", **options)({"x": x}), graph.run({"x": x, "training": truth}))
 
 
+def test_a_truth_that_is_joined_with_itself_many_times_is_decided_at_once(tmp_path: Path) -> None:
+    """Two paths lead from each of these to the next: 2^80 to the input."""
+
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
+        truth = tf.compat.v1.placeholder_with_default(False, [], "training")
+        for _ in range(80):
+            truth = tf.logical_and(truth, truth)
+        no, yes = tf.raw_ops.Switch(data=x, pred=truth)
+        return tf.raw_ops.Merge(inputs=[no + tf.constant(1.0), yes * tf.constant(3.0)]).output
+
+    path, x = Graph(build).save(tmp_path / "frozen.pb"), np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(written(path, tmp_path / "m.onnx")({"x": x}), x + 1)
+
+
 def looped(tf: Any, x: Tensor, units: int, rng: np.random.Generator) -> Tensor:
     """The steps of an RNN over (time, batch, values), as dynamic_rnn writes them: up to the longest of one or the lengths there are."""
     matrix = tf.constant(rng.uniform(-1, 1, (int(x.shape[2]) + units, units)).astype(np.float32))
