@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,7 @@ class ModelBuilder:
         self._real: dict[int, int] = {}
         self._times: dict[str, int] = {}
         top = description.scope
+        self._read = {id(value) for value in _every_read(top)}
         indices = _indices(top)
         self.inputs = []
         self.batches: set[int] = set()
@@ -140,6 +141,10 @@ class ModelBuilder:
             self._names[wanted] = called
             self._identifiers |= identifiers
         return self._names[wanted]
+
+    def reads(self, values: Sequence[Value]) -> bool:
+        """Return whether anything reads one of some tensors of the description."""
+        return any(id(value) in self._read for value in values)
 
     def label(self, node: Node) -> str:
         """Return the name of a node's layer: its path, or its output's name."""
@@ -256,6 +261,15 @@ class ModelBuilder:
 def _as(array: Array, dtype: np.dtype[Any]) -> Array:
     plain = np.asarray(array)
     return plain if plain.dtype == dtype else plain.astype(dtype)
+
+
+def _every_read(scope: DescribedModel) -> Iterator[Value]:
+    """Yield what the nodes of a model read, and what it gives; likewise of the models and the loops in it."""
+    yield from scope.outputs
+    for node in scope.nodes:
+        yield from node.reads()
+        if "scope" in node.settings:
+            yield from _every_read(node["scope"])
 
 
 def _indices(scope: DescribedModel) -> set[int]:

@@ -158,7 +158,7 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         masks = [m(mask[0]).value] if mask else []
         y, *ends = m.add(
             "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
-            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=len(node.outputs) > 1, cell=cell,
+            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
         )  # fmt: skip
         outputs.append(y)
         finals += ends

@@ -293,6 +293,16 @@ def _guitarml(path: Path) -> Callable[[Arrays], Arrays]:
     return run
 
 
+def _read_again(path: Path) -> Callable[[Arrays], Arrays]:
+    """What onnxruntime makes of the ONNX that a C header is written as, whose whole numbers have 32 bits."""
+    back = path.with_suffix(".onnx")
+    rc.export_model(path, back, force=True)
+    run = RUNS["onnx"](back)
+    integral = {port.name for port in needed("onnx", "onnx").load(back).graph.input if port.type.tensor_type.elem_type == 6}
+    names = [port.name for port in needed("onnx", "onnx").load(back).graph.input]
+    return lambda call: run([x.astype(np.int32) if name in integral else x for name, x in zip(names, call, strict=True)])
+
+
 @dataclass(frozen=True)
 class RunTarget:
     """A form of a file that models are written in.
@@ -325,6 +335,7 @@ TARGETS = {
     "C": RunTarget("m.h", opened=_C),
     "C float16": RunTarget("m.h", dtype="float16", options={"dtype": "float16"}, opened=_C),
     "C int8": RunTarget("m.h", dtype="int8", options={"settings": ["storage=int8"]}, opened=_C),
+    "C, read again": RunTarget("m.h", opened=_read_again),
     "TensorFlow.js": RunTarget("m.json", "tfjs"),
     "TensorFlow.js graph": RunTarget("m.json", "tfjs", options={"settings": ["form=graph"]}),
     "RTNeural": RunTarget("m.json", "rtneural", opened=_rtneural, steps=True),

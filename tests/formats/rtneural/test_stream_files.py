@@ -7,6 +7,7 @@ Keras gives for the model itself.
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import re
 import shlex
@@ -21,13 +22,14 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.formats.c_header import run as c_run
 from rnnconvert.running.witness import Witness
 from tests.helpers import corpus
 from tests.helpers.commands import call
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import KERAS_WARNS
 from tests.helpers.onnx_graphs import in_onnxruntime
-from tests.helpers.requirements import needed
+from tests.helpers.requirements import need, needed
 
 pytestmark = [*KERAS_WARNS, pytest.mark.filterwarnings("ignore:The tensor attributes")]
 ENDINGS = {"rtneural": ".json", "guitarml": ".json", "nam": ".nam"}
@@ -360,12 +362,41 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_real_file_goes_to_onnx_with_its_head(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", ["a.onnx", "a.h"])
+def test_a_real_file_goes_there_and_back_with_its_head(name: str, between: str, tmp_path: Path) -> None:
     if corpus.absent():
         pytest.skip(corpus.absent())
     needed("onnxruntime", "onnxruntime")
-    done = rc.export_model(corpus.FOLDER / name, tmp_path / "a.onnx", verify=True)
-    assert done.equal
+    need("gcc", c_run.absent({}))
+    back = tmp_path / f"back{Path(name).suffix}"
+    assert rc.export_model(corpus.FOLDER / name, tmp_path / between, verify=True).equal
+    assert rc.export_model(tmp_path / between, back, verify=True).equal
+    width = 3 if "centaur.json" in name else 1
+    x = np.random.default_rng(1).normal(size=(2, 40, width)).astype(np.float32)
+    assert np.abs(ran(back, REAL[name], x) - ran(corpus.FOLDER / name, REAL[name], x)).max() < ROUNDING
+
+
+@pytest.mark.parametrize("between", ["a.onnx", "a.h"])
+@pytest.mark.parametrize("format", ["guitarml", "rtneural"])
+def test_skips_and_gains_come_back(format: str, between: str, tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    need("gcc", c_run.absent({}))
+    torch = needed("torch", "torch")
+    torch.manual_seed(3)
+    layers = torch.nn.ModuleDict({"rec": torch.nn.GRU(1, 8, 2), "lin": torch.nn.Linear(8, 1)})
+    torch.save(layers.state_dict(), tmp_path / "w.pt")
+    first, back = tmp_path / "first.json", tmp_path / "back.json"
+    rc.export_model(tmp_path / "w.pt", first, format=format, chain="rec lin skip")
+    document = json.loads(first.read_text())
+    gains = {"in_gain": 3.5, "out_gain": -2.0} if format == "rtneural" else {}
+    first.write_text(json.dumps(document | gains))
+    rc.export_model(first, tmp_path / between)
+    rc.export_model(tmp_path / between, back, format=format)
+    again = json.loads(back.read_text())
+    assert again["in_skip"] == 1 if format == "rtneural" else again["model_data"] == document["model_data"]
+    assert {key: round(again[key], 5) for key in gains} == gains
+    x = np.random.default_rng(1).normal(size=(2, 40, 1)).astype(np.float32)
+    assert np.abs(ran(back, format, x) - ran(first, format, x)).max() < ROUNDING
 
 
 @pytest.mark.parametrize("name", ["gru", "gru_1d", "lstm", "lstm_1d"])
