@@ -59,7 +59,7 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
 
 def _conv(m: ModelBuilder, node: Node) -> None:
     x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
-    weight = np.moveaxis(parts["weight"], 1, 2)
+    weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
     filters, kernel, width = map(int, weight.shape)
     (reach,) = reached(node["kernel"], node["dilation"])
     pads = list(map(int, node["pads"][0])) if first else _pads(node, reach)

@@ -374,6 +374,31 @@ def test_modules_of_pytorch(tmp_path: Path) -> None:
         strictly(header)
 
 
+@pytest.mark.parametrize("place", [2, 3])
+def test_windows_over_an_axis_of_length_1_move_over_the_other_alone(place: int, tmp_path: Path) -> None:
+    """TensorFlow's graphs have a Conv1D so: as a Conv2D of images of one row."""
+    torch = needed("torch", "torch")
+    needed("ncnn", "ncnn")
+    need("gcc", absent({}))
+    shape = (1, 3) if place == 2 else (3, 1)
+
+    class OneRow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place, pads = place, tuple(length // 2 for length in shape)
+            self.conv, self.pool = torch.nn.Conv2d(4, 6, shape, padding=pads), torch.nn.MaxPool2d(tuple(min(length, 2) for length in shape))
+            self.rnn, self.head = torch.nn.GRU(6, 5, batch_first=True), torch.nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(self.conv(x.transpose(1, 2).unsqueeze(self.place)))
+            return self.head(self.rnn(self.pool(y).squeeze(self.place).transpose(1, 2))[0])
+
+    torch.manual_seed(5)
+    torch.jit.script(OneRow().eval()).save(str(tmp_path / "m.pt"))
+    for target in ("m.h", "m.param"):
+        assert export_model(tmp_path / "m.pt", tmp_path / target, axes=[(None, 8, 4)], verify=True).equal, target
+
+
 def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     torch.manual_seed(0)

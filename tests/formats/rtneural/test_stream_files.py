@@ -423,3 +423,32 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path: Path, monkeyp
     with pytest.raises(NotEqualError):
         rc.export_model(_module(MODULES["last step"][0]), tmp_path / "a.json", example=torch.zeros(2, 5, 1), verify=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("skip", ["", " skip"])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_samples_that_aida_tries_a_file_with(cell: str, skip: str, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(4)
+    layers = torch.nn.ModuleDict({"rec": getattr(torch.nn, cell)(1, 8, batch_first=True), "lin": torch.nn.Linear(8, 1)})
+    torch.save(layers.state_dict(), tmp_path / "w.pt")
+    path = tmp_path / "a.aidax"
+    rc.export_model(tmp_path / "w.pt", path, chain=f"rec lin{skip}", settings=["sample_rate=44100", "input_batch=70"])
+    document = json.loads(path.read_text())
+    x = torch.tensor(document["input_batch"]).reshape(1, 70, 1)
+    with torch.no_grad():
+        y = layers["lin"](layers["rec"](x)[0]) + (x if skip else 0)
+    assert np.abs(y.reshape(-1).numpy() - document["output_batch"]).max() < ROUNDING
+    assert document["samplerate"] == 44100 and "70 steps" in call("inspect", path).output
+
+
+def test_a_sample_rate_is_written_for_an_amp(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.save(torch.nn.ModuleDict({"rec": torch.nn.LSTM(1, 3), "lin": torch.nn.Linear(3, 1)}).state_dict(), tmp_path / "w.pt")
+    rc.export_model(tmp_path / "w.pt", tmp_path / "a.nam", chain="rec lin", settings=["sample_rate=48000"])
+    assert json.loads((tmp_path / "a.nam").read_text())["sample_rate"] == 48000
+    for word in ("0", "-4", str(1 << 21), "fast"):
+        with pytest.raises(UsageError, match="sample_rate"):
+            rc.export_model(tmp_path / "w.pt", tmp_path / "b.nam", chain="rec lin", settings=[f"sample_rate={word}"])
+    with pytest.raises(RefusedError, match="input_batch"):
+        rc.export_model(_module(MODULES["last step"][0]), tmp_path / "a.json", example=torch.zeros(2, 5, 1), settings=["input_batch=9"])
