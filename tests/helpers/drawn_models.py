@@ -298,9 +298,9 @@ def _read_again(path: Path) -> Callable[[Arrays], Arrays]:
     back = path.with_suffix(".onnx")
     rc.export_model(path, back, force=True)
     run = RUNS["onnx"](back)
-    integral = {port.name for port in needed("onnx", "onnx").load(back).graph.input if port.type.tensor_type.elem_type == 6}
-    names = [port.name for port in needed("onnx", "onnx").load(back).graph.input]
-    return lambda call: run([x.astype(np.int32) if name in integral else x for name, x in zip(names, call, strict=True)])
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(back), providers=["CPUExecutionProvider"])
+    integral = ["int32" in port.type for port in session.get_inputs()]
+    return lambda call: run([x.astype(np.int32) if whole else x for whole, x in zip(integral, call, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -366,11 +366,11 @@ def outcome(source: Source, target: RunTarget, folder: Path) -> Outcome:
         shutil.rmtree(path)  # a package is never replaced
     try:
         done = rc.export_model(source.path, path, format=target.format, force=True, **source.options, **target.options)
+        run = (target.opened or RUNS[path.suffix[1:]])(path)
     except rc.RefusedError as error:
         if not error.layer and not error.feature:
             return Outcome("wrong", f"a refusal without a name: {error}")
         return Outcome("refused", re.sub(r"\d+", "_", error.feature))
-    run = (target.opened or RUNS[path.suffix[1:]])(path)
     places = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]
     worst = 0.0
     for fed, call in source.by_sequence() if target.single else ((call, call) for call in source.calls):
