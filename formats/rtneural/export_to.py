@@ -24,16 +24,16 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "rtneural"
 TITLE = "RTNeural (AIDA-X)"
 SUFFIXES = registry.endings(NAME)
-OPTIONS = ("sample_rate", "input_batch")
+OPTIONS = ("samplerate", "input_batch")
 BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 
 _AIDA_UNITS = (8, 12, 16, 20, 24, 32, 40, 64, 80)
 
 
-def graph(description: Description, weights: LayerWeights, sample_rate: str = "", input_batch: str = "") -> ExportedGraph:
+def graph(description: Description, weights: LayerWeights, samplerate: str = "", input_batch: str = "") -> ExportedGraph:
     """Return a model as a row of layers. Raises RefusedError for a layer or a setting that RTNeural lacks.
 
-    sample_rate  samples a second, which AIDA-X asks for; "" for none
+    samplerate   samples a second, which AIDA-X asks for; "" for none
     input_batch  how many samples the file has beside what the model gives for them, with which AIDA-X tries it; "" for none
     """
     from rnnconvert.scaffolding.chain import chain_of
@@ -47,8 +47,8 @@ def graph(description: Description, weights: LayerWeights, sample_rate: str = ""
         raise RefusedError(f"{chain.skip} inputs that are added to the output", TITLE, "its in_skip adds the first input alone")
     around: dict[str, Any] = {"in_skip": chain.skip} if chain.skip else {}
     around |= {key: decibels(gain) for key, gain in zip(("in_gain", "out_gain"), chain.gains, strict=True) if gain != 1}
-    if sample_rate:
-        document["samplerate"] = samples(sample_rate, "sample_rate")
+    if samplerate:
+        document["samplerate"] = samples(samplerate, "samplerate")
     if input_batch:
         document |= _tried(chain, samples(input_batch, "input_batch"))
     if around:

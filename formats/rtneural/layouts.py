@@ -26,8 +26,14 @@ SYSTEM = System(
     ),
     separator="/",
     options=(
-        Option("sample_rate", (), "whole models: samples a second of what the model was trained on; none by default", "write", "whole"),
-        Option("input_batch", (), "whole models: how many samples stand beside what the model gives; none by default", "write", "whole"),
+        Option("samplerate", (), "whole models: samples a second of what the model was trained on; none by default", "write", "whole"),
+        Option(
+            "input_batch",
+            (),
+            "whole models: how many samples the file states, with what the model gives for them; none by default",
+            "write",
+            "whole",
+        ),
     ),
     family="audio",
 )

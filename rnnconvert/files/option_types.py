@@ -95,6 +95,7 @@ class WriteOptions(_Shared, total=False):
     return_state: Literal["true", "false"] | bool
     reverse: Literal["flipped"]
     sample_rate: int | str
+    samplerate: int | str
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
     states: Literal["input", "stream", "zeros"]

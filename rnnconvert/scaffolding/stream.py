@@ -194,7 +194,7 @@ def decibels(factor: float) -> float:
 def samples(stated: str, key: str) -> int:
     """Return a number of samples, or of samples a second, as a caller states it. Raises UsageError for another text."""
     if not stated.isdecimal() or not 0 < int(stated) <= _MOST_SAMPLES:
-        raise UsageError(f"{key}={stated} is no number of samples from 1 to {_MOST_SAMPLES}")
+        raise UsageError(f"{key} is {stated!r}, and not a number of samples from 1 to {_MOST_SAMPLES}")
     return int(stated)
 
 

@@ -300,7 +300,7 @@ def _read_again(path: Path) -> Callable[[Arrays], Arrays]:
     run = RUNS["onnx"](back)
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(back), providers=["CPUExecutionProvider"])
     integral = ["int32" in port.type for port in session.get_inputs()]
-    return lambda call: run([x.astype(np.int32) if whole else x for whole, x in zip(integral, call, strict=True)])
+    return lambda call: run([x.astype(np.int32) if is_integral else x for is_integral, x in zip(integral, call, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def _global(operation: str) -> Rule:
 # Numbers as integers of 8 bits
 
 
-_WHOLE = {"uint8": (0, 255), "int8": (-128, 127)}
+_RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def _along(r: GraphReading, op: Op, x: SourceTensor, index: int) -> SourceTensor | None:
@@ -143,13 +143,13 @@ def _quantize(r: GraphReading, op: Op) -> SourceTensor:
     x, zero = op[0], op.optional(2)
     dtype = "uint8" if zero is None else zero.dtype
     scale, zeros = _along(r, op, x, 1), _along(r, op, x, 2)
-    if scale is None or dtype not in _WHOLE or op.values.get("block_size", 0) or op.values.get("output_dtype", 0):
+    if scale is None or dtype not in _RANGES or op.values.get("block_size", 0) or op.values.get("output_dtype", 0):
         raise r.build.refuse(
             f"QuantizeLinear to {dtype}, or by blocks", "int8 and uint8 with one scale, or one for each index, are known here"
         )
     y = operations.function(r.build, r.build.elementwise("divide", [x, scale]), "round")
     y = y if zeros is None or not np.any(zeros.numbers) else r.build.elementwise("add", [y, zeros])
-    return r.build.clip(y, *map(float, _WHOLE[dtype]))
+    return r.build.clip(y, *map(float, _RANGES[dtype]))
 
 
 def _dequantize(r: GraphReading, op: Op) -> SourceTensor:
@@ -171,12 +171,12 @@ def _dynamic(r: GraphReading, op: Op) -> list[SourceTensor | None]:
 def _of_integers(r: GraphReading, op: Op) -> SourceTensor:
     """Return the product with a matrix of integers, less their zero points."""
     zeros = [op.optional(index) for index in (2, 3)]
-    known = [None if zero is None else r.constant(zero, "a zero point") for zero in zeros]
-    if not r.rounds or (known[0] is not None and np.any(known[0])) or (known[1] is not None and known[1].ndim > 1):
+    offsets = [None if zero is None else r.constant(zero, "a zero point") for zero in zeros]
+    if not r.rounds or (offsets[0] is not None and np.any(offsets[0])) or (offsets[1] is not None and offsets[1].ndim > 1):
         raise r.build.refuse("MatMulInteger of other integers than DynamicQuantizeLinear's", _BEFORE)
     y = r.build.cast(op[1], "float32")
-    if known[1] is not None and np.any(known[1]):
-        y = r.build.elementwise("subtract", [y, SourceTensor(known[1].shape, numbers=known[1].astype(np.float32))])
+    if offsets[1] is not None and np.any(offsets[1]):
+        y = r.build.elementwise("subtract", [y, SourceTensor(offsets[1].shape, numbers=offsets[1].astype(np.float32))])
     return operations.matmul(r.build, op[0], y)
 
 

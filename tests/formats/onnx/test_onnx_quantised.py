@@ -203,7 +203,7 @@ class Frames:
         return self.left.pop() if self.left else None
 
 
-def whole(folder: Path, form: str, cell: str, per_channel: bool, signed: bool) -> Path:
+def whole_model(folder: Path, form: str, cell: str, per_channel: bool, signed: bool) -> Path:
     """Save a model of a recurrent layer with a head, and quantize it."""
     torch = needed("torch", "torch")
     needed("onnxruntime", "onnxruntime")
@@ -235,7 +235,7 @@ def test_a_whole_model_of_integers_is_written_in_float(form: str, cell: str, tmp
     for number, (per_channel, signed) in enumerate([(False, True), (True, True), (False, False)]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        source = whole(folder, form, cell, per_channel, signed)
+        source = whole_model(folder, form, cell, per_channel, signed)
         for target in ("back.onnx", "back.tflite"):
             done = rc.export_model(source, folder / target, verify=True)
             assert done.equal == (form == "QDQ"), done
@@ -251,7 +251,7 @@ def test_integers_taken_for_others_are_not_equal(tmp_path: Path, monkeypatch: py
     """The proof beside a source of integers is wide, and still shows a zero point that is left out, or a scale."""
     from rnnconvert.scaffolding.programs import operators
 
-    source = whole(tmp_path, "dynamic", "GRU", False, False)
+    source = whole_model(tmp_path, "dynamic", "GRU", False, False)
     rule = operators.RULES["MatMulInteger"]
 
     def without_zero_points(r: Any, op: Any) -> Any:
@@ -263,6 +263,6 @@ def test_integers_taken_for_others_are_not_equal(tmp_path: Path, monkeypatch: py
 
 
 def test_integers_throughout_are_refused_with_a_way_out(tmp_path: Path) -> None:
-    source = whole(tmp_path, "QOperator", "GRU", False, True)
+    source = whole_model(tmp_path, "QOperator", "GRU", False, True)
     with pytest.raises(rc.RefusedError, match="QLinearMatMul: it computes in integers throughout"):
         rc.export_model(source, tmp_path / "back.onnx")

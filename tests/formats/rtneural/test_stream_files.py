@@ -433,7 +433,7 @@ def test_samples_that_aida_tries_a_file_with(cell: str, skip: str, tmp_path: Pat
     layers = torch.nn.ModuleDict({"rec": getattr(torch.nn, cell)(1, 8, batch_first=True), "lin": torch.nn.Linear(8, 1)})
     torch.save(layers.state_dict(), tmp_path / "w.pt")
     path = tmp_path / "a.aidax"
-    rc.export_model(tmp_path / "w.pt", path, chain=f"rec lin{skip}", settings=["sample_rate=44100", "input_batch=70"])
+    rc.export_model(tmp_path / "w.pt", path, chain=f"rec lin{skip}", settings=["samplerate=44100", "input_batch=70"])
     document = json.loads(path.read_text())
     x = torch.tensor(document["input_batch"]).reshape(1, 70, 1)
     with torch.no_grad():
