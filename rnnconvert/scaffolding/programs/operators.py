@@ -164,8 +164,32 @@ def _dequantize(r: GraphReading, op: Op) -> SourceTensor:
 
 def _dynamic(r: GraphReading, op: Op) -> list[SourceTensor | None]:
     """Return a tensor itself, with 1 for its scale and 0 for its zero point: its source chooses them for each run, and rounds."""
+    if not _scaled_once(r, op):
+        raise r.build.refuse("DynamicQuantizeLinear for other than products that its scale multiplies", _BEFORE)
     r.rounds = True
     return [op[0], _number(1.0), _number(0.0)]
+
+
+def _scaled_once(r: GraphReading, op: Op) -> bool:
+    """Return whether products of integers alone read what is quantized, each multiplied by its scale once, and nothing else reads that."""
+    used, (codes, scale, zero) = r.uses(op.scope), op.node.outputs
+    products = used.readers(codes)
+    ends = [
+        cast and used.only(cast.outputs[0]) for cast in (used.only(each.outputs[0]) for each in products if each.kind == "MatMulInteger")
+    ]
+    factors = {scale}
+    for node in used.readers(scale):
+        others = [name for name in node.inputs if name != scale]
+        if node.kind != "Mul" or len(others) != 1 or (node not in ends and op.scope.constant(others[0]) is None):
+            return False
+        factors |= {*node.outputs} if node not in ends else set()
+    return (
+        len(ends) == len(products)
+        and all([*each.inputs[:1], *each.inputs[2:3]] == [codes, zero] for each in products)
+        and all(each in products for each in used.readers(zero))
+        and all(end and end.kind == "Mul" and len(factors & {*end.inputs}) == 1 for end in ends)
+        and all(used.only(factor) in ends for factor in factors - {scale})
+    )
 
 
 def _of_integers(r: GraphReading, op: Op) -> SourceTensor:

@@ -262,6 +262,31 @@ def test_integers_taken_for_others_are_not_equal(tmp_path: Path, monkeypatch: py
         rc.export_model(source, tmp_path / "back.onnx", verify=True)
 
 
+@pytest.mark.parametrize("what", ["an output", "another product", "the scale twice", "no scale"])
+def test_integers_that_are_used_otherwise_are_refused(what: str, tmp_path: Path) -> None:
+    source = whole_model(tmp_path, "dynamic", "GRU", False, True)
+    model = onnx.load(source)
+    (quantized,) = (node for node in model.graph.node if node.op_type == "DynamicQuantizeLinear")
+    codes, scale, _ = quantized.output
+    product = next(node for node in model.graph.node if node.op_type == "MatMulInteger").output[0]
+    cast = next(node for node in model.graph.node if product in node.input).output[0]
+    last = next(node for node in model.graph.node if cast in node.input)
+    factor = next(node for node in model.graph.node if scale in node.input)
+    if what == "an output":
+        model.graph.output.append(helper.make_tensor_value_info(codes, 2, None))
+    elif what == "another product":
+        model.graph.node.append(helper.make_node("Cast", [codes], ["more"], to=1))
+        model.graph.output.append(helper.make_tensor_value_info("more", 1, None))
+    elif what == "the scale twice":
+        factor.input[list(factor.input).index(scale) - 1] = scale
+    else:
+        other = next(name for name in factor.input if name != scale)
+        last.input[list(last.input).index(factor.output[0])] = other
+    onnx.save(model, source)
+    with pytest.raises(rc.RefusedError):
+        rc.export_model(source, tmp_path / "back.onnx")
+
+
 def test_integers_throughout_are_refused_with_a_way_out(tmp_path: Path) -> None:
     source = whole_model(tmp_path, "QOperator", "GRU", False, True)
     with pytest.raises(rc.RefusedError, match="QLinearMatMul: it computes in integers throughout"):
