@@ -3,7 +3,8 @@
     RNNCONVERT_RTNEURAL=FOLDER python -m benchmarks.c_models [--steps 100] [--rounds 7]
 
 All run on one thread; the C and RTNeural's models, whose sizes are stated when they are compiled (ModelT, with Eigen), are compiled with
--O3 -march=native. The time is that of a sequence, without its inputs' way through a pipe. Without a checkout of RTNeural, which no registry
+-O3 -march=native. The time is that of a sequence, without its inputs' way through a pipe, the best of all rounds; a ratio is the median of
+those of the rounds, so that other work on the machine weighs on both sides. Without a checkout of RTNeural, which no registry
 has as a package, its column is empty.
 """
 
@@ -86,8 +87,8 @@ def in_rtneural(units: int, folder: Path, x: np.ndarray, sequences: int) -> floa
     return float(done.stdout.split()[0])
 
 
-def measured(units: int, steps: int, rounds: int, folder: Path, storage: str) -> list[float]:
-    """Return the seconds of a sequence in C, in onnxruntime and in RTNeural, the best of some rounds in turn."""
+def measured(units: int, steps: int, rounds: int, folder: Path, storage: str) -> list[list[float]]:
+    """Return the seconds of a sequence in C, in onnxruntime and in RTNeural, in each of some rounds, which run all three in turn."""
     module, example = Tagged(units).eval(), torch.zeros(2, 9, _WIDTH)
     rc.export_model(module, folder / "m.h", example=example, force=True, settings=[f"storage={storage}"])
     rc.export_model(module, folder / "m.onnx", example=example, force=True)
@@ -107,7 +108,7 @@ def measured(units: int, steps: int, rounds: int, folder: Path, storage: str) ->
         times[1].append((time.perf_counter() - begun) / runs)
         there = audio_plugins.checkout("RTNEURAL") is not None
         times[2].append(in_rtneural(units, folder, x, runs) if there else float("nan"))
-    return [min(each) for each in times]
+    return times
 
 
 def main() -> None:
@@ -122,8 +123,8 @@ def main() -> None:
         for units in _SIZES:
             for storage in ("float", "int8"):
                 times = measured(units, asked.steps, asked.rounds, Path(folder), storage)
-                cells = [f"{_WIDTH} -> {units}", storage, *(f"{seconds * 1e6:.0f} us" for seconds in times)]
-                cells += [f"{times[0] / other:.2f}" for other in times[1:]]
+                cells = [f"{_WIDTH} -> {units}", storage, *(f"{min(each) * 1e6:.0f} us" for each in times)]
+                cells += [f"{np.median(np.divide(times[0], other)):.2f}" for other in times[1:]]
                 print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.tried_axes import OtherAxesError, likelier
 from rnnconvert.scaffolding.weights import LayerWeights
+from rnnconvert.scaffolding.windows import over_one_axis
 
 TITLE = "a C header"
 BATCH, TIME, BOTH = "batch", "time", "steps of the batch"
@@ -88,6 +89,7 @@ class ModelBuilder:
         self._real: dict[int, int] = {}
         self._times: dict[str, int] = {}
         top = description.scope
+        self._read = {id(value) for value in _every_read(top)}
         indices = _indices(top)
         self.inputs = []
         self.batches: set[int] = set()
@@ -140,6 +142,10 @@ class ModelBuilder:
             self._names[wanted] = called
             self._identifiers |= identifiers
         return self._names[wanted]
+
+    def reads(self, values: Sequence[Value]) -> bool:
+        """Return whether anything reads one of some tensors of the description."""
+        return any(id(value) in self._read for value in values)
 
     def label(self, node: Node) -> str:
         """Return the name of a node's layer: its path, or its output's name."""
@@ -258,6 +264,15 @@ def _as(array: Array, dtype: np.dtype[Any]) -> Array:
     return plain if plain.dtype == dtype else plain.astype(dtype)
 
 
+def _every_read(scope: DescribedModel) -> Iterator[Value]:
+    """Yield what the nodes of a model read, and what it gives; likewise of the models and the loops in it."""
+    yield from scope.outputs
+    for node in scope.nodes:
+        yield from node.reads()
+        if "scope" in node.settings:
+            yield from _every_read(node["scope"])
+
+
 def _indices(scope: DescribedModel) -> set[int]:
     """Return the inputs of a model that an embedding reads."""
     read = set()
@@ -304,6 +319,7 @@ def built(description: Description, weights: LayerWeights, name: str, storage: s
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
+    description = replace(description, scope=over_one_axis(description.scope))
     possible: tuple[Sequence[Axes], ModelBuilder] | None = None
     first: RefusedError | None = None
     tried = itertools.product(*(_candidates(value) for value in description.scope.inputs))

@@ -59,7 +59,7 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
 
 def _conv(m: ModelBuilder, node: Node) -> None:
     x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
-    weight = np.moveaxis(parts["weight"], 1, 2)
+    weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
     filters, kernel, width = map(int, weight.shape)
     (reach,) = reached(node["kernel"], node["dilation"])
     pads = list(map(int, node["pads"][0])) if first else _pads(node, reach)
@@ -158,7 +158,7 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         masks = [m(mask[0]).value] if mask else []
         y, *ends = m.add(
             "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
-            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=len(node.outputs) > 1, cell=cell,
+            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
         )  # fmt: skip
         outputs.append(y)
         finals += ends

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
@@ -20,14 +21,15 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "nam"
 TITLE = "Neural Amp Modeler"
 SUFFIXES = registry.endings(NAME)
+OPTIONS = ("sample_rate",)
 BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 
 
-def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+def graph(description: Description, weights: LayerWeights, sample_rate: str = "") -> ExportedGraph:
     """Return a model as an LSTM with its head. Raises RefusedError for other layers."""
     from rnnconvert.formats.nam.files import document_of
     from rnnconvert.scaffolding.chain import chain_of
-    from rnnconvert.scaffolding.stream import StreamFile, fitted, one_stack, refuse_gains
+    from rnnconvert.scaffolding.stream import StreamFile, fitted, one_stack, refuse_gains, samples
 
     chain = chain_of(description, weights)
     refuse_gains(chain, TITLE)
@@ -36,5 +38,7 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     stack, head = one_stack(chain, TITLE)
     _, lstm = fitted(stack, NAME)
     numbers = np.concatenate([np.asarray(head.parts[part]).reshape(-1) for part in ("weight", "bias")])
-    notes = ["the file states no sample_rate: add that of the recordings that the model was trained on, if the plug-in asks for it"]
-    return StreamFile(chain, document_of(lstm, numbers, head.units), notes)
+    document = document_of(lstm, numbers, head.units)
+    if sample_rate:
+        return StreamFile(chain, {**document, "sample_rate": samples(sample_rate, "sample_rate")})
+    return StreamFile(chain, document, [f"the file states no sample_rate: {Setting('sample_rate', '48000')} adds that of the recordings"])

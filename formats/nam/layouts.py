@@ -5,7 +5,7 @@ _export_cell_weights. Layer by layer: rows of W and R side by side, one bias, th
 head's weights and bias, which are not the layer's.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
@@ -23,6 +23,9 @@ SYSTEM = System(
         "numbers are float32: others are refused until you ask for float32",
     ),
     separator=".",
+    options=(
+        Option("sample_rate", (), "whole models: samples a second of what the model was trained on; none by default", "write", "whole"),
+    ),
     family="audio",
 )
 

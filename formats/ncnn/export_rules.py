@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import likelier
 from rnnconvert.scaffolding.weights import LayerWeights
-from rnnconvert.scaffolding.windows import ends, reached
+from rnnconvert.scaffolding.windows import ends, over_one_axis, reached
 
 _MOST_TRIED = 16
 ADD, SUBTRACT, MULTIPLY = 0, 1, 2
@@ -38,6 +39,7 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
     Which axis of its inputs is the batch is tried, the first one first. Raises RefusedError for a layer or a setting without an equivalent.
     """
     first: RefusedError | None = None
+    description = replace(description, scope=over_one_axis(description.scope))
     inputs, count = description.scope.inputs, len(description.scope.inputs) - description.states
     ranks = [range(min(len(value.shape), 2)) for value in inputs[:count]] + [range(1)] * description.states
     for batches in itertools.islice(itertools.product(*ranks), _MOST_TRIED):

@@ -24,15 +24,20 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "rtneural"
 TITLE = "RTNeural (AIDA-X)"
 SUFFIXES = registry.endings(NAME)
+OPTIONS = ("samplerate", "input_batch")
 BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 
 _AIDA_UNITS = (8, 12, 16, 20, 24, 32, 40, 64, 80)
 
 
-def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
-    """Return a model as a row of layers. Raises RefusedError for a layer or a setting that RTNeural lacks."""
+def graph(description: Description, weights: LayerWeights, samplerate: str = "", input_batch: str = "") -> ExportedGraph:
+    """Return a model as a row of layers. Raises RefusedError for a layer or a setting that RTNeural lacks.
+
+    samplerate   samples a second, which AIDA-X asks for; "" for none
+    input_batch  how many samples the file has beside what the model gives for them, with which AIDA-X tries it; "" for none
+    """
     from rnnconvert.scaffolding.chain import chain_of
-    from rnnconvert.scaffolding.stream import StreamFile, decibels
+    from rnnconvert.scaffolding.stream import StreamFile, decibels, samples
 
     chain = chain_of(description, weights)
     layers = [entry for layer in chain.layers for entry in _entries(layer)]
@@ -42,6 +47,10 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
         raise RefusedError(f"{chain.skip} inputs that are added to the output", TITLE, "its in_skip adds the first input alone")
     around: dict[str, Any] = {"in_skip": chain.skip} if chain.skip else {}
     around |= {key: decibels(gain) for key, gain in zip(("in_gain", "out_gain"), chain.gains, strict=True) if gain != 1}
+    if samplerate:
+        document["samplerate"] = samples(samplerate, "samplerate")
+    if input_batch:
+        document |= _tried(chain, samples(input_batch, "input_batch"))
     if around:
         notes.append(f"AIDA-X does what {', '.join(around)} says; RTNeural's own parseJson does not read it, so your code has to")
     if not _loads_in_aida(chain):
@@ -58,6 +67,19 @@ def _loads_in_aida(chain: LayerChain) -> bool:
         return False
     recurrent, dense = chain.layers
     return recurrent.inputs <= 3 and recurrent.units in _AIDA_UNITS and dense.units == 1 and not dense.function
+
+
+def _tried(chain: LayerChain, count: int) -> dict[str, list[float]]:
+    """Return samples, and what the layers give for them from states of zeros. Raises RefusedError for a model that AIDA-X does not load."""
+    from rnnconvert.core.reference import run
+
+    if not _loads_in_aida(chain) or chain.inputs > 1:
+        raise RefusedError("input_batch", TITLE, "AIDA-X tries one LSTM or GRU of one value with a dense layer of 1 unit")
+    recurrent, dense = chain.layers
+    assert recurrent.stack is not None
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (count, 1)).astype(np.float32)
+    y = run(recurrent.stack, x[:, None]).y[:, 0] @ dense.parts["weight"].T + dense.parts["bias"] + chain.skip * x
+    return {"input_batch": x[:, 0].tolist(), "output_batch": y[:, 0].astype(np.float32).tolist()}
 
 
 def _entries(layer: ChainLayer) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ lstm/lstm.tpp for the order of the gates, python/model_utils.py for what its exp
 the candidate are fixed, regardless of "activation".
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
@@ -25,6 +25,16 @@ SYSTEM = System(
         "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files",
     ),
     separator="/",
+    options=(
+        Option("samplerate", (), "whole models: samples a second of what the model was trained on; none by default", "write", "whole"),
+        Option(
+            "input_batch",
+            (),
+            "whole models: how many samples the file states, with what the model gives for them; none by default",
+            "write",
+            "whole",
+        ),
+    ),
     family="audio",
 )
 

@@ -86,6 +86,7 @@ class WriteOptions(_Shared, total=False):
     external_data: Literal["true", "false"] | bool
     form: Literal["layers", "graph"]
     initial_state: Literal["call"]
+    input_batch: int | str
     merge: Literal["concat"]
     module: Literal["stack", "cell", "optimized", "flat", "gates"]
     opset: int | str
@@ -93,6 +94,8 @@ class WriteOptions(_Shared, total=False):
     prefix: str
     return_state: Literal["true", "false"] | bool
     reverse: Literal["flipped"]
+    sample_rate: int | str
+    samplerate: int | str
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
     states: Literal["input", "stream", "zeros"]

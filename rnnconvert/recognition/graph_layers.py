@@ -52,6 +52,10 @@ class Uses:
         """Return whether a node reads a value, or it is an output of the graph."""
         return bool(self._readers.get(value))
 
+    def readers(self, value: str) -> list[Operation]:
+        """Return the nodes that read a value, an empty one for an output of the graph."""
+        return self._readers.get(value, [])
+
     def only(self, value: str) -> Operation | None:
         """Return the one node that reads a value; None if there are more, or it is an output of the graph."""
         readers = self._readers.get(value, [])

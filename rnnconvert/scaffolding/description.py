@@ -358,6 +358,7 @@ class Description:
              in one order
     weights  the name of the file of weights that is written with the code; "" for none
     constants  arrays of the source that are written out as numbers, since they are short
+    integers   whether the source rounds to integers of 8 bits what its layers multiply, which this does not
     continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     model      the model that holds the weights, if a transplant knows the layers of the file by other names
@@ -377,6 +378,7 @@ class Description:
     open_ranks: tuple[Value, ...] = ()
     weights: str = ""
     constants: frozenset[str] = frozenset()
+    integers: bool = False
     continues: bool = False
     model: Model | None = None
     through: str = ""

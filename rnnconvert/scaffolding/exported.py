@@ -80,9 +80,30 @@ class ExportedModel:
         if self.rounded:
             yield from self._rounded_proofs(written, user_inputs)
             return
+        if self.model.description.integers:
+            yield self._beside_integers(written, user_inputs)
+            return
         limits = _limits(self.writer, written)
         for proof in proofs(self.model.description, self.opened(written), self.model.open(), [], user_inputs):
             yield replace(proof, limits=limits)
+
+    def _beside_integers(self, written: Path, user_inputs: Mapping[str, Array] | None) -> WholeModels:
+        """Return the comparison with a source that rounds to integers as it runs: as far off as its matrices' own rounding explains."""
+        model = self.model
+        with new_folder() as folder:
+
+            def files() -> Iterator[ModelApart]:
+                yield self.opened(written)
+                yield model.open()
+                for seed in range(SHAKES):
+                    weights = MovedWeights(model.model, model.description.names, rounding="int8", seed=seed)
+                    path = Path(folder) / f"moved {seed}" / written.name
+                    path.parent.mkdir()
+                    show_as(path, written)
+                    self.writer.graph(self._written, weights, **self.options).write(path)
+                    yield self.opened(path)
+
+            return rounded_proof(model.description, files(), "its source computes with integers of 8 bits", user_inputs)
 
     def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
         """Yield the comparisons of the same model in the numbers of its source, and then of the file next to it."""

@@ -36,7 +36,11 @@ def recurrent(
     directions = stack.layers[0].directions
     ways, units, outputs = len(directions), stack.hidden_size, stack.first.output_size
     if x.dtype != "float32":
-        raise build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
+        integral = "int" in x.dtype
+        remedy = "Take the model as it was before it was quantized. `convert` reads its recurrent layers alone." if integral else ""
+        raise build.refuse(
+            f"a recurrent layer over {x.dtype}", "it computes in integers throughout" if integral else "it reads float32", remedy
+        )
     build.need(x.dims[-1], stack.input_size)
     if len({(direction.cell, direction.hidden_size, direction.output_size) for direction in directions}) > 1:
         raise build.refuse("two directions of different cells", "they are written as one layer")

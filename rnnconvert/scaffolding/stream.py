@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
-from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -189,3 +189,13 @@ def decibels(factor: float) -> float:
     if factor <= 0:
         raise RefusedError(f"the factor {factor:g}", "a file", "a gain in decibels is above zero")
     return 20 * math.log10(factor)
+
+
+def samples(stated: str, key: str) -> int:
+    """Return a number of samples, or of samples a second, as a caller states it. Raises UsageError for another text."""
+    if not stated.isdecimal() or not 0 < int(stated) <= _MOST_SAMPLES:
+        raise UsageError(f"{key} is {stated!r}, and not a number of samples from 1 to {_MOST_SAMPLES}")
+    return int(stated)
+
+
+_MOST_SAMPLES = 1 << 20

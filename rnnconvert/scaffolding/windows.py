@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rnnconvert.graphs.sizes import Dim
 from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 Pads = tuple[tuple[int, int], ...]
@@ -132,3 +134,42 @@ def _behind(length: Dim, window: int, stride: int, pads: tuple[int, int]) -> boo
         last = windows(length, window, stride, pads, True) - 1
         return isinstance(last, int) and last * stride >= length + pads[0]
     return pads[1] + stride > window
+
+
+_FIRST = {"conv": 1, "pool": 1, "conv first": 2, "pool first": 2}
+"""Which axis of what windows move over is the first one of space, by the kind of their node."""
+
+
+def over_one_axis(scope: DescribedModel) -> DescribedModel:
+    """Return a model whose windows over two axes, one of them of length 1, move over the other alone: what frozen graphs have for them.
+
+    The weight of such a convolution keeps its axes.
+    """
+    scope = scope.copy()
+    for inner in (*scope.inner(), scope):
+        inner.nodes = [each for node in inner.nodes for each in _over_one(node)]
+    return scope
+
+
+def _over_one(node: Node) -> list[Node]:
+    front = _FIRST.get(node.kind, 0)
+    if not front or node["rank"] != 2 or node.settings.get("transposed"):
+        return [node]
+    unpadded = [tuple(pads) == (0, 0) for pads in node["pads"]] if front == 2 else [True, True]
+    single = [axis for axis in range(2) if (node.x.shape[front + axis], node["kernel"][axis], node["strides"][axis]) == (1, 1, 1)]
+    single = [axis for axis in single if unpadded[axis]]
+    if not single:
+        return [node]
+    place, other = front + single[0], 1 - single[0]
+
+    def without(value: Value) -> Value:
+        axes = value.axes[:place] + value.axes[place + 1 :]
+        return replace(value, shape=value.shape[:place] + value.shape[place + 1 :], axes=axes)
+
+    x, y = without(node.x), without(node.y)
+    words = {key: (node[key][other],) for key in ("kernel", "strides", "dilation", "pads") if key in node.settings}
+    return [
+        Node("squeeze", "", (node.x,), (x,), {"axis": place}),
+        replace(node, inputs=(x,), outputs=(y,), settings={**node.settings, **words, "rank": 1}),
+        Node("unsqueeze", "", (y,), (node.y,), {"axis": place}),
+    ]

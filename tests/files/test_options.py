@@ -491,6 +491,7 @@ def test_every_option_is_tested() -> None:
             "formats/c_header/test_c_header_files.py",
             "files/test_questions.py",
             "formats/keras/test_keras_architecture.py",
+            "formats/rtneural/test_stream_files.py",
         )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []

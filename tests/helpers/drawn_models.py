@@ -293,6 +293,16 @@ def _guitarml(path: Path) -> Callable[[Arrays], Arrays]:
     return run
 
 
+def _read_again(path: Path) -> Callable[[Arrays], Arrays]:
+    """What onnxruntime makes of the ONNX that a C header is written as, whose whole numbers have 32 bits."""
+    back = path.with_suffix(".onnx")
+    rc.export_model(path, back, force=True)
+    run = RUNS["onnx"](back)
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(back), providers=["CPUExecutionProvider"])
+    integral = ["int32" in port.type for port in session.get_inputs()]
+    return lambda call: run([x.astype(np.int32) if is_integral else x for is_integral, x in zip(integral, call, strict=True)])
+
+
 @dataclass(frozen=True)
 class RunTarget:
     """A form of a file that models are written in.
@@ -325,6 +335,7 @@ TARGETS = {
     "C": RunTarget("m.h", opened=_C),
     "C float16": RunTarget("m.h", dtype="float16", options={"dtype": "float16"}, opened=_C),
     "C int8": RunTarget("m.h", dtype="int8", options={"settings": ["storage=int8"]}, opened=_C),
+    "C, read again": RunTarget("m.h", opened=_read_again),
     "TensorFlow.js": RunTarget("m.json", "tfjs"),
     "TensorFlow.js graph": RunTarget("m.json", "tfjs", options={"settings": ["form=graph"]}),
     "RTNeural": RunTarget("m.json", "rtneural", opened=_rtneural, steps=True),
@@ -355,11 +366,11 @@ def outcome(source: Source, target: RunTarget, folder: Path) -> Outcome:
         shutil.rmtree(path)  # a package is never replaced
     try:
         done = rc.export_model(source.path, path, format=target.format, force=True, **source.options, **target.options)
+        run = (target.opened or RUNS[path.suffix[1:]])(path)
     except rc.RefusedError as error:
         if not error.layer and not error.feature:
             return Outcome("wrong", f"a refusal without a name: {error}")
         return Outcome("refused", re.sub(r"\d+", "_", error.feature))
-    run = (target.opened or RUNS[path.suffix[1:]])(path)
     places = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]
     worst = 0.0
     for fed, call in source.by_sequence() if target.single else ((call, call) for call in source.calls):

@@ -28,6 +28,10 @@ from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
 _COMPLEX = re.compile(r"_?fft_\w+|i?stft|view_as_(complex|real)|complex|polar|real|imag|angle")
+_INTEGERS = (
+    "it computes with integers that its module packs",
+    "Save the module as it was before it was quantized. `convert` reads its recurrent layers alone.",
+)
 _AROUND = (
     "Save the module without it, with its result as an input or what it reads as an output, and compute it around the file; "
     "convert writes the recurrent layers alone"
@@ -199,7 +203,9 @@ class ProgramReading:
         operator = aten.OPERATORS.get(kind)
         if operator is None or operator.rule is None:
             reason = "whole models have no complex numbers" if _COMPLEX.fullmatch(kind) else "no line is known for it"
-            raise RefusedError(f"the operator {_called(operation)}", "a model written as code", reason, _AROUND, self.build.place)
+            packed_integers = kind.startswith("quantized")
+            reason, remedy = _INTEGERS if packed_integers else (reason, _AROUND)
+            raise RefusedError(f"the operator {_called(operation)}", "a model written as code", reason, remedy, self.build.place)
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
         self._reading.work(sum(map(self._count, [*values, *options.values()])), self.build.scope.name)

@@ -123,6 +123,96 @@ def _global(operation: str) -> Rule:
     return rule
 
 
+# Numbers as integers of 8 bits
+
+
+_RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
+
+
+def _along(r: GraphReading, op: Op, x: SourceTensor, index: int) -> SourceTensor | None:
+    """Return the scale or the zero point of a tensor as a real number, or as one for each index of an axis; None for none."""
+    if op.optional(index) is None:
+        return None
+    numbers = r.constant(op[index], "a scale or a zero point").astype(np.float32)
+    if numbers.size == 1:
+        return _number(float(numbers.reshape(-1)[0]))
+    shape = [1] * x.rank
+    shape[axis_of(op, x, 1)] = numbers.size
+    return SourceTensor(tuple(shape), "float32", "scale", numbers=numbers.reshape(shape))
+
+
+def _quantize(r: GraphReading, op: Op) -> SourceTensor:
+    """Return the whole numbers that stand for a tensor, as real ones: what reads them multiplies them by their scale again."""
+    x, zero = op[0], op.optional(2)
+    dtype = "uint8" if zero is None else zero.dtype
+    scale, zeros = _along(r, op, x, 1), _along(r, op, x, 2)
+    if scale is None or dtype not in _RANGES or op.values.get("block_size", 0) or op.values.get("output_dtype", 0):
+        raise r.build.refuse(
+            f"QuantizeLinear to {dtype}, or by blocks", "int8 and uint8 with one scale, or one for each index, are known here"
+        )
+    y = operations.function(r.build, r.build.elementwise("divide", [x, scale]), "round")
+    y = y if zeros is None or not np.any(zeros.numbers) else r.build.elementwise("add", [y, zeros])
+    return r.build.clip(y, *map(float, _RANGES[dtype]))
+
+
+def _dequantize(r: GraphReading, op: Op) -> SourceTensor:
+    x = op[0]
+    scale, zeros = _along(r, op, x, 1), _along(r, op, x, 2)
+    if scale is None or op.values.get("block_size", 0) or op.values.get("output_dtype", 0) not in (0, 1):
+        raise r.build.refuse("DequantizeLinear by blocks, or to another type", "one scale, or one for each index, is known here")
+    y = r.build.cast(x, "float32")
+    y = y if zeros is None or not np.any(zeros.numbers) else r.build.elementwise("subtract", [y, zeros])
+    return r.build.elementwise("multiply", [y, scale])
+
+
+def _dynamic(r: GraphReading, op: Op) -> list[SourceTensor | None]:
+    """Return a tensor itself, with 1 for its scale and 0 for its zero point: its source chooses them for each run, and rounds."""
+    if not _scaled_once(r, op):
+        raise r.build.refuse("DynamicQuantizeLinear for other than products that its scale multiplies", _BEFORE)
+    r.rounds = True
+    return [op[0], _number(1.0), _number(0.0)]
+
+
+def _scaled_once(r: GraphReading, op: Op) -> bool:
+    """Return whether products of integers alone read what is quantized, each multiplied by its scale once, and nothing else reads that."""
+    used, (codes, scale, zero) = r.uses(op.scope), op.node.outputs
+    products = used.readers(codes)
+    ends = [
+        cast and used.only(cast.outputs[0]) for cast in (used.only(each.outputs[0]) for each in products if each.kind == "MatMulInteger")
+    ]
+    factors = {scale}
+    for node in used.readers(scale):
+        others = [name for name in node.inputs if name != scale]
+        if node.kind != "Mul" or len(others) != 1 or (node not in ends and op.scope.constant(others[0]) is None):
+            return False
+        factors |= {*node.outputs} if node not in ends else set()
+    return (
+        len(ends) == len(products)
+        and all([*each.inputs[:1], *each.inputs[2:3]] == [codes, zero] for each in products)
+        and all(each in products for each in used.readers(zero))
+        and all(end and end.kind == "Mul" and len(factors & {*end.inputs}) == 1 for end in ends)
+        and all(used.only(factor) in ends for factor in factors - {scale})
+    )
+
+
+def _of_integers(r: GraphReading, op: Op) -> SourceTensor:
+    """Return the product with a matrix of integers, less their zero points."""
+    zeros = [op.optional(index) for index in (2, 3)]
+    offsets = [None if zero is None else r.constant(zero, "a zero point") for zero in zeros]
+    if not r.rounds or (offsets[0] is not None and np.any(offsets[0])) or (offsets[1] is not None and offsets[1].ndim > 1):
+        raise r.build.refuse("MatMulInteger of other integers than DynamicQuantizeLinear's", _BEFORE)
+    y = r.build.cast(op[1], "float32")
+    if offsets[1] is not None and np.any(offsets[1]):
+        y = r.build.elementwise("subtract", [y, SourceTensor(offsets[1].shape, numbers=offsets[1].astype(np.float32))])
+    return operations.matmul(r.build, op[0], y)
+
+
+def _in_integers(r: GraphReading, op: Op) -> SourceTensor:
+    raise r.build.refuse(f"the operator {op.kind}", _BEFORE)
+
+
+_BEFORE = "it computes in integers throughout. Take the model as it was before it was quantized, or quantize it in the form QDQ"
+
 RULES: dict[str, Rule] = {
     **FUNCTIONS,
     **MOVES,
@@ -138,5 +228,10 @@ RULES: dict[str, Rule] = {
     "AveragePool": _pool("average"),
     "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("mean"),
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic,
+    "MatMulInteger": _of_integers,
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv", "ConvInteger"), _in_integers),
 }
 """The operators that are known."""

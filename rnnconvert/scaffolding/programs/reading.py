@@ -48,6 +48,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """The names that a file may have for an axis that it leaves open."""
 
 
+_AS_NUMBERS = "its source rounds what it multiplies by matrices of integers to 8 bits as it runs, and this does not"
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
 """How many axes layers read at least."""
 _HARMLESS = ("consumed_inputs", "ratio", "round_mode", "saturate", "seed", "stash_type", "storage_order")
@@ -73,8 +74,9 @@ class ReadingPlace(NamedTuple):
 class GraphReading:
     """A model on its way into a description.
 
-    place  where it is being read
-    names  what the file calls each layer
+    place   where it is being read
+    names   what the file calls each layer
+    rounds  whether the file rounds what its layers multiply to integers, as it runs
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class GraphReading:
         self.work, self._ranks = work, ranks
         self.place = ReadingPlace(Builder(DescribedModel(title), needs=needs, partial=partial), {}, None)
         self.names: dict[str, tuple[str, ...]] = {}
+        self.rounds = False
         self._written_out: set[str] = set()
         self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
@@ -130,8 +133,9 @@ class GraphReading:
             raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
         prune(scope)
         return Description(
-            scope, (), self.names, words=self.build.words, roles=self.build.roles, constants=frozenset(self._written_out), fixed=fixed
-        )
+            scope, (_AS_NUMBERS,) if self.rounds else (), self.names, words=self.build.words, roles=self.build.roles,
+            constants=frozenset(self._written_out), fixed=fixed, integers=self.rounds,
+        )  # fmt: skip
 
     def _input(self, value: Declared) -> SourceTensor:
         self.build.place = f"the input {value.name!r}"
@@ -336,7 +340,7 @@ class GraphReading:
         """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""
         dtype = str(numbers.dtype)
         stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
-        if stored is not None and numbers.dtype.kind == "f" and numbers.ndim:
+        if stored is not None and numbers.ndim and (numbers.dtype.kind == "f" or dtype in ("int8", "uint8")):
             unit = self._by_name.get(stored)
             if unit is not None and unit.title == "array" and numbers.size > _INLINE:
                 layer = self._layer_names[stored]
@@ -433,7 +437,12 @@ def describe(
     rounded = [str(note) for note in work.checkpoint.warnings if isinstance(note, LayerNote) and note.kind == INTEGERS]
     going_on = [name for name, placed in work.read.calls.items() if placed.continues]
     anew = [f"{name} goes on from one call to the next in its file; what is written begins every call with zeros" for name in going_on]
-    return replace(description, notes=(*description.notes, *work.notes, *rounded, *anew), continues=bool(going_on))
+    return replace(
+        description,
+        notes=(*description.notes, *work.notes, *rounded, *anew),
+        continues=bool(going_on),
+        integers=description.integers or bool(rounded),
+    )
 
 
 def _fixed(work: ProgramModel, fix: FixedInputs) -> dict[str, Array]:

@@ -226,6 +226,50 @@ def test_a_header_of_a_whole_model_is_read_and_proved(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_a_header_is_written_as_the_model_that_it_is(tmp_path: Path) -> None:
+    """From a header come its own lines again, and a model that is proved against its code; from a changed one nothing does."""
+    small(tmp_path)
+    header, again = tmp_path / "m.h", tmp_path / "again" / "m.h"
+    export_model(tmp_path / "m.keras", header)
+    again.parent.mkdir()
+    export_model(header, again)
+    texts = [re.sub(r'"name": "\w+", "value"|gives y \(\w+\)', "", path.read_text()) for path in (header, again)]
+    assert texts[0] == texts[1]
+    assert export_model(header, tmp_path / "m.onnx", verify=True).equal
+    text = header.read_text()
+    lines = text.splitlines(keepends=True)
+    number = re.search(r"static const float m_dense_b\[3\] = \{\n +(\S+),", text)
+    assert number
+    changes = {
+        "its code": text.replace("y0[j] = sum;", "y0[j] = sum + 1;"),
+        "a line more": text + "\nint more;\n",
+        "cut": "".join(lines[: len(lines) * 3 // 4]),
+        "its description": text.replace('"function": "softmax"', '"function": "tanh"').replace('"log": false', '"log": true'),
+        "a number's digits": text[: number.start(1)] + "0x1p-1f" + text[number.end(1) :],
+    }
+    for what, changed in changes.items():
+        assert changed != text, what
+        again.write_text(changed)
+        with pytest.raises(UnreadableError):
+            export_model(again, tmp_path / "other.onnx")
+        assert not (tmp_path / "other.onnx").exists(), what
+
+
+@pytest.mark.parametrize("words", [["--dtype", "float16"], ["--dtype", "int8"], ["--dtype", "float64"]])
+def test_a_header_of_other_numbers_is_written_with_a_note_or_refused(words: list[str], tmp_path: Path) -> None:
+    small(tmp_path)
+    calls = [["m.keras", "m.h", *words], ["m.h", "m.onnx", "--verify"]]
+    first, second = (
+        CliRunner().invoke(main, ["export", *(str(tmp_path / word) if "." in word else word for word in call)]) for call in calls
+    )
+    assert first.exit_code == 0, first.output
+    if words[1] == "float64":
+        assert second.exit_code == 4 and "a header in float64" in second.output
+        return
+    assert second.exit_code == 0 and "equal: " in second.output, second.output
+    assert {"float16": "its weights are halves", "int8": "its matrices are int8"}[words[1]] in second.output
+
+
 def test_a_layer_that_its_model_has_read_from_the_end_is_read_so(tmp_path: Path) -> None:
     import keras
 
@@ -328,6 +372,31 @@ def test_modules_of_pytorch(tmp_path: Path) -> None:
             expected = [output.numpy() for output in module(*inputs)]
         agree(in_c(header, *(x.numpy() for x in inputs)), expected)
         strictly(header)
+
+
+@pytest.mark.parametrize("place", [2, 3])
+def test_windows_over_an_axis_of_length_1_move_over_the_other_alone(place: int, tmp_path: Path) -> None:
+    """TensorFlow's graphs have a Conv1D so: as a Conv2D of images of one row."""
+    torch = needed("torch", "torch")
+    needed("ncnn", "ncnn")
+    need("gcc", absent({}))
+    shape = (1, 3) if place == 2 else (3, 1)
+
+    class OneRow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place, pads = place, tuple(length // 2 for length in shape)
+            self.conv, self.pool = torch.nn.Conv2d(4, 6, shape, padding=pads), torch.nn.MaxPool2d(tuple(min(length, 2) for length in shape))
+            self.rnn, self.head = torch.nn.GRU(6, 5, batch_first=True), torch.nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(self.conv(x.transpose(1, 2).unsqueeze(self.place)))
+            return self.head(self.rnn(self.pool(y).squeeze(self.place).transpose(1, 2))[0])
+
+    torch.manual_seed(5)
+    torch.jit.script(OneRow().eval()).save(str(tmp_path / "m.pt"))
+    for target in ("m.h", "m.param"):
+        assert export_model(tmp_path / "m.pt", tmp_path / target, axes=[(None, 8, 4)], verify=True).equal, target
 
 
 def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:

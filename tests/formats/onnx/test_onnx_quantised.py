@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,106 @@ def test_what_a_kernel_of_integers_rounds_is_an_exception(tmp_path: Path) -> Non
     report = rc.verify(source, tmp_path / "q.pt", cases=["states"], explain=False, strict=True)
     assert report.verdict == "equal but for" and report.exit_code == 6, report
     assert "rounds its input and its state" in str(report.document["limits"])
+
+
+# Whole models
+
+
+class Frames:
+    """Inputs to calibrate with, as quantize_static asks for them."""
+
+    def __init__(self) -> None:
+        self.left = [{"x": np.random.default_rng(seed).normal(size=(3, 7, 4)).astype(np.float32)} for seed in range(4)]
+
+    def get_next(self) -> Any:
+        return self.left.pop() if self.left else None
+
+
+def whole_model(folder: Path, form: str, cell: str, per_channel: bool, signed: bool) -> Path:
+    """Save a model of a recurrent layer with a head, and quantize it."""
+    torch = needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+    torch.manual_seed(2)
+
+    layers = torch.nn.ModuleDict({"rnn": getattr(torch.nn, cell)(4, 16), "head": torch.nn.Linear(16, 3)})
+    torch.save(layers.state_dict(), folder / "m.pt")
+    rc.export_model(folder / "m.pt", folder / "m.onnx", chain="rnn:tanh head" if cell == "RNN" else "rnn head")
+    kind = QuantType.QInt8 if signed else QuantType.QUInt8
+    words = {"per_channel": per_channel, "weight_type": kind, "reduce_range": True}
+    logging.disable(logging.WARNING)
+    try:
+        if form == "dynamic":
+            quantize_dynamic(folder / "m.onnx", folder / "q.onnx", **words)
+        else:
+            words |= {"quant_format": getattr(QuantFormat, form), "activation_type": QuantType.QUInt8}
+            quantize_static(folder / "m.onnx", folder / "q.onnx", Frames(), **words)
+    finally:
+        logging.disable(logging.NOTSET)
+    return folder / "q.onnx"
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("form", ["dynamic", "QDQ"])
+def test_a_whole_model_of_integers_is_written_in_float(form: str, cell: str, tmp_path: Path) -> None:
+    """In QDQ what is rounded, and how, is stated, and kept; what a run decides is not, and as far off as that rounding explains."""
+    for number, (per_channel, signed) in enumerate([(False, True), (True, True), (False, False)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        source = whole_model(folder, form, cell, per_channel, signed)
+        for target in ("back.onnx", "back.tflite"):
+            done = rc.export_model(source, folder / target, verify=True)
+            assert done.equal == (form == "QDQ"), done
+            if form == "dynamic":
+                assert "equal but for: its source computes with integers of 8 bits" in str(done)
+                assert any("this does not" in note for note in done.notes)
+        x = np.random.default_rng(9).normal(size=(2, 5, 4)).astype(np.float32)
+        y, truth = in_onnxruntime(folder / "back.onnx", x)[0], in_onnxruntime(folder / "m.onnx", x)[0]
+        assert 1e-7 < np.abs(y - truth).max() < 0.05
+
+
+def test_integers_taken_for_others_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof beside a source of integers is wide, and still shows a zero point that is left out, or a scale."""
+    from rnnconvert.scaffolding.programs import operators
+
+    source = whole_model(tmp_path, "dynamic", "GRU", False, False)
+    rule = operators.RULES["MatMulInteger"]
+
+    def without_zero_points(r: Any, op: Any) -> Any:
+        return rule(r, replace(op, inputs=op.inputs[:2]))
+
+    monkeypatch.setitem(operators.RULES, "MatMulInteger", without_zero_points)
+    with pytest.raises(rc.NotEqualError):
+        rc.export_model(source, tmp_path / "back.onnx", verify=True)
+
+
+@pytest.mark.parametrize("what", ["an output", "another product", "the scale twice", "no scale"])
+def test_integers_that_are_used_otherwise_are_refused(what: str, tmp_path: Path) -> None:
+    source = whole_model(tmp_path, "dynamic", "GRU", False, True)
+    model = onnx.load(source)
+    (quantized,) = (node for node in model.graph.node if node.op_type == "DynamicQuantizeLinear")
+    codes, scale, _ = quantized.output
+    product = next(node for node in model.graph.node if node.op_type == "MatMulInteger").output[0]
+    cast = next(node for node in model.graph.node if product in node.input).output[0]
+    last = next(node for node in model.graph.node if cast in node.input)
+    factor = next(node for node in model.graph.node if scale in node.input)
+    if what == "an output":
+        model.graph.output.append(helper.make_tensor_value_info(codes, 2, None))
+    elif what == "another product":
+        model.graph.node.append(helper.make_node("Cast", [codes], ["more"], to=1))
+        model.graph.output.append(helper.make_tensor_value_info("more", 1, None))
+    elif what == "the scale twice":
+        factor.input[list(factor.input).index(scale) - 1] = scale
+    else:
+        other = next(name for name in factor.input if name != scale)
+        last.input[list(last.input).index(factor.output[0])] = other
+    onnx.save(model, source)
+    with pytest.raises(rc.RefusedError):
+        rc.export_model(source, tmp_path / "back.onnx")
+
+
+def test_integers_throughout_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    source = whole_model(tmp_path, "QOperator", "GRU", False, True)
+    with pytest.raises(rc.RefusedError, match="QLinearMatMul: it computes in integers throughout"):
+        rc.export_model(source, tmp_path / "back.onnx")

@@ -7,6 +7,7 @@ Keras gives for the model itself.
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import re
 import shlex
@@ -21,13 +22,14 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.formats.c_header import run as c_run
 from rnnconvert.running.witness import Witness
 from tests.helpers import corpus
 from tests.helpers.commands import call
 from tests.helpers.drawn import drawn, each
 from tests.helpers.frameworks import KERAS_WARNS
 from tests.helpers.onnx_graphs import in_onnxruntime
-from tests.helpers.requirements import needed
+from tests.helpers.requirements import need, needed
 
 pytestmark = [*KERAS_WARNS, pytest.mark.filterwarnings("ignore:The tensor attributes")]
 ENDINGS = {"rtneural": ".json", "guitarml": ".json", "nam": ".nam"}
@@ -360,12 +362,41 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_real_file_goes_to_onnx_with_its_head(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", ["a.onnx", "a.h"])
+def test_a_real_file_goes_there_and_back_with_its_head(name: str, between: str, tmp_path: Path) -> None:
     if corpus.absent():
         pytest.skip(corpus.absent())
     needed("onnxruntime", "onnxruntime")
-    done = rc.export_model(corpus.FOLDER / name, tmp_path / "a.onnx", verify=True)
-    assert done.equal
+    need("gcc", c_run.absent({}))
+    back = tmp_path / f"back{Path(name).suffix}"
+    assert rc.export_model(corpus.FOLDER / name, tmp_path / between, verify=True).equal
+    assert rc.export_model(tmp_path / between, back, verify=True).equal
+    width = 3 if "centaur.json" in name else 1
+    x = np.random.default_rng(1).normal(size=(2, 40, width)).astype(np.float32)
+    assert np.abs(ran(back, REAL[name], x) - ran(corpus.FOLDER / name, REAL[name], x)).max() < ROUNDING
+
+
+@pytest.mark.parametrize("between", ["a.onnx", "a.h"])
+@pytest.mark.parametrize("format", ["guitarml", "rtneural"])
+def test_skips_and_gains_come_back(format: str, between: str, tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    need("gcc", c_run.absent({}))
+    torch = needed("torch", "torch")
+    torch.manual_seed(3)
+    layers = torch.nn.ModuleDict({"rec": torch.nn.GRU(1, 8, 2), "lin": torch.nn.Linear(8, 1)})
+    torch.save(layers.state_dict(), tmp_path / "w.pt")
+    first, back = tmp_path / "first.json", tmp_path / "back.json"
+    rc.export_model(tmp_path / "w.pt", first, format=format, chain="rec lin skip")
+    document = json.loads(first.read_text())
+    gains = {"in_gain": 3.5, "out_gain": -2.0} if format == "rtneural" else {}
+    first.write_text(json.dumps(document | gains))
+    rc.export_model(first, tmp_path / between)
+    rc.export_model(tmp_path / between, back, format=format)
+    again = json.loads(back.read_text())
+    assert again["in_skip"] == 1 if format == "rtneural" else again["model_data"] == document["model_data"]
+    assert {key: round(again[key], 5) for key in gains} == gains
+    x = np.random.default_rng(1).normal(size=(2, 40, 1)).astype(np.float32)
+    assert np.abs(ran(back, format, x) - ran(first, format, x)).max() < ROUNDING
 
 
 @pytest.mark.parametrize("name", ["gru", "gru_1d", "lstm", "lstm_1d"])
@@ -392,3 +423,32 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path: Path, monkeyp
     with pytest.raises(NotEqualError):
         rc.export_model(_module(MODULES["last step"][0]), tmp_path / "a.json", example=torch.zeros(2, 5, 1), verify=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("skip", ["", " skip"])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_samples_that_aida_tries_a_file_with(cell: str, skip: str, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.manual_seed(4)
+    layers = torch.nn.ModuleDict({"rec": getattr(torch.nn, cell)(1, 8, batch_first=True), "lin": torch.nn.Linear(8, 1)})
+    torch.save(layers.state_dict(), tmp_path / "w.pt")
+    path = tmp_path / "a.aidax"
+    rc.export_model(tmp_path / "w.pt", path, chain=f"rec lin{skip}", settings=["samplerate=44100", "input_batch=70"])
+    document = json.loads(path.read_text())
+    x = torch.tensor(document["input_batch"]).reshape(1, 70, 1)
+    with torch.no_grad():
+        y = layers["lin"](layers["rec"](x)[0]) + (x if skip else 0)
+    assert np.abs(y.reshape(-1).numpy() - document["output_batch"]).max() < ROUNDING
+    assert document["samplerate"] == 44100 and "70 steps" in call("inspect", path).output
+
+
+def test_a_sample_rate_is_written_for_an_amp(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    torch.save(torch.nn.ModuleDict({"rec": torch.nn.LSTM(1, 3), "lin": torch.nn.Linear(3, 1)}).state_dict(), tmp_path / "w.pt")
+    rc.export_model(tmp_path / "w.pt", tmp_path / "a.nam", chain="rec lin", settings=["sample_rate=48000"])
+    assert json.loads((tmp_path / "a.nam").read_text())["sample_rate"] == 48000
+    for word in ("0", "-4", str(1 << 21), "fast"):
+        with pytest.raises(UsageError, match="sample_rate"):
+            rc.export_model(tmp_path / "w.pt", tmp_path / "b.nam", chain="rec lin", settings=[f"sample_rate={word}"])
+    with pytest.raises(RefusedError, match="input_batch"):
+        rc.export_model(_module(MODULES["last step"][0]), tmp_path / "a.json", example=torch.zeros(2, 5, 1), settings=["input_batch=9"])
