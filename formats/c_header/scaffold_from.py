@@ -411,9 +411,6 @@ def _repeated(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> S
 def _reduced(r: _HeaderReading, x: SourceTensor, axis: int, word: str) -> SourceTensor:
     from rnnconvert.scaffolding.operations import reduced
 
-    truths = word in ("any", "all")
-    return reduced(r, r.truth(x) if truths else r.real(x), word, [axis], False, dtype="bool" if truths else "float32")
-
 
 def _folded(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     wide, axis = r.parted(x, operation.settings["length"], operation.settings["inner"])
