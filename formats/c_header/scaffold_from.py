@@ -411,6 +411,8 @@ def _repeated(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> S
 def _reduced(r: _HeaderReading, x: SourceTensor, axis: int, word: str) -> SourceTensor:
     from rnnconvert.scaffolding.operations import reduced
 
+    return reduced(r, r.truth(x) if word in ("any", "all") else r.real(x), word, [axis], False)
+
 
 def _folded(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     wide, axis = r.parted(x, operation.settings["length"], operation.settings["inner"])
