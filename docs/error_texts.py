@@ -42,7 +42,8 @@ error: ...
 Below are all others, by their kind: what the kind means, and its texts. Search for a few
 words from the middle of yours. A UsageError says itself what to do, and an UnreadableError what is damaged, so theirs are not listed.
 `…` stands for names, numbers and paths; texts that begin alike are one entry, with their beginning in bold. Texts of one or two words are
-not listed. Your message says more: the reason, and what to do, which is listed here for refusals alone.
+not listed, nor are refusals of up to five without a way out. Your message says more: the reason, and what to do, which is listed here
+for refusals alone.
 """
 
 ADVICE = {
@@ -235,8 +236,9 @@ def parameters(name: str) -> list[str]:
     }.get(name, ["text"])
 
 
-SEARCHABLE = 3
-"""With fewer words of its own, as in "the output …", a text is not listed: nobody could search for it."""
+SEARCHABLE, ALONE = 3, 6
+"""How many words a text has that is listed, as "the output …" has not: nobody could search for it; and a refusal without a way out, of
+which the page could say no more than its message does."""
 
 STATED = (("feature", "remedy"), ("text",), ("problem",), ("what",), ("purpose",), ("reason",), ("why",), ("remedy",))
 """The arguments that are listed: of these, the first that have words of their own."""
@@ -248,7 +250,10 @@ def message(call: ast.Call, names: list[str]) -> str:
     for stated in STATED:
         parts = [words(arguments[name]).strip().rstrip(".") for name in stated if name in arguments]
         parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
-        if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) >= SEARCHABLE:
+        count = len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts)))
+        if stated[0] == "feature" and len(parts) == 1 and SEARCHABLE <= count < ALONE:
+            return ""
+        if count >= SEARCHABLE:
             return ". ".join(parts) if stated[0] == "feature" else re.split(r"(?<=[\w…)\]'`])\. (?=[A-Z])", parts[0])[0]
     return ""
 
