@@ -72,7 +72,8 @@ def test_a_loop_that_runs_again_holds_no_more(tmp_path: Path) -> None:
         inner = body("i", [helper.make_node("Add", ["is", "c"], ["it"])], [constant])
         outer = body("o", [helper.make_node("Loop", ["two", "", "os"], ["ot"], body=inner)], [])
         stored = [numpy_helper.from_array(np.array(number), name) for name, number in (("count", count), ("two", 2))]
-        graph = helper.make_graph([helper.make_node("Loop", ["count", "", "x"], ["y"], body=outer)], "m", [value("x")], [value("y")], stored)
+        loop = helper.make_node("Loop", ["count", "", "x"], ["y"], body=outer)
+        graph = helper.make_graph([loop], "m", [value("x")], [value("y")], stored)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         scope = next(walk(program(OnnxFile(tmp_path, model, np.zeros(0, np.uint8)))))
         evaluation = Evaluation(scope, {"x": np.zeros(3, np.float32)}, Budget())
