@@ -63,8 +63,10 @@ class DyNet(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return every parameter: those of builders as "builder.field_layer", others by their paths."""
-        parameters = dict(_parameters(file.path))
-        return Stored({name: parameters[stored] for stored, name in _names(parameters).items()})
+        parameters, arrays = dict(_parameters(file.path)), dict[str, Array]()
+        for stored, name in _names(parameters).items():
+            add(arrays, name, parameters[stored], file.path)
+        return Stored(arrays)
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the builders that a cell computes, and which others there are."""

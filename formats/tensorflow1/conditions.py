@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
 from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.formats.tensorflow1.operations import PASSING
@@ -32,9 +34,10 @@ class Conditions:
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
 
     def decided(self) -> GraphDef:
-        """Return the graph without what it never computes."""
+        """Return the graph without what it never computes, with the truths that a caller states as constants for all that reads them."""
         nodes, decisions = self._graph.nodes, self._decisions
-        if not decisions:
+        stated = {name for names in self.asked.values() for name in names if name in self._placeholders}
+        if not decisions and not stated:
             return self._graph
         switches = {name for name in decisions if nodes[name].op == "Switch"}
         dead = self._dead({f"{name}:{int(not decisions[name])}" for name in switches})
@@ -45,9 +48,11 @@ class Conditions:
             alive = [source for source in node.inputs if _key(source) not in dead]
             sources = tuple(_name(source) if source[:1] != "^" and _name(source) in switches else source for source in alive)
             written[node.name] = replace(node, inputs=sources)
-            if node.name in switches:
+            if node.name in stated:
+                written[node.name] = replace(node, op="Const", inputs=(), stored=np.array(self._placeholders[node.name]))
+            elif node.name in switches:
                 written[node.name] = replace(node, op="Identity", inputs=sources[:1])
-            elif node.op == "Merge" and len(written[node.name].read) < len(node.read):
+            elif node.op == "Merge" and len(written[node.name].read) == 1 < len(node.read):
                 written[node.name] = replace(node, op="Identity", inputs=sources)
             elif node.name in decisions:
                 called = node.attributes.get("then_branch" if decisions[node.name] else "else_branch", memoryview(b""))
@@ -88,7 +93,9 @@ class Conditions:
             return None
         if node.op == "Const":
             array = node.tensor
-            return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype == bool else None
+            return bool(array) if array is not None and not array.shape and array.dtype == bool else None
+        if node.shape("shape"):
+            return None  # of several truths, or of a list of one, If asks whether there are any
         if name in self._placeholders or node.op in ("Placeholder", "PlaceholderV2"):
             asked.append(name)
             return self._placeholders.get(name)

@@ -22,7 +22,7 @@ from rnnconvert.core.errors import (
     unreadable,
 )
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.notes import UNDESCRIBED, LayerNote, each_text, layer_of
+from rnnconvert.core.notes import UNDESCRIBED, UNREAD, LayerNote, each_text, layer_of
 from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
@@ -177,7 +177,10 @@ def _read_by(reader: Adapter, file: Opened, options: Options) -> Checkpoint:
     by_name = _by_name(reader)
     if by_name is not None and not by_name.kind(file):
         opened = detect.source(file).reader.read(file.path, Options())
-        return by_name.read_stored(Stored(dict(opened.tensors)), file.path, options)
+        checkpoint = by_name.read_stored(Stored(dict(opened.tensors)), file.path, options)
+        why = f"a layer of {opened.format}, which is read without {Flag('from', reader.NAME)}"
+        others = [LayerNote(name, why, UNREAD) for name in opened.layers]
+        return checkpoint.replace(warnings=(*checkpoint.warnings, *others), unread=(*checkpoint.unread, *others))
     return reader.read(file.path, options)
 
 

@@ -169,7 +169,14 @@ class MovedWeights(LayerWeights):
         return direction.with_arrays({key: self._moved(np.asarray(array)) for key, array in direction.arrays.items()})
 
     def _moved(self, array: Array) -> Array:
-        """Return numbers moved by half a step; in int8 a row of a matrix has one step, and vectors are unchanged."""
+        """Return numbers moved by half a step; in int8 a row of a matrix has one step, and vectors are unchanged.
+
+        Half of the numbers that are integers already are moved by a whole step.
+        """
+        rng = np.random.default_rng((self.seed, array.size))
+        if self.rounding == "int8" and array.dtype in (np.int8, np.uint8) and array.ndim > 1:
+            limits = np.iinfo(array.dtype)
+            return np.clip(array + rng.choice([-1, 0, 0, 1], array.shape), limits.min, limits.max).astype(array.dtype)
         if array.dtype.kind in "iub" or (self.rounding == "int8" and array.ndim < 2):
             return array
         numbers = np.asarray(array, np.float64)
@@ -177,7 +184,7 @@ class MovedWeights(LayerWeights):
             step = np.abs(numbers).max(axis=tuple(range(1, numbers.ndim)), keepdims=True, initial=0) / 127
         else:
             step = np.maximum(np.abs(numbers) * epsilon(np.dtype(np.float16)), np.finfo(np.float16).smallest_subnormal)
-        signs = np.random.default_rng((self.seed, numbers.size)).choice([-0.5, 0.5], numbers.shape)
+        signs = rng.choice([-0.5, 0.5], numbers.shape)
         return np.asarray(numbers + signs * step).astype(array.dtype)
 
 

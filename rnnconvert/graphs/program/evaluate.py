@@ -75,6 +75,7 @@ class Evaluation:
         self.scope, self.budget, self.shaken = scope, budget, shaken
         self._values: dict[tuple[Scope, str], Array] = {(scope, name): _as_float64(array) for name, array in arrays.items()}
         self._stored: dict[tuple[Scope, str], Array] = {}
+        self._bodies: dict[tuple[Scope, Operation], Scope] = {}
         self.held = 0
 
     def run(self, nodes: Sequence[Operation], outputs: Sequence[str]) -> list[Array]:
@@ -141,9 +142,13 @@ class Evaluation:
         return [_as_float64(result) for result in results]
 
     def _body(self, scope: Scope, node: Operation) -> Scope:
-        return next(scope.inner(node, 0))
+        """Return the graph in a loop: the same one each time that the loop runs, for it keeps the values of its last step."""
+        if (scope, node) not in self._bodies:
+            self._bodies[scope, node] = next(scope.inner(node, 0))
+        return self._bodies[scope, node]
 
     def _step(self, inner: Scope, arguments: Sequence[tuple[str, Array]], first: bool) -> list[Array]:
+        self.budget.spend(1, len(inner.nodes))
         moving = {name for name, _ in arguments}
         for name, array in arguments:
             self._values[inner, name] = array
@@ -172,7 +177,7 @@ class Evaluation:
             for collected, output in zip(gathered, results[1 + len(states) :], strict=True):
                 collected.append(output)
             number += 1
-        return [*states, *(np.stack(slices) for slices in gathered)]
+        return [*states, *map(self._stacked, gathered)]
 
     def _scan(self, scope: Scope, node: Operation, inputs: Sequence[Array | None]) -> list[Array]:
         inner, attributes = self._body(scope, node), scope.attributes(node)
@@ -198,8 +203,12 @@ class Evaluation:
         stacked = []
         scanned = zip(gathered, listed("scan_output_axes", len(gathered)), listed("scan_output_directions", len(gathered)), strict=True)
         for parts, axis, way in scanned:
-            stacked.append(np.moveaxis(np.stack(parts[::-1] if way else parts), 0, axis))
+            stacked.append(np.moveaxis(self._stacked(parts[::-1] if way else parts), 0, axis))
         return [*states, *stacked]
+
+    def _stacked(self, parts: Sequence[Array]) -> Array:
+        self.budget.spend(0, _EACH * sum(part.nbytes for part in parts))
+        return np.stack(parts)
 
 
 def _required(array: Array | None) -> Array:

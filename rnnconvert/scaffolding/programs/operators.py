@@ -142,7 +142,7 @@ def _along(r: GraphReading, op: Op, x: SourceTensor, index: int) -> SourceTensor
 
 
 def _quantize(r: GraphReading, op: Op) -> SourceTensor:
-    """Return the whole numbers that stand for a tensor, as real ones: what reads them multiplies them by their scale again."""
+    """Return the whole numbers that stand for a tensor, as real ones where all that reads them multiplies them by their scale again."""
     x, zero = op[0], op.optional(2)
     dtype = "uint8" if zero is None else zero.dtype
     scale, zeros = _along(r, op, x, 1), _along(r, op, x, 2)
@@ -152,7 +152,9 @@ def _quantize(r: GraphReading, op: Op) -> SourceTensor:
         )
     y = operations.function(r.build, r.build.elementwise("divide", [x, scale]), "round")
     y = y if zeros is None or not np.any(zeros.numbers) else r.build.elementwise("add", [y, zeros])
-    return r.build.clip(y, *map(float, _RANGES[dtype]))
+    y = r.build.clip(y, *map(float, _RANGES[dtype]))
+    only_scaled = all(reader.kind == "DequantizeLinear" for reader in r.uses(op.scope).readers(op.node.outputs[0]))
+    return y if only_scaled else r.build.cast(y, dtype)
 
 
 def _dequantize(r: GraphReading, op: Op) -> SourceTensor:
@@ -189,6 +191,7 @@ def _scaled_once(r: GraphReading, op: Op) -> bool:
     return (
         len(ends) == len(products)
         and all([*each.inputs[:1], *each.inputs[2:3]] == [codes, zero] for each in products)
+        and all({codes, zero}.isdisjoint([*each.inputs[1:2], *each.inputs[3:]]) for each in products)
         and all(each in products for each in used.readers(zero))
         and all(end and end.kind == "Mul" and len(factors & {*end.inputs}) == 1 for end in ends)
         and all(used.only(factor) in ends for factor in factors - {scale})
@@ -199,7 +202,7 @@ def _of_integers(r: GraphReading, op: Op) -> SourceTensor:
     """Return the product with a matrix of integers, less their zero points."""
     zeros = [op.optional(index) for index in (2, 3)]
     offsets = [None if zero is None else r.constant(zero, "a zero point") for zero in zeros]
-    if not r.rounds or (offsets[0] is not None and np.any(offsets[0])) or (offsets[1] is not None and offsets[1].ndim > 1):
+    if op[0].dtype not in FLOATS or (offsets[0] is not None and np.any(offsets[0])) or (offsets[1] is not None and offsets[1].ndim > 1):
         raise r.build.refuse("MatMulInteger of other integers than DynamicQuantizeLinear's", _BEFORE)
     y = r.build.cast(op[1], "float32")
     if offsets[1] is not None and np.any(offsets[1]):

@@ -340,9 +340,10 @@ class GraphReading:
         """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""
         dtype = str(numbers.dtype)
         stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
-        if stored is not None and numbers.ndim and (numbers.dtype.kind == "f" or dtype in ("int8", "uint8")):
+        integers = dtype in ("int8", "uint8")
+        if stored is not None and numbers.ndim and (numbers.dtype.kind == "f" or integers):
             unit = self._by_name.get(stored)
-            if unit is not None and unit.title == "array" and numbers.size > _INLINE:
+            if unit is not None and unit.title == "array" and (numbers.size > _INLINE or integers):
                 layer = self._layer_names[stored]
                 self.names[layer] = (stored,)
                 return self.build.parameter(numbers.shape, dtype, layer)

@@ -210,6 +210,8 @@ class ProgramModel:
         calls = self.read.calls.values()
         states = {tensor for call in calls for value in call.call.initial for tensor in sources(call.scope, value)}
         used |= {tensor for call in calls for value in call.weights for tensor in sources(call.scope, value)}
+        products = [(scope, node) for scope in self.read.scopes for node in scope.nodes if node.kind == "MatMulInteger"]
+        matrices = {scope.key(value) for scope, node in products for value in node.inputs[1:2]}
         aside = {}
         for scope in self.read.scopes:
             for value, tensor in scope.weights() if scope.body not in within else ():
@@ -219,7 +221,7 @@ class ProgramModel:
                 if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
                     name = unique(name, self.values)  # graphs may bear one name
                 array = tensor.read()
-                if array.dtype.kind in "iub":
+                if array.dtype.kind in "iub" and scope.key(value) not in matrices:
                     aside[name] = "integers, not weights"
                 elif tensor in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"

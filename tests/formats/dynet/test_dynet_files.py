@@ -72,6 +72,15 @@ def test_a_gradient_that_was_saved_is_no_parameter(tmp_path: Path) -> None:
     np.testing.assert_array_equal(trained[0, 0].gates["i"].input, plain[0, 0].gates["i"].input)
 
 
+@pytest.mark.parametrize("other", ["/x0", "_0/_0", "/_00"])
+def test_no_parameter_replaces_another(other: str, tmp_path: Path) -> None:
+    """These are other paths, and the same parameter of the same builder."""
+    text = "".join(f"#Parameter# /birnn/gru-builder{end} {{1}} 17 ZERO_GRAD\n{number} \n" for number, end in enumerate(("/_0", other)))
+    (tmp_path / "m.dynet").write_text(text)
+    with pytest.raises(rc.UnreadableError, match="two things in it have the name"):
+        rc.load(tmp_path / "m.dynet")
+
+
 def test_a_file_that_was_changed_is_read_or_refused(tmp_path: Path) -> None:
     content = (GOLDEN / "model.dynet").read_bytes()
 

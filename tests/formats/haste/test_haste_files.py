@@ -11,6 +11,7 @@ import rnnconvert as rc
 from rnnconvert.containers import npz_file
 from rnnconvert.core.reference import run
 from tests import ROOT
+from tests.helpers.requirements import needed
 
 MODEL = ROOT / "tests" / "golden" / "haste" / "model.pt"
 ANSWERS = np.load(MODEL.with_name("answers.npz"))
@@ -43,3 +44,13 @@ def test_zoneout_is_named_and_nothing_is_written_that_keras_would_be_read_from(t
     assert [note.partition(": ")[0] for note in source.warnings if "zoneout" in note] == ["encoder", "decoder"]
     with pytest.raises(rc.UsageError, match="only read"):
         rc.convert(MODEL, tmp_path / "model.npz", source_format="haste", target_format="haste")
+
+
+def test_a_layer_of_another_format_in_the_file_is_named(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    arrays = {"rnn.kernel": torch.ones(3, 16), "rnn.recurrent_kernel": torch.ones(4, 16), "rnn.bias": torch.ones(16)}
+    torch.save({**arrays, **{f"other.{name}": array for name, array in torch.nn.LSTM(3, 5).state_dict().items()}}, tmp_path / "m.pt")
+    checkpoint = rc.load(tmp_path / "m.pt", "haste")
+    assert [*checkpoint.layers] == ["rnn"] and [str(note) for note in checkpoint.unread] == [
+        "other: a layer of pytorch, which is read without --from haste"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
-from tests.helpers.onnx_graphs import in_onnxruntime
+from tests.helpers.onnx_graphs import in_onnxruntime, saved
 from tests.helpers.requirements import needed
 from tests.helpers.stacks import BOTH, random_stack
 
@@ -290,4 +291,56 @@ def test_integers_that_are_used_otherwise_are_refused(what: str, tmp_path: Path)
 def test_integers_throughout_are_refused_with_a_way_out(tmp_path: Path) -> None:
     source = whole_model(tmp_path, "QOperator", "GRU", False, True)
     with pytest.raises(rc.RefusedError, match="QLinearMatMul: it computes in integers throughout"):
+        rc.export_model(source, tmp_path / "back.onnx")
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("widths", [(4, 3), (64, 64, 10)])
+def test_a_model_of_dense_layers_alone_is_written_and_proved(widths: tuple[int, ...], per_channel: bool, tmp_path: Path) -> None:
+    """No layer but those of integers: their matrices are filled, however large, and their rounding is what the proof allows."""
+    needed("onnxruntime", "onnxruntime")
+    from onnxruntime.quantization import quantize_dynamic
+
+    rng, nodes, arrays, x = np.random.default_rng(3), list[Any](), dict[str, Array](), "x"
+    for number, (width, units) in enumerate(itertools.pairwise(widths)):
+        arrays[f"W{number}"] = (rng.normal(size=(width, units)) / np.sqrt(width)).astype(np.float32)
+        nodes += [helper.make_node("MatMul", [x, f"W{number}"], [f"m{number}"]), helper.make_node("Tanh", [f"m{number}"], [f"y{number}"])]
+        x = f"y{number}"
+    plain = saved(tmp_path / "m.onnx", nodes, {"x": [None, widths[0]]}, [x], arrays)
+    quantize_dynamic(plain, tmp_path / "q.onnx", per_channel=per_channel, extra_options={"WeightSymmetric": False})
+    for target in ("back.onnx", "back.tflite"):
+        assert "equal but for" in str(rc.export_model(tmp_path / "q.onnx", tmp_path / target, verify=True))
+    inputs = rng.normal(size=(5, widths[0])).astype(np.float32)
+    gives, truth = (in_onnxruntime(tmp_path / name, inputs)[0] for name in ("back.onnx", "m.onnx"))
+    assert 1e-7 < np.abs(gives - truth).max() < 0.05
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "output"])
+def test_what_computes_with_codes_computes_in_their_type(operator: str, tmp_path: Path) -> None:
+    """Numbers of 8 bits begin anew behind the last one, and their quotients are whole."""
+    nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"])]
+    if operator != "output":
+        nodes += [helper.make_node(operator, ["q", "by"], ["c"]), helper.make_node("DequantizeLinear", ["c", "scale", "zero"], ["y"])]
+    arrays = {"scale": np.array(0.5, np.float32), "zero": np.array(3, np.uint8), "by": np.array(100, np.uint8)}
+    gives = "q" if operator == "output" else "y"
+    source = saved(tmp_path / "m.onnx", nodes, {"x": [None, 4]}, [gives], arrays, types={"q": 2})
+    rc.export_model(source, tmp_path / "back.onnx")
+    x = np.random.default_rng(4).normal(scale=60, size=(9, 4)).astype(np.float32)
+    y, truth = (in_onnxruntime(path, x)[0] for path in (tmp_path / "back.onnx", source))
+    assert y.dtype == truth.dtype
+    np.testing.assert_array_equal(y, truth)
+
+
+@pytest.mark.parametrize("second", [["q", "z", ""], ["q", "z", "z"], ["W", "z", "z"]])
+def test_a_product_of_codes_with_themselves_is_refused(second: list[str], tmp_path: Path) -> None:
+    """Its scale would be a square, and the zero point of a matrix is not that of the codes."""
+    matrix, *zeros = second
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", matrix, *zeros], ["p"]),
+        helper.make_node("Cast", ["p"], ["real"], to=1),
+        helper.make_node("Mul", ["real", "s"], ["y"]),
+    ]
+    source = saved(tmp_path / "m.onnx", nodes, {"x": [None, 4]}, ["y"], {"W": np.arange(16, dtype=np.uint8).reshape(4, 4)})
+    with pytest.raises(rc.RefusedError):
         rc.export_model(source, tmp_path / "back.onnx")

@@ -94,17 +94,37 @@ def test_the_branch_that_is_taken_is_written(number: int, tmp_path: Path) -> Non
     np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "given": answer}), rtol=1e-5)
 
 
-def test_an_input_with_a_default_is_fixed_at_another_truth(tmp_path: Path) -> None:
+@pytest.mark.parametrize("default", [False, None])
+def test_a_truth_is_fixed_for_all_that_reads_it(default: bool | None, tmp_path: Path) -> None:
+    """Conditions read it, and so do products: that as a number, and Select."""
+
     def build(tf: Any) -> Tensor:
-        x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
-        truth = tf.compat.v1.placeholder_with_default(False, [], "training")
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [None, 3], "x")
+        truth = v1.placeholder(tf.bool, [], "training") if default is None else v1.placeholder_with_default(default, [], "training")
         no, yes = tf.raw_ops.Switch(data=x, pred=truth)
-        return tf.raw_ops.Merge(inputs=[no + tf.constant(1.0), yes * tf.constant(3.0)]).output
+        merged = tf.raw_ops.Merge(inputs=[no + tf.constant(1.0), yes * tf.constant(3.0)]).output
+        return tf.where(truth, merged + tf.constant(5.0), merged) + tf.cast(truth, tf.float32) * tf.constant(10.0)
 
     graph = Graph(build)
     path, x = graph.save(tmp_path / "frozen.pb"), np.ones((2, 3), np.float32)
-    for options, truth in ((dict[str, Any](), False), ({"fix": {"training": True}}, True)):
-        np.testing.assert_allclose(written(path, tmp_path / "m.onnx", **options)({"x": x}), graph.run({"x": x, "training": truth}))
+    for truth in (False, True):
+        run = written(path, tmp_path / "m.onnx", fix={"training": truth})
+        np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "training": truth}))
+    if default is not None:
+        np.testing.assert_allclose(written(path, tmp_path / "m.onnx")({"x": x}), graph.run({"x": x}))
+
+
+def test_a_merge_of_which_two_values_are_left_is_refused(tmp_path: Path) -> None:
+    """It hands on the first of them that there is: which, a run decides."""
+
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
+        no, yes = tf.raw_ops.Switch(data=x, pred=tf.constant(True))
+        return tf.raw_ops.Merge(inputs=[no, yes, x + tf.constant(1.0)]).output
+
+    with pytest.raises(RefusedError, match="Merge"):
+        written(Graph(build).save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
 
 
 def test_a_truth_that_is_joined_with_itself_many_times_is_decided_at_once(tmp_path: Path) -> None:
