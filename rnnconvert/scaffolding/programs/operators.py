@@ -33,8 +33,7 @@ def _reduce(r: GraphReading, op: Op) -> SourceTensor:
     if x.numbers is not None and not x.rank and op.kind in ("ReduceMax", "ReduceMin"):
         return x
     alone = bool(op.values.get("noop_with_empty_axes")) and not axes  # each number by itself, which is squared or without its sign still
-    if not axes and not alone:
-        axes = list(range(x.rank))
+    axes = axes or ([] if alone else list(range(x.rank)))
     if x.numbers is not None and op.kind == "ReduceProd" and x.rank == 1 and not alone:
         total = product([n if isinstance(n, Size) else int(n) for n in x.numbers])
         return counted(np.asarray([total] if keep else total, object), x.dtype)
