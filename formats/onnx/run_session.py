@@ -18,6 +18,8 @@ import numpy as np
 Array = np.ndarray
 
 RECURRENT = ("RNN", "GRU", "LSTM")
+IN_FLOAT = ("session.qdq_matmulnbits_accuracy_level", "1")
+"""What keeps onnxruntime from rounding, too, what it multiplies by matrices behind DequantizeLinear."""
 _ENDING = re.compile("_kernel_time$")
 """The end that a profile puts behind the name of a node."""
 
@@ -32,6 +34,7 @@ class Session:
         options.log_severity_level = 3  # it warns of what a user's own model has
         for threads in ("intra_op", "inter_op"):  # they would take the time of whatever runs beside it
             options.add_session_config_entry(f"session.{threads}.allow_spinning", "0")
+        options.add_session_config_entry(*IN_FLOAT)
         self.provider = provider
         self._folder = tempfile.TemporaryDirectory() if profiled else None
         if self._folder is not None:

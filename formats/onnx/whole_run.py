@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, epsilon
 from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
+from rnnconvert.formats.onnx.run_session import IN_FLOAT
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, moved
 
@@ -68,6 +69,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 3
+    quiet.add_session_config_entry(*IN_FLOAT)
     session = onnxruntime.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):

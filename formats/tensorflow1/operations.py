@@ -183,7 +183,8 @@ class OperationStep(Rule):
             return False
         limit, x, c, h, *weights = self.inputs
         longest = limit
-        if self._of_numbers(limit):  # steps behind the longest sequence give zeros: all are taken, and those are put out
+        # Steps behind the longest sequence give zeros: all are taken, and those are put out.
+        if self._of_numbers(limit) or self._stored(0) is not None:
             length = self.block.constant(np.array(0, np.int64))
             limit = self.block.add("Gather", [self.block.add("Shape", [x]), length], axis=0)
         name = next(filter(None, self.outputs)).rpartition(":")[0]
@@ -206,8 +207,7 @@ class OperationStep(Rule):
         LoopLowering(self.label, begins, goes_on, states, [], collected).write(self.block, steps)
         if limit != longest:
             add, zero = self.block.add, self.block.constant(np.array(0, dtype))
-            within = add("Less", [add("Range", [first, limit, second]), longest])
-            within = add("Unsqueeze", [within], axes=[1, 2])
+            within = add("Less", [add("Unsqueeze", [add("Range", [first, limit, second])], axes=[1, 2]), longest])
             for every, output in zip(outputs, self.outputs, strict=True):
                 if output:
                     add("Where", [within, every, zero], [output], self.label)

@@ -176,7 +176,7 @@ class MovedWeights(LayerWeights):
         rng = np.random.default_rng((self.seed, array.size))
         if self.rounding == "int8" and array.dtype in (np.int8, np.uint8) and array.ndim > 1:
             limits = np.iinfo(array.dtype)
-            return np.clip(array + rng.choice([-1, 0, 0, 1], array.shape), limits.min, limits.max).astype(array.dtype)
+            return np.asarray(np.clip(array + rng.choice([-1, 0, 0, 1], array.shape), limits.min, limits.max), array.dtype)
         if array.dtype.kind in "iub" or (self.rounding == "int8" and array.ndim < 2):
             return array
         numbers = np.asarray(array, np.float64)

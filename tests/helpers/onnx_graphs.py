@@ -189,6 +189,16 @@ OPERATORS = {
     ),
     "product over two axes": op("ReduceProd", ["b", 3, 4], axes=[1, 2]),
     "mean with a setting for no axes": op("ReduceMean", ["b", 3, 4], {"a": np.array([1])}, 18, noop_with_empty_axes=1, keepdims=0),
+    **{
+        f"{kind} of no axes": (
+            [helper.make_node(kind, ["x", "a"], ["r"], noop_with_empty_axes=1), helper.make_node("Neg", ["r"], ["y"])],
+            {"x": ["b", 3, 4]},
+            ["y"],
+            {"a": np.zeros(0, np.int64)},
+            18,
+        )
+        for kind in ("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2")
+    },
     "mod": ([helper.make_node("Mod", ["x", "z"], ["y"], fmod=1)], {"x": ["b", 3]}, ["y"], {"z": numbers(3) + 1}, 17),
     "logic": (
         [

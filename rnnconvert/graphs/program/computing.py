@@ -108,7 +108,7 @@ def _einsum(call: FoldedCall) -> Array:
 def _reduced(function: Callable[..., Any]) -> Operator:
     def run(call: FoldedCall) -> Array:
         axes = call.integers("axes", 1)
-        if axes == [] and call.integer("noop_with_empty_axes", 0):
+        if not axes and call.integer("noop_with_empty_axes", 0):
             return call.input(0)
         keep = bool(call.integer("keepdims", 1))
         return np.asarray(function(call.input(0), axis=tuple(axes) if axes else None, keepdims=keep))

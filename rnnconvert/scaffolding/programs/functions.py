@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.graphs.sizes import Size, product
+from rnnconvert.graphs.sizes import Dims, Size, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.programs.counting import Op, counted
 from rnnconvert.scaffolding.programs.reading import FLOATS, GraphReading, Rule
@@ -73,7 +73,17 @@ def _where(r: GraphReading, op: Op) -> SourceTensor:
     if all(numbers is not None for numbers in held):
         _charge_spread(op)
         return counted(np.where(*[np.asarray(numbers, object if n else bool) for n, numbers in enumerate(held)]), left.dtype)
+    truths = held[0]
+    if truths is not None and truths.size and truths.dtype == bool and truths.min() == truths.max():  # one of the two throughout
+        chosen, other = (left, right) if truths.flat[0] else (right, left)
+        if all(_spread_over(x.dims, chosen.dims) for x in (condition, other)):
+            return chosen
     return r.build.elementwise("where", [condition, left, right], left.dtype)
+
+
+def _spread_over(dims: Dims, others: Dims) -> bool:
+    """Return whether a tensor of some axes is surely spread over one of others, and makes it no larger."""
+    return len(dims) <= len(others) and all(a in (1, b) for a, b in zip(reversed(dims), reversed(others), strict=False))
 
 
 def _charge_spread(op: Op) -> None:

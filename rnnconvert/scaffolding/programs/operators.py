@@ -32,17 +32,17 @@ def _reduce(r: GraphReading, op: Op) -> SourceTensor:
     axes = axes_of(r, op, x)
     if x.numbers is not None and not x.rank and op.kind in ("ReduceMax", "ReduceMin"):
         return x
-    if op.values.get("noop_with_empty_axes") and not axes:
-        return x
-    if not axes:
-        axes = list(range(x.rank))
-    if x.numbers is not None and op.kind == "ReduceProd" and x.rank == 1:
+    alone = bool(op.values.get("noop_with_empty_axes")) and not axes  # each number by itself, which is squared or without its sign still
+    axes = axes or ([] if alone else list(range(x.rank)))
+    if x.numbers is not None and op.kind == "ReduceProd" and x.rank == 1 and not alone:
         total = product([n if isinstance(n, Size) else int(n) for n in x.numbers])
         return counted(np.asarray([total] if keep else total, object), x.dtype)
-    if op.kind in ("ReduceL2", "ReduceSumSquare"):
+    if op.kind == "ReduceSumSquare" or (op.kind == "ReduceL2" and not alone):
         x = r.build.elementwise("multiply", [x, x])
-    elif op.kind == "ReduceL1":
+    elif op.kind in ("ReduceL1", "ReduceL2"):
         x = operations.function(r.build, x, "abs")
+    if alone:
+        return x
     if op.kind == "ReduceMean" and x.dtype not in FLOATS:
         summands = counted(np.asarray(product(x.dims[axis] for axis in axes), object))
         return r.build.elementwise("divide towards zero", [operations.reduced(r.build, x, "sum", axes, keep), summands])

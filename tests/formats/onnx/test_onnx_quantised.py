@@ -344,3 +344,12 @@ def test_a_product_of_codes_with_themselves_is_refused(second: list[str], tmp_pa
     source = saved(tmp_path / "m.onnx", nodes, {"x": [None, 4]}, ["y"], {"W": np.arange(16, dtype=np.uint8).reshape(4, 4)})
     with pytest.raises(rc.RefusedError):
         rc.export_model(source, tmp_path / "back.onnx")
+
+
+def test_only_what_is_stated_is_rounded_where_a_model_is_proved(tmp_path: Path) -> None:
+    """Matrices behind DequantizeLinear, with nothing quantized before them: onnxruntime would round what they are multiplied with, too."""
+    rng = np.random.default_rng(6)
+    nodes = [helper.make_node("DequantizeLinear", ["W", "scale"], ["real"]), helper.make_node("MatMul", ["x", "real"], ["y"])]
+    arrays = {"W": rng.integers(-127, 128, (40, 50)).astype(np.int8), "scale": np.array(0.02, np.float32)}
+    source = saved(tmp_path / "m.onnx", nodes, {"x": [None, 40]}, ["y"], arrays)
+    assert rc.export_model(source, tmp_path / "back.onnx", verify=True).equal

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
@@ -208,3 +209,25 @@ def test_steps_behind_the_longest_sequence_of_a_block_give_zeros(longest: int, t
     feeds["lengths"] = np.array([longest, 1], np.int32)
     run = written(graph.save(tmp_path / "frozen.pb", "features"), tmp_path / "m.onnx")
     np.testing.assert_allclose(run(feeds), graph.run(feeds), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [2, 6])
+@pytest.mark.parametrize("steps", [6, None])
+def test_a_constant_stops_a_block_as_lengths_do(steps: int | None, longest: int, tmp_path: Path) -> None:
+    """The longest of constant lengths, folded: behind it are zeros, not the end of the sequence; what it leaves all of is not masked."""
+    rng = np.random.default_rng(1)
+
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [steps, 2, 3], "x")
+        w, b = (tf.constant(rng.uniform(-1, 1, shape).astype(np.float32)) for shape in ((7, 16), (16,)))
+        state, peephole, limit = tf.zeros([2, 4]), tf.zeros([4]), tf.constant(longest, tf.int64)
+        return tf.raw_ops.BlockLSTM(
+            seq_len_max=limit, x=x, cs_prev=state, h_prev=state, w=w, wci=peephole, wcf=peephole, wco=peephole, b=b, cell_clip=-1.0
+        ).h
+
+    graph = Graph(build)
+    feeds = {"x": rng.standard_normal((6, 2, 3)).astype(np.float32)}
+    run = written(graph.save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
+    np.testing.assert_allclose(run(feeds), graph.run(feeds), rtol=1e-5, atol=1e-6)
+    kinds = [node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node]
+    assert "LSTM" in kinds and ("Where" not in kinds) == (steps == longest)
