@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.kinds import MEASURING
+from rnnconvert.graphs.program.kinds import CUTTING, MEASURING, SAME
 from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, LoopLowering, Rule, Variable, needed
 
 DOMAIN = "tensorflow"
@@ -184,7 +184,7 @@ class OperationStep(Rule):
         limit, x, c, h, *weights = self.inputs
         longest = limit
         # Steps behind the longest sequence give zeros: all are taken, and those are put out.
-        if self._of_numbers(limit) or self._stored(0) is not None:
+        if self._is_computed(limit) or self._stored(0) is not None:
             length = self.block.constant(np.array(0, np.int64))
             limit = self.block.add("Gather", [self.block.add("Shape", [x]), length], axis=0)
         name = next(filter(None, self.outputs)).rpartition(":")[0]
@@ -213,11 +213,12 @@ class OperationStep(Rule):
                     add("Where", [within, every, zero], [output], self.label)
         return True
 
-    def _of_numbers(self, value: str) -> bool:
-        """Return whether numbers that the model reads have a part in a value, and not their shapes alone."""
+    def _is_computed(self, length: str) -> bool:
+        """Return whether a length may be another than that of an axis: numbers that the model reads, or a sum, have a part in it."""
         outputs = {name for node in self.block.nodes for name in node.outputs} | self.block.arrays.keys()
-        followed = needed([node for node in self.block.nodes if node.kind not in MEASURING], [value])
-        return not outputs.issuperset({value}.union(*(node.reads for node in followed)))
+        followed = needed([node for node in self.block.nodes if node.kind not in MEASURING], [length])
+        handed_on = all(node.kind in (*SAME, *CUTTING) for node in followed)
+        return not handed_on or not outputs.issuperset({length}.union(*(node.reads for node in followed)))
 
     def _next(self, index: int) -> Array | None:
         return self._stored(index + 1)

@@ -211,16 +211,18 @@ def test_steps_behind_the_longest_sequence_of_a_block_give_zeros(longest: int, t
     np.testing.assert_allclose(run(feeds), graph.run(feeds), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("longest", [2, 6])
+@pytest.mark.parametrize("longest", [2, 6, "all but 2", "2 at most"])
 @pytest.mark.parametrize("steps", [6, None])
-def test_a_constant_stops_a_block_as_lengths_do(steps: int | None, longest: int, tmp_path: Path) -> None:
+def test_a_constant_or_a_sum_stops_a_block_as_lengths_do(steps: int | None, longest: int | str, tmp_path: Path) -> None:
     """The longest of constant lengths, folded: behind it are zeros, not the end of the sequence; what it leaves all of is not masked."""
     rng = np.random.default_rng(1)
 
     def build(tf: Any) -> Tensor:
         x = tf.compat.v1.placeholder(tf.float32, [steps, 2, 3], "x")
         w, b = (tf.constant(rng.uniform(-1, 1, shape).astype(np.float32)) for shape in ((7, 16), (16,)))
-        state, peephole, limit = tf.zeros([2, 4]), tf.zeros([4]), tf.constant(longest, tf.int64)
+        state, peephole, time = tf.zeros([2, 4]), tf.zeros([4]), tf.shape(x, tf.int64)[0]
+        computed = {"all but 2": lambda: time - 2, "2 at most": lambda: tf.minimum(time, 2)}
+        limit = computed[longest]() if isinstance(longest, str) else tf.constant(longest, tf.int64)
         return tf.raw_ops.BlockLSTM(
             seq_len_max=limit, x=x, cs_prev=state, h_prev=state, w=w, wci=peephole, wcf=peephole, wco=peephole, b=b, cell_clip=-1.0
         ).h
