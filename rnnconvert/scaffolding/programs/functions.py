@@ -76,7 +76,8 @@ def _where(r: GraphReading, op: Op) -> SourceTensor:
     truths = held[0]
     if truths is not None and truths.size and truths.dtype == bool and truths.min() == truths.max():  # one of the two throughout
         chosen, other = (left, right) if truths.flat[0] else (right, left)
-        if all(_spread_over(x.dims, chosen.dims) for x in (condition, other)):
+        handed_on = chosen.value is not None and chosen.value in r.build.scope.inputs  # an output must not be an input
+        if not handed_on and all(_spread_over(x.dims, chosen.dims) for x in (condition, other)):
             return chosen
     return r.build.elementwise("where", [condition, left, right], left.dtype)
 
