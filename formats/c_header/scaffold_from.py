@@ -456,20 +456,21 @@ def _cell(r: _HeaderReading, operation: StepOperation, x: SourceTensor, *states:
 
 def _pads(r: _HeaderReading, operation: StepOperation, x: SourceTensor, reach: int) -> tuple[int, int]:
     """Return how many steps are added at both ends. Raises RefusedError where the length of a sequence decides it."""
+    from rnnconvert.scaffolding.windows import same
+
     pads, stride, length = operation.settings["pads"], operation.settings["stride"], x.dims[1]
     if pads is not None:
         return pads[0], pads[1]
     if not isinstance(length, int):
         raise r.refuse("windows with strides over a sequence of any length", "how many steps are added is decided by a run")
-    total = max((-(-length // stride) - 1) * stride + reach - length, 0)
-    return total // 2, total - total // 2
+    return same(reach, stride, length)
 
 
 def _conv(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
-    from rnnconvert.scaffolding.windows import conv
+    from rnnconvert.scaffolding.windows import conv, reached
 
     s, unit = operation.settings, r.layer(operation)
-    pads = _pads(r, operation, x, (s["kernel"] - 1) * s["dilation"] + 1)
+    pads = _pads(r, operation, x, *reached((s["kernel"],), (s["dilation"],)))
     weight = (s["filters"], s["channels"] // s["groups"], s["kernel"])
     words = {"layer": unit.name, "strides": (s["stride"],), "dilation": (s["dilation"],), "groups": s["groups"], "bias": s["bias"]}
     return r.transpose(conv(r, r.transpose(r.real(x), [0, 2, 1]), weight, (pads,), **words), [0, 2, 1])

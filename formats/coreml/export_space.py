@@ -14,6 +14,7 @@ import numpy as np
 from rnnconvert.formats.coreml.export_program import MilValue, Operand
 from rnnconvert.formats.coreml.export_writer import MilWriter, Rule
 from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.scaffolding.windows import same
 
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -32,10 +33,10 @@ def _padded(w: MilWriter, node: Operation, x: MilValue, reach: Sequence[int], st
     for place, (window, stride) in enumerate(zip(reach, strides, strict=True)):
         length = x.shape[place + 2]
         if length is not None:
-            total = max((-(-length // stride) - 1) * stride + window - length, 0)
-            ends.append(w.main.numbers(total // 2, total - total // 2))
-            stated += [total // 2, total - total // 2]
-            shape[place + 2] = length + total
+            pads = same(window, stride, length)
+            ends.append(w.main.numbers(*pads))
+            stated += pads
+            shape[place + 2] = length + sum(pads)
         else:
             ends += _open_pads(w, node, x, place + 2, window, stride)
             shape[place + 2] = None

@@ -19,9 +19,13 @@ def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
-def same(window: int) -> tuple[int, int]:
-    """Return the pads of windows that move by one place, so that there are as many as places: an odd one is at the end."""
-    return (window - 1) // 2, window // 2
+def same(window: int, stride: int = 1, length: int = 0) -> tuple[int, int]:
+    """Return the pads of an axis with which a window begins at every place, or at every stride: an odd one is at the end.
+
+    length  of the axis, which decides nothing where the stride is 1
+    """
+    total = max((-(-length // stride) - 1) * stride + window - length, 0)
+    return total // 2, total - total // 2
 
 
 def ends(padding: str, window: int) -> tuple[int, int]:

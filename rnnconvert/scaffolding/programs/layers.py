@@ -11,7 +11,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.recognition.graph_layers import GraphLayer, number
 from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.tensors import SourceTensor
-from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached
+from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached, same
 
 
 def layer(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -73,8 +73,7 @@ def padding(r: GraphReading, values: Mapping[str, Any], space: Dims, reach: Sequ
     for length, window, step in zip(space, reach, strides, strict=True):
         if step > 1 and not isinstance(length, int):
             raise r.build.refuse(f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run")
-        total = max((-(-length // step) - 1) * step + window - length, 0) if isinstance(length, int) else window - 1
-        less, more = total // 2, total - total // 2
+        less, more = same(window, step, length) if isinstance(length, int) else same(window)
         pairs.append((less, more) if auto == "SAME_UPPER" else (more, less))
     return tuple(pairs)
 
