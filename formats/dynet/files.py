@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
+from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.names import add
 from rnnconvert.core.notes import UNREAD, LayerNote, layer_of
@@ -25,6 +25,7 @@ from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
+from rnnconvert.formats.dynet.layouts import VANILLA
 from rnnconvert.language.layout import Layout
 
 _FIELDS = {
@@ -44,8 +45,8 @@ _COUPLED = "it is a CoupledLSTMBuilder, whose peepholes are whole matrices, as i
 _HEADER = re.compile(
     rb"#(Lookup)?Parameter# (?P<name>[^ #]{1,4096}) \{(?P<dims>\d{1,12}(,\d{1,12}){0,6})\} \d{1,18}(?: (?P<grad>[A-Z_]{1,20}))?\r?"
 )
-BACKWARDS = "_reverse"
-_NAMED = re.compile(rf"(?P<layer>.*)\.(?P<local>[a-z0-9_]+_\d+(?:{BACKWARDS})?)")
+_BACKWARD = VANILLA.spelling[1]
+_NAMED = re.compile(rf"(?P<layer>.*)\.(?P<local>[a-z0-9_]+_\d+(?:{_BACKWARD})?)")
 _BYTES = 64
 """What a number takes as a word of text in Python's memory."""
 
@@ -63,7 +64,7 @@ class DyNet(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return every parameter: those of builders as "builder.field_layer", others by their paths."""
-        parameters, arrays = dict(_parameters(file.path)), dict[str, Array]()
+        parameters, arrays = _parameters(file.path), dict[str, Array]()
         for stored, name in _names(parameters).items():
             add(arrays, name, parameters[stored], file.path)
         return Stored(arrays)
@@ -91,19 +92,19 @@ class DyNet(ArrayFiles):
         """Write all parameters as DyNet's text."""
         with replacing(path) as file:
             for name, array in _numbered(arrays).items():
-                values = np.concatenate([np.asarray(piece) for piece in pieces(array)]).reshape(array.shape)
+                values = np.asarray(array)
                 dims = ",".join(map(str, array.shape))
                 file.write(f"#Parameter# {name} {{{dims}}} {16 * values.size + 1} ZERO_GRAD\n".encode())
                 file.write("".join(f"{value:+.8e} " for value in values.reshape(-1, order="F").tolist()).encode() + b"\n")
 
 
-def _parameters(path: Path) -> Iterator[tuple[str, Array]]:
-    """Yield each parameter of a file by its path in the collection. Raises UnreadableError for a line that DyNet does not write."""
+def _parameters(path: Path) -> dict[str, Array]:
+    """Return the parameters of a file by their paths in the collection. Raises UnreadableError for a line that DyNet does not write."""
     data = map_file(path)
     charge = charging(data.size)
     charge.memory(data.size, path)
     lines = iter(data.tobytes().split(b"\n"))
-    names = dict[str, Array]()
+    parameters = dict[str, Array]()
     for line in filter(None, lines):
         header = _HEADER.fullmatch(line)
         if header is None:
@@ -121,8 +122,8 @@ def _parameters(path: Path) -> Iterator[tuple[str, Array]]:
             next(lines, b"")
         if values.size != math.prod(dims):
             raise UnreadableError(path, f"{name!r} has {values.size} numbers, not those of {dims}", "The file is cut off or damaged.")
-        add(names, name, values.reshape(dims, order="F"), path)
-        yield name, names[name]
+        add(parameters, name, values.reshape(dims, order="F"), path)
+    return parameters
 
 
 def _names(parameters: Mapping[str, Array]) -> dict[str, str]:
@@ -143,7 +144,7 @@ def _names(parameters: Mapping[str, Array]) -> dict[str, str]:
             name, step = collection, str(layer)
             if _builder(around) == "birnn" and layer == 0:
                 pair, backwards = divmod(int(collection[len(around) + 1 + len(_builder(collection)) :].removeprefix("_") or 0), 2)
-                name, step = around, f"{pair}{BACKWARDS if backwards else ''}"
+                name, step = around, f"{pair}{_BACKWARD if backwards else ''}"
             names[path] = f"{name}.{fields[place]}_{step}"
             norms, home = [f"{name}.{norm}_{step}" for norm in _NORMS] if fields[place:] == ("bi",) else [], around
         elif norms and array.ndim == 1 and collection == home:
@@ -174,7 +175,7 @@ def _numbered(arrays: Mapping[str, Array | PiecewiseArray]) -> dict[str, Array |
                 f"DyNet takes no name with a blank or '#', and {layer!r} has one. Give another with {Setting('prefix', 'NAME')}"
             )
         stem = next(stem for field, stem in _BUILDERS.items() if f"{field}_0" in parameters)
-        sides = ("", BACKWARDS) if f"{_FIELDS[stem][0]}_0{BACKWARDS}" in parameters else ("",)
+        sides = ("", _BACKWARD) if f"{_FIELDS[stem][0]}_0{_BACKWARD}" in parameters else ("",)
         builder = "birnn" if len(sides) == 2 else stem
         place = layer if _builder(layer) == builder else "/".join(filter(None, (layer, builder)))
         for number in range(len(parameters) // len(_FIELDS[stem])):

@@ -28,7 +28,7 @@ _VANILLA = (
     Tensor("h2i_{layer}{direction}", "recurrent", "(gate hidden) in"),
     Tensor("bi_{layer}{direction}", "input_bias", "(gate hidden)"),
 )
-_GRU = (
+_BY_GATE = (
     Tensor("x2{gate}_{layer}{direction}", "input", "hidden in"),
     Tensor("h2{gate}_{layer}{direction}", "recurrent", "hidden in"),
     Tensor("b{gate}_{layer}{direction}", "input_bias", "hidden"),
@@ -38,26 +38,22 @@ _RNN = (
     Tensor("h2h_{layer}{direction}", "recurrent", "hidden in"),
     Tensor("hb_{layer}{direction}", "input_bias", "hidden"),
 )
-# Its peepholes c2i and c2o are not among these: add_input_impl leaves them out ("TODO"), and so does a run of it.
-_FAST = (
-    Tensor("x2{gate}_{layer}{direction}", "input", "hidden in"),
-    Tensor("h2{gate}_{layer}{direction}", "recurrent", "hidden in"),
-    Tensor("b{gate}_{layer}{direction}", "input_bias", "hidden"),
-)
+_HOLDS = Holds(("input",), dtypes=("float32",))
 
 VANILLA = Layout(
     "dynet.vanilla", "lstm", "i f o g", _VANILLA, "dynet/lstm.cc, VanillaLSTMBuilder", "dynet.VanillaLSTMBuilder",
     holds=Holds(("input",), constants={"f": 1.0}, chosen=("f",), dtypes=("float32",)),
 )  # fmt: skip
 GRU = Layout(
-    "dynet.gru", "gru", "-z r n", _GRU, "dynet/gru.cc, GRUBuilder", "dynet.GRUBuilder", reset_after=False, letters="z r h",
-    holds=Holds(("input",), dtypes=("float32",)),
+    "dynet.gru", "gru", "-z r n", _BY_GATE, "dynet/gru.cc, GRUBuilder", "dynet.GRUBuilder", reset_after=False, letters="z r h",
+    holds=_HOLDS,
 )  # fmt: skip
 RNN = Layout(
     "dynet.rnn", "rnn", "n", _RNN, "dynet/rnn.cc, SimpleRNNBuilder", "dynet.SimpleRNNBuilder",
-    holds=Holds(("input",), dtypes=("float32",)),
+    holds=_HOLDS,
 )  # fmt: skip
+# Its peepholes c2i and c2o are not among its arrays: add_input_impl leaves them out ("TODO"), and so does a run of it.
 FAST = Layout(
-    "dynet.fast", "lstm", "i o g", _FAST, "dynet/fast-lstm.cc, FastLSTMBuilder", "dynet.FastLSTMBuilder", letters="i o c", coupled="f",
-    holds=Holds(("input",), dtypes=("float32",)), writable=False,
+    "dynet.fast", "lstm", "i o g", _BY_GATE, "dynet/fast-lstm.cc, FastLSTMBuilder", "dynet.FastLSTMBuilder", letters="i o c", coupled="f",
+    holds=_HOLDS, writable=False,
 )  # fmt: skip
