@@ -50,7 +50,7 @@ def run_whole(folder: str, seen: Any) -> None:
     variables = list({id(variable.handle): variable for function in functions for variable in function.variables}.values())
     watched = [_Watched(name, variables_of) for name, variables_of in _chosen(seen, variables)]
     states = {id(state.handle) for state in _states(loaded)}
-    begun = [(v, v.numpy() * 0 if id(v.handle) in states else v.numpy()) for v in variables if v.dtype.is_floating]
+    begun = [(v, np.zeros_like(v.numpy()) if id(v.handle) in states else v.numpy()) for v in variables if v.dtype.is_floating]
 
     def reset() -> None:
         """Undo what a stateful layer keeps; the seeds of randomness go on."""

@@ -85,7 +85,7 @@ def test_a_loop_that_runs_again_holds_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["no nodes", "nodes that no step changes", "a value around it that is listed"])
 def test_every_step_counts(what: str) -> None:
-    """A loop of no work is none of no end."""
+    """A loop whose steps do no work still has to end within the budget."""
     nodes = [helper.make_node("Neg", ["x"], ["t"])] if what == "nodes that no step changes" else []
     gives = [value("going", TensorProto.BOOL, ()), value("t" if nodes else "s"), *([value("x")] if what.endswith("listed") else [])]
     inputs = [value("n", TensorProto.INT64, ()), value("going", TensorProto.BOOL, ()), value("s")]

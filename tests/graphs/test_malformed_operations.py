@@ -1,4 +1,4 @@
-"""An operation whose attributes and inputs are not as its operator asks is no constant; it raises no fault, and gives no work back."""
+"""Folding rejects an operation with unsuitable attributes or inputs: it neither fails with an internal error nor refunds work."""
 
 from __future__ import annotations
 

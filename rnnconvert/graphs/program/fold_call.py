@@ -51,8 +51,8 @@ class FoldedCall:
     def number(self, name: str, default: float | None = None) -> float:
         """Return a number among the attributes. Raises ValueError for another value."""
         value = self.attributes.get(name, default)
-        if isinstance(value, int | float | np.number):
-            return value  # type: ignore[return-value] # numpy's are numbers too
+        if isinstance(value, int | float | np.integer | np.floating):
+            return float(value)
         raise ValueError(f"{self.operator} takes a number as {name}, not {value!r}")
 
     def integer(self, name: str, default: int | None = None) -> int:

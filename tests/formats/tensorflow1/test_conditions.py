@@ -162,7 +162,7 @@ def looped(tf: Any, x: Tensor, units: int, rng: np.random.Generator) -> Tensor:
 @pytest.mark.parametrize("time", [6, None])
 @pytest.mark.parametrize("end", ["all", "last of a list", "by places"])
 def test_loops_of_stated_and_open_lengths(time: int | None, end: str, tmp_path: Path) -> None:
-    """Maximum and Minimum of lengths are lengths; of an operation that takes a sequence apart, what is not read is no output."""
+    """Maximum and Minimum of lengths give lengths; unread parts of a sequence that Unpack takes apart do not become outputs."""
     if time is None and end == "last of a list":
         return  # of an open axis TensorFlow makes no list
 
