@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.tflite import flatbuffer_write
+from rnnconvert.formats.tflite import flatbuffer
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_axes import AXES
 from rnnconvert.formats.tflite.export_scan import scan
@@ -50,7 +50,7 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
         notes.append("whole numbers are computed in 32 bits")
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)
     count = sum(len(part.operators) for part in tables.graphs)
-    write = partial(flatbuffer_write.write, identifier=s.IDENTIFIER, root=tables.root())
+    write = partial(flatbuffer.write, identifier=s.IDENTIFIER, root=tables.root())
     return WrittenGraph(graph, count, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
 
 

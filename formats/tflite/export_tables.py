@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core import int8
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flatbuffer_write import Number
+from rnnconvert.formats.tflite.flatbuffer import Number
 from rnnconvert.formats.tflite.operator_values import FLOAT, INT, OperatorValues, computed, kind_of
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
 from rnnconvert.models.names import listing

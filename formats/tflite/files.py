@@ -17,7 +17,7 @@ from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.formats.tflite import flatbuffer_write
+from rnnconvert.formats.tflite import flatbuffer
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
@@ -257,7 +257,7 @@ def _integers(model: graphs.TfliteFile) -> list[LayerNote]:
 def write(path: Path, job: Job) -> WriteResult:
     """Write a graph of the layers, each reading the one before."""
     root, notes, recipe = build(path, job)
-    flatbuffer_write.write(path, s.IDENTIFIER, root, job.dry_run)
+    flatbuffer.write(path, s.IDENTIFIER, root, job.dry_run)
     return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
+from rnnconvert.formats.tflite.flatbuffer import Fields, Number
 
 _VERSIONS = {s.BOTH_LSTM: 2, s.BROADCAST_TO: 2}
 """The first version of an operator that does what is written here, where that is not 1 and the operator does not state it."""

@@ -15,7 +15,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, Ports, unique, variables, zeros
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.export_to import recipe
-from rnnconvert.formats.tflite.flatbuffer_write import Fields, Number
+from rnnconvert.formats.tflite.flatbuffer import Fields, Number
 from rnnconvert.formats.tflite.tables import GraphTables, ModelTables
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack

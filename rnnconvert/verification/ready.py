@@ -1,11 +1,12 @@
-"""A run on an executor: its file written, asked, and its answers checked."""
+"""A run on an executor: its file written, asked, and its answers checked; cuDNN's own offsets in its flat buffer against ours, too."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,13 +16,14 @@ from rnnconvert.core.errors import ExecutorError, RnnConvertError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case, state_widths
-from rnnconvert.language.layout import Sizes
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.places import offsets
 from rnnconvert.language.registry import systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.gradients import GradientCase, graded
-from rnnconvert.verification.offsets import disagreement
 
 
 @dataclass
@@ -209,3 +211,56 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
             raise ValueError(f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}")
         states_by_name[name] = states
     return Outputs(y, states_by_name["hidden"], states_by_name["cell"])
+
+
+# linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
+IDENTITIES = {
+    "rnn": [("input", "n"), ("recurrent", "n")],
+    "gru": [*((part, gate) for part in ("input", "recurrent") for gate in "rzn")],
+    "lstm": [*((part, gate) for part in ("input", "recurrent") for gate in "ifgo"), ("projection", "")],
+}
+
+Place = tuple[int, int, str, str, float, tuple[int, ...]]
+"""Layer, direction, part, gate, first element, shape."""
+
+
+class _OffsetLine(NamedTuple):
+    """A line of the library's table.
+
+    identity  linLayerID
+    what      "matrix" or "bias"
+    start     its first byte
+    """
+
+    pseudo_layer: int
+    identity: int
+    what: str
+    start: int
+    dims: Sequence[int]
+
+    def place(self, sizes: Sizes, itemsize: int) -> Place:
+        part, gate = IDENTITIES[sizes.kind][self.identity]
+        layer, direction = divmod(self.pseudo_layer, sizes.num_directions)
+        shape = tuple(self.dims[1:])
+        if self.what == "bias":
+            part, shape = f"{part}_bias", shape[:1]
+        return layer, direction, part, gate, self.start / itemsize, shape
+
+
+def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
+    """Describe how the library's own table differs from ours; "" if it does not.
+
+    itemsize  bytes of an element
+    nbytes    size of the buffer, as the library has it
+    rows      the fields of _Row, as it reports them
+    """
+    library = registry.title(layout.framework)
+    theirs = {_OffsetLine(*row[:5]).place(sizes, itemsize) for row in rows}
+    ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, sizes)}
+    for place in sorted(ours ^ theirs, key=str):
+        who = library if place in theirs else "rnnconvert"
+        layer, direction, part, gate, start, shape = place
+        name = f"{part} of gate {gate}" if gate else part
+        return f"only {who} has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
+    elements = sum(math.prod(shape) for *_, shape in ours)
+    return "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"

@@ -18,7 +18,7 @@ from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.pytorch import run_flat
 from rnnconvert.running.sequences import Sequences
-from rnnconvert.verification.offsets import disagreement
+from rnnconvert.verification.ready import disagreement
 from tests.gpu import standins
 from tests.gpu.problems import Config, Solved, configs, judged, vector
 from tests.gpu.records import DIFFERENT, EQUAL, REFUSED, Absence, Refusal

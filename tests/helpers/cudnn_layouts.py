@@ -9,7 +9,7 @@ from typing import Any
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
-from rnnconvert.verification.offsets import disagreement
+from rnnconvert.verification.ready import disagreement
 from tests.helpers.stacks import PLAIN
 
 SIZES = [(1, 1), (3, 5), (5, 5), (7, 13), (33, 17)]

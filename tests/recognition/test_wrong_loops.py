@@ -12,7 +12,7 @@ import pytest
 from rnnconvert.containers import graph_def
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1 import loops
-from rnnconvert.recognition import proof
+from rnnconvert.recognition import computed
 from rnnconvert.recognition.computed import RecognisedLayers
 from tests import ROOT
 from tests.helpers.requirements import needed
@@ -40,9 +40,9 @@ def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
         values = {name: value for name, value in trial.items() if value is not None}
         # Where TensorFlow fails on a graph, there is nothing to compare.
         truths = [_before(looked, fetch, use.value) for use in recognised.uses]
-        outputs = proof._reference_outputs(looked.scope, recognised, values)  # type: ignore[arg-type]
+        outputs = computed._reference_outputs(looked.scope, recognised, values)  # type: ignore[arg-type]
         for use, truth in zip(recognised.uses, truths, strict=True):
-            new = proof._form(use, outputs if recognised.mask is None else proof._spread(recognised, use, outputs, values))
+            new = computed._form(use, outputs if recognised.mask is None else computed._spread(recognised, use, outputs, values))
             if truth is not None and np.isfinite(truth).all():
                 np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
                 compared += 1

@@ -2,6 +2,12 @@
 
 Source of the LSTMs whose products are convolutions: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no
 strides and no dilation, and keeps its input's size.
+
+An LSTM with layer norms in its cell is a loop over the steps:
+
+    z = norm(W x) + norm(R h) + b;  c' = norm(f * c + i * g);  h' = o * act(c')
+
+Source: tensorflow_addons 0.23 rnn/layer_norm_lstm_cell.py; the loop is that of keras 2.14 layers/rnn/base_rnn.py and backend.rnn.
 """
 
 from __future__ import annotations
@@ -11,17 +17,17 @@ from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
+from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
 from rnnconvert.formats.keras.describe.merging import where
-from rnnconvert.formats.keras.describe.normed import normed
 from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import NORMED, Entry
 from rnnconvert.formats.keras.normed import part_name
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
-from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.description import DescribedModel, Length, Shape, Value
 from rnnconvert.scaffolding.directions import WAYS, merged
 
 
@@ -233,3 +239,72 @@ RECURRENT: Mapping[str, Describe] = {
     "LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells, **each_rank("ConvLSTM{}D", _conv_lstm),
 }  # fmt: skip
 """The recurrent layers, by their classes."""
+
+
+def normed(w: Writer, facts: LayerFacts, values: Sequence[Value], cell: LayerFacts, name: str, last: bool = True) -> list[Value]:
+    """Return the outputs of an RNN around such a cell: those of the steps in the order of reading, or the last one, then the states.
+
+    cell  the cell's configuration
+    name  what its weights are called by
+    last  whether it is the last of several cells
+
+    Raises RefusedError for states that last from call to call, and for initial states beside a mask.
+    """
+    x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
+    mask = mask_on(w, facts, x)
+    if facts.get("stateful", False) or (mask is not None and states):
+        raise refuse(facts.name, "states that are kept, or given beside a mask, in an LSTM with norms", "its loop begins anew without them")
+    units, backwards, zero = int(cell.get("units")), bool(facts.get("go_backwards", False)), facts.get("zero_output_for_mask", False)
+    for key in ("time_major", "num_constants"):
+        facts.need(key, False, None)
+    batch, wide = x.shape[0], 4 * units
+    epsilon, affine = float(cell.get("norm_epsilon")), {"scale": True, "shift": True}
+
+    def layer(kind: str, wanted: str, word: str, inputs: Sequence[Value], shape: Shape, **settings: Any) -> Value:
+        output = w.value(wanted, shape)
+        w.scope.add(kind, w.noted(facts, f"{name}/{word}"), inputs, [output], **settings)
+        return output
+
+    def norm(word: str, z: Value, size: int) -> Value:
+        return layer("layer_norm", word, word, [z], z.shape, sizes=(size,), epsilon=epsilon, **affine)
+
+    def elementwise(operation: str, a: Value, b: Value) -> Value:
+        return w.node("elementwise", operation, [a, b], a.shape, operation=operation, operands=(("input", 0), ("input", 1)))
+
+    def in_time(sequence: Value) -> Value:
+        order = (1, 0, *range(2, len(sequence.shape)))
+        steps = w.node("transpose", "steps", [sequence], [sequence.shape[axis] for axis in order], sequence.dtype, order=order)
+        return w.node("flip", "turned", [steps], steps.shape, steps.dtype, axes=(0,)) if backwards else steps
+
+    products = norm("kernel_norm", layer("dense", "products", "input", [x], (*x.shape[:2], wide), units=wide, bias=False), wide)
+    if cell.get("use_bias", True):
+        products = elementwise("add", products, layer("parameter", "bias", "bias", [], (wide,), sizes=(wide,)))
+    sequences = [in_time(sequence) for sequence in (products, mask) if sequence is not None]
+    if not states:
+        lengths = (Length(((1, ((0, 0),)),)), units)
+        states = [w.node("full", f"{name}_first_{word}", [x], (batch, units), lengths=lengths, number=0.0) for word in "hc"]
+    outer, step = w.scope, DescribedModel(w.scope.name, w.scope.path)
+    h, c, *elements = (w.value(word, value.shape[at:], value.dtype) for word, value, at in
+                       (*zip("hc", states, (0, 0), strict=True), *zip(("x_t", "counts"), sequences, (1, 1), strict=False)))  # fmt: skip
+    step.inputs, w.scope = (h, c, *elements), step
+    product = layer("dense", "recurrent", "recurrent", [h], (batch, wide), units=wide, bias=False)
+    z = elementwise("add", elements[0], norm("recurrent_norm", product, wide))
+    gates = [w.value(word, (batch, units)) for word in "ifgo"]
+    w.scope.add("split", "", [z], gates, axis=1, sizes=(units,) * 4)
+    i, f, o = (applied(w, cell, cell.get("recurrent_activation"), gates[place]) for place in (0, 1, 3))
+    g = applied(w, cell, cell.get("activation"), gates[2])
+    new_c = norm("state_norm", elementwise("add", elementwise("multiply", f, c), elementwise("multiply", i, g)), units)
+    new_h = elementwise("multiply", o, applied(w, cell, cell.get("activation"), new_c))
+    every = new_h
+    if mask is not None:
+        new_h, new_c = (where(w, cell, elements[1], new, old) for new, old in ((new_h, h), (new_c, c)))
+        every = where(w, cell, elements[1], every, 0.0) if zero else new_h
+    step.outputs, w.scope = (new_h, new_c, every), outer
+    finals = [w.value(f"{name}_{word}", (batch, units)) for word in "hc"]
+    outputs = w.value(f"{name}_steps", (x.shape[1], batch, units))
+    w.scope.add("loop", "", [*states, *sequences], [*finals, outputs], scope=step, states=2, sequences=len(sequences))
+    if facts.get("return_sequences", False) or not last:
+        out = w.node("transpose", facts.name, [outputs], (*x.shape[:2], units), order=(1, 0, 2))
+    else:
+        out = finals[0] if not zero or mask is None else w.node("select", facts.name, [outputs], (batch, units), axis=0, index=-1)
+    return [out, *(finals if facts.get("return_state", False) else [])]

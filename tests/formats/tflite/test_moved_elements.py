@@ -160,7 +160,7 @@ class TfliteCase:
     def check(self, path: Path) -> None:
         """Move elements as LiteRT does."""
         from rnnconvert.formats.tflite import graph, run
-        from rnnconvert.formats.tflite.lowering import Lowering
+        from rnnconvert.formats.tflite.loops import Lowering
 
         builder = needed("litert", "flatbuffers").Builder(1024)
         builder.Finish(self.writer.model.Pack(builder), b"TFL3")

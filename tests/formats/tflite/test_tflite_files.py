@@ -20,7 +20,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.formats.tflite import flatbuffer_write
+from rnnconvert.formats.tflite import flatbuffer
 from rnnconvert.formats.tflite import run as litert
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language.layout import Sizes
@@ -230,9 +230,9 @@ def test_a_gru_is_refused(tmp_path: Path) -> None:
 def test_a_file_past_two_gigabytes_is_refused(tmp_path: Path) -> None:
     huge = np.broadcast_to(np.float32(0), (1 << 14, 1 << 14))
     root = {0: [{0: huge}]}
-    flatbuffer_write.write(tmp_path / "a", b"TFL3", root, dry_run=True)
+    flatbuffer.write(tmp_path / "a", b"TFL3", root, dry_run=True)
     with pytest.raises(RefusedError, match="2 GiB"):
-        flatbuffer_write.write(tmp_path / "a", b"TFL3", {0: [{0: huge}, {0: huge}]}, dry_run=True)
+        flatbuffer.write(tmp_path / "a", b"TFL3", {0: [{0: huge}, {0: huge}]}, dry_run=True)
 
 
 # What else a file may have ----------------------------------------------------------------------------------
@@ -346,13 +346,13 @@ def test_no_option_is_dropped_in_silence(kind: Kind, ways: int, tmp_path: Path) 
 
 def test_an_option_that_is_unknown_here_is_named(tmp_path: Path) -> None:
     path = file_of(tmp_path / "m.tflite", of("rnn"))
-    later = {0: flatbuffer_write.Number("B", 1), 1: flatbuffer_write.Number("b", 4), 3: flatbuffer_write.Number("B", 1)}
+    later = {0: flatbuffer.Number("B", 1), 1: flatbuffer.Number("b", 4), 3: flatbuffer.Number("B", 1)}
     root, *_ = build(path, Job([], None, Options(), Checkpoint("m", "", {}), {}, lambda piece: None))
-    tables: Any = {**root, 1: [{3: flatbuffer_write.Number("i", 35)}], 4: [{}]}
+    tables: Any = {**root, 1: [{3: flatbuffer.Number("i", 35)}], 4: [{}]}
     tensor = {0: np.array([1, 1, 3], np.int32)}
-    operator = {1: np.array([0, -1, -1, -1, -1], np.int32), 2: np.array([1], np.int32), 3: flatbuffer_write.Number("B", 31), 4: later}
+    operator = {1: np.array([0, -1, -1, -1, -1], np.int32), 2: np.array([1], np.int32), 3: flatbuffer.Number("B", 31), 4: later}
     tables[2] = [{0: [tensor, tensor], 3: [operator]}]
-    flatbuffer_write.write(path, b"TFL3", tables)
+    flatbuffer.write(path, b"TFL3", tables)
     assert "an option that is unknown here (field 3" in rc.load(path).unread[0]
 
 
