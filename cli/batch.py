@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,25 +41,6 @@ line, 4 refused, 7 not run whole, 5 missing.
 """
 
 
-class BatchOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    sources: tuple[str, ...]
-    target_format: str | None
-    folder: str
-    jobs: int | None
-    on: str
-    journal: Path | None
-    verified: bool
-    strict: bool
-    assume_defaults: bool
-    settings: tuple[str, ...]
-    force: bool
-    reports: tuple[Path, ...]
-    as_json: bool
-    quiet: bool
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("sources", metavar="FOLDER|PATTERN|FILE|MANIFEST...", nargs=-1, required=True, type=FilePath())
 @format_option("--to", "target_format", "Format of the targets, or FORMAT.ENDING, as in pytorch.safetensors.")
@@ -82,8 +63,8 @@ class BatchOptions(NamedTuple):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@in_one(BatchOptions)
-def batch(asked: BatchOptions) -> None:
+@in_one
+def batch(asked: Any) -> None:
     """Convert many files, given by folders, patterns, paths, URLs or a manifest, into a folder.
 
     What a folder or a pattern finds further down is written as far down: models/a/b.pt of models/ becomes a/b.onnx. One bad file never

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -47,23 +47,6 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 8, 0)
 """Exit codes, the most serious first."""
 
 
-class CheckOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    files: tuple[Path, ...]
-    config: Path
-    is_first: bool
-    folder: Path | None
-    indexes: tuple[Path, ...]
-    sarif: Path | None
-    jobs: int | None
-    cache: str | None
-    strict: bool
-    no_explain: bool
-    as_json: bool
-    quiet: bool
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("files", nargs=-1, type=FilePath(path_type=Path))
 @click.option(
@@ -85,8 +68,8 @@ class CheckOptions(NamedTuple):
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print all reports as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
-@in_one(CheckOptions)
-def check(asked: CheckOptions) -> None:
+@in_one
+def check(asked: Any) -> None:
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
     from rnnconvert.containers.files import make_folder, replacing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,31 +34,6 @@ Examples:
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
-
-
-class ConvertOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    paths: tuple[str, ...]
-    out_dir: str | None
-    source_format: str | None
-    target_format: str | None
-    layers: tuple[str, ...]
-    settings: tuple[str, ...]
-    dtype: str | None
-    stateful: bool
-    strict: bool
-    assume_defaults: bool
-    force: bool
-    dry_run: bool
-    verified: bool
-    on: tuple[str, ...]
-    timeout: float | None
-    sync: bool
-    reports: tuple[str, ...]
-    as_json: bool
-    quiet: bool
-    verbose: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -111,8 +86,8 @@ class ConvertOptions(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
-@in_one(ConvertOptions)
-def convert(asked: ConvertOptions) -> None:
+@in_one
+def convert(asked: Any) -> None:
     """Write the recurrent layers of SOURCE as TARGET, a file or a folder.
 
     With --out-dir, convert several files: those that fail are reported, the others written. `-` is stdin or stdout.
@@ -130,7 +105,7 @@ def convert(asked: ConvertOptions) -> None:
         _folder(asked, wish, asked.out_dir, pairs)
 
 
-def _check_proof(asked: ConvertOptions) -> None:
+def _check_proof(asked: Any) -> None:
     """Raise UsageError for options of a proof that there is not."""
     if asked.verified and asked.dry_run:
         raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
@@ -138,14 +113,14 @@ def _check_proof(asked: ConvertOptions) -> None:
         raise UsageError("--on, --report and --timeout need --verify")
 
 
-def _one_file(asked: ConvertOptions, wish: Wish, source: str, target: str) -> None:
+def _one_file(asked: Any, wish: Wish, source: str, target: str) -> None:
     document = _converted(asked, wish, source, target)
     if asked.as_json:
         emit(document)
         click.get_current_context().exit(document.get("verification", {}).get("exit_code", 0))
 
 
-def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[str, str]]) -> None:
+def _folder(asked: Any, wish: Wish, folder: str, pairs: list[tuple[str, str]]) -> None:
     """Convert several files; those that fail are reported."""
     if not asked.dry_run:
         _make(folder)
@@ -167,7 +142,7 @@ def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[st
         click.get_current_context().exit(max(codes))
 
 
-def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> Any:
+def _converted(asked: Any, wish: Wish, source: str, target: str) -> Any:
     """Convert a file and print what was done, or return it as JSON has it."""
     from rnnconvert.files.convert import SaveTarget, convert_file
     from rnnconvert.files.options import Options

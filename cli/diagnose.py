@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from rnnconvert.cli.terminal import FilePath, whole_numbers
 from rnnconvert.cli.two_files import print_findings, two_files
-from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -19,17 +18,6 @@ Examples:
 
 Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as for every command.
 """
-
-
-class DiagnoseOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    a: str
-    b: str | None
-    sample: str | None
-    seconds: float
-    as_json: bool
-    others: dict[str, Any]
 
 
 @click.command(epilog=_EPILOG)
@@ -53,8 +41,7 @@ class DiagnoseOptions(NamedTuple):
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1), metavar="N", help="Sequences in a batch.")
 @click.option("--time", default=12, show_default=True, type=click.IntRange(3), metavar="N", help="Steps of a sequence.")
 @click.option("--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random.")
-@in_one(DiagnoseOptions)
-def diagnose(asked: DiagnoseOptions) -> None:
+def diagnose(a: str, b: str | None, sample: str | None, seconds: float, as_json: bool, **others: Any) -> None:
     """Find out why B does not compute what A does.
 
     The layers run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
@@ -68,16 +55,16 @@ def diagnose(asked: DiagnoseOptions) -> None:
     from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files
 
-    if (asked.b is None) == (asked.sample is None):
+    if (b is None) == (sample is None):
         raise UsageError("diagnose takes two files, or one file and --io SAMPLE.npz. Give one of the two")
-    if asked.b is None:
-        assert asked.sample is not None
-        if any(asked.others[name] for name in ("pairs", "format_b", "settings_b")):
+    if b is None:
+        assert sample is not None
+        if any(others[name] for name in ("pairs", "format_b", "settings_b")):
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
-        of_a = {name: asked.others[name] for name in ("layers", "format_a", "settings", "settings_a")}
-        diagnosis = two_files.diagnose(asked.a, io=asked.sample, seconds=asked.seconds, **of_a)
-        print_findings(diagnosis, asked.as_json)
+        of_a = {name: others[name] for name in ("layers", "format_a", "settings", "settings_a")}
+        diagnosis = two_files.diagnose(a, io=sample, seconds=seconds, **of_a)
+        print_findings(diagnosis, as_json)
         click.get_current_context().exit(0 if diagnosis.equal else 1)
-    findings = two_files.diagnose(asked.a, asked.b, **asked.others)
-    print_findings(findings, asked.as_json)
+    findings = two_files.diagnose(a, b, **others)
+    print_findings(findings, as_json)
     click.get_current_context().exit(findings.verdict.exit_code())

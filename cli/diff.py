@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from rnnconvert.cli.two_files import print_findings, two_files
-from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -19,19 +18,9 @@ Exit codes: 0 equal, or equal but for what is named (rounding); 1 not equal; 2 t
 """
 
 
-class DiffOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    a: str
-    b: str
-    as_json: bool
-    others: dict[str, Any]
-
-
 @click.command(epilog=_EPILOG)
 @two_files()
-@in_one(DiffOptions)
-def diff(asked: DiffOptions) -> None:
+def diff(a: str, b: str, as_json: bool, **others: Any) -> None:
     """Compare the weights and the cells of A and B, in any formats.
 
     Weights are compared gate by gate, after exact rewrites, so that equal functions are equal. If they differ, the convention
@@ -39,6 +28,6 @@ def diff(asked: DiffOptions) -> None:
     """
     from rnnconvert.diagnosis import two_files
 
-    comparison = two_files.diff(asked.a, asked.b, **asked.others)
-    print_findings(comparison, asked.as_json)
+    comparison = two_files.diff(a, b, **others)
+    print_findings(comparison, as_json)
     click.get_current_context().exit(comparison.verdict.exit_code())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -34,26 +34,6 @@ mean or max (over the time); skip adds the input.
 """
 
 
-class ExportOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    source: str
-    target: str
-    target_format: str | None
-    config: str | None
-    axes: str | None
-    chain: str | None
-    fix: tuple[str, ...]
-    verify: bool | str
-    dtype: str | None
-    stateful: bool
-    settings: tuple[str, ...]
-    force: bool
-    dry_run: bool
-    as_json: bool
-    quiet: bool
-
-
 @click.command(epilog=_EPILOG, cls=ProvingCommand)
 @click.argument("source", metavar="MODEL", type=FilePath())
 @click.argument("target", metavar="TARGET", type=FilePath())
@@ -72,13 +52,13 @@ class ExportOptions(NamedTuple):
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@in_one(ExportOptions)
-def export(asked: ExportOptions) -> None:
+@in_one
+def export(asked: Any) -> None:
     """Write a whole model, not only its recurrent layers, as one file of another framework."""
     run(asked)
 
 
-def run(asked: ExportOptions) -> None:
+def run(asked: Any) -> None:
     """Do the work, and print what was done. Raises UsageError for a proof of what is not written."""
     from rnnconvert.scaffolding.export import export_model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,20 +32,6 @@ Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, ne
 """
 
 
-class IdentifyOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    weights: str
-    sample: str | None
-    output: str | None
-    target: str | None
-    target_format: str | None
-    force: bool
-    seconds: float
-    settings: tuple[str, ...]
-    as_json: bool
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("weights", type=FilePath(allow_dash=True))
 @click.option(
@@ -68,8 +54,8 @@ class IdentifyOptions(NamedTuple):
     help="Without a sample: a size that is known, such as hidden_size=16, input_size=4, num_layers=2 or bidirectional=true. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@in_one(IdentifyOptions)
-def identify(asked: IdentifyOptions) -> None:
+@in_one
+def identify(asked: Any) -> None:
     """Find out what unlabelled WEIGHTS are: the part and gate of each array, and the cell.
 
     With a sample (--io), the conventions of all known layouts are searched for those that reproduce its output. Without one,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -16,24 +16,6 @@ Examples:
   rnnconvert layout cudnn --cell lstm --num-layers 2 --bidirectional
   rnnconvert layout keras --cell gru --no-reset-after --json
 """
-
-
-class LayoutOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    format: str
-    cell: str
-    input_size: int
-    hidden_size: int
-    num_layers: int
-    bidirectional: bool
-    projection_size: int
-    biases: str | None
-    skip_input: bool
-    peepholes: bool
-    reset_after: bool
-    variant: str
-    as_json: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -57,8 +39,8 @@ class LayoutOptions(NamedTuple):
 @click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="Place of a GRU's reset gate.")
 @click.option("--variant", default="", metavar="NAME", help="Another layout of the format.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@in_one(LayoutOptions)
-def layout(asked: LayoutOptions) -> None:
+@in_one
+def layout(asked: Any) -> None:
     """Print the arrays of FORMAT, and where each gate starts in them."""
     from rnnconvert.core.errors import UsageError
     from rnnconvert.language import registry

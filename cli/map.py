@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -21,19 +21,6 @@ Examples:
 """
 
 
-class MapOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    source: str
-    target: str
-    output: str | None
-    source_format: str | None
-    target_format: str | None
-    settings: tuple[str, ...]
-    force: bool
-    as_json: bool
-
-
 @click.command("map", epilog=_EPILOG)
 @click.argument("source", type=FilePath(allow_dash=True))
 @click.argument("target", type=FilePath(allow_dash=True))
@@ -43,8 +30,8 @@ class MapOptions(NamedTuple):
 @setting
 @click.option("--force", is_flag=True, help="Replace the mapping if it exists, but keep its decisions.")
 @click.option("--json", "as_json", is_flag=True, help="Print the mapping as JSON.")
-@in_one(MapOptions)
-def map_layers(asked: MapOptions) -> None:
+@in_one
+def map_layers(asked: Any) -> None:
     """Propose which layers of SOURCE fill which layers of TARGET, with the evidence.
 
     Ambiguous layers are listed for you to choose, never guessed. Decisions of an existing mapping are kept. `-` is stdin.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -26,24 +26,6 @@ or with --partial everything else.
 """
 
 
-class ScaffoldOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    source: str
-    to: str
-    output: str | None
-    config: str | None
-    axes: str | None
-    chain: str | None
-    fix: tuple[str, ...]
-    weights: str | None
-    verify: bool | str
-    partial: bool
-    force: bool
-    as_json: bool
-    quiet: bool
-
-
 @click.command(epilog=_EPILOG, cls=ProvingCommand)
 @click.argument("source", type=FilePath())
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
@@ -58,8 +40,8 @@ class ScaffoldOptions(NamedTuple):
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@in_one(ScaffoldOptions)
-def scaffold(asked: ScaffoldOptions) -> None:
+@in_one
+def scaffold(asked: Any) -> None:
     """Write Python code for SOURCE, a whole model, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -25,27 +25,6 @@ Examples:
 Unless everything fits, nothing is written, and all problems are listed at once: a size, a layer without a counterpart, layers
 that fit in several ways, an epsilon. To decide what fills what, see rnnconvert map.
 """
-
-
-class TransplantOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    source: str
-    target: str
-    output: str
-    mapping: str | None
-    source_format: str | None
-    target_format: str | None
-    settings: tuple[str, ...]
-    accept: tuple[str, ...]
-    flatten: tuple[str, ...]
-    trust_order: bool
-    partial: bool
-    inputs: str | None
-    force: bool
-    dry_run: bool
-    as_json: bool
-    quiet: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -77,8 +56,8 @@ class TransplantOptions(NamedTuple):
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@in_one(TransplantOptions)
-def transplant(asked: TransplantOptions) -> None:
+@in_one
+def transplant(asked: Any) -> None:
     """Fill a model of your own with the weights of SOURCE, and write it as a file. `-` is stdin or stdout."""
     from rnnconvert.models.load import transplant_file
 

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 import click
 
 from rnnconvert.cli.terminal import FilePath
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import is_count
 
-Options = TypeVar("Options", bound=tuple[Any, ...])
 
+def in_one(function: Callable[[Any], None]) -> Callable[..., None]:
+    """Return a command of many options as click calls it: the function gets them all in one value, each by its name."""
 
-def in_one(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Return a decorator of commands: what the command line gives comes in one value of a class with a field an option.
+    @functools.wraps(function)
+    def command(**options: Any) -> None:
+        function(SimpleNamespace(**options))
 
-    kind  a NamedTuple; a field `others` of it has the options that have no field of their own
-    """
-    names = set(kind._fields)  # type: ignore[attr-defined]
-
-    def decorate(function: Callable[[Options], None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def command(**options: Any) -> None:
-            arguments = {name: value for name, value in options.items() if name in names}
-            if "others" in names:
-                arguments["others"] = {name: value for name, value in options.items() if name not in names}
-            function(kind(**arguments))
-
-        return command
-
-    return decorate
+    return command
 
 
 class ProvingCommand(click.Command):
@@ -66,7 +56,7 @@ def counts(text: str | None, option: str) -> list[int | list[int | None]] | None
     if text is None:
         return None
     entries = [[length.strip() for length in word.split("x")] for word in text.split(",")]
-    if not all(length.isdecimal() or (length == "?" and len(entry) > 1) for entry in entries for length in entry):
+    if not all(is_count(length) or (length == "?" and len(entry) > 1) for entry in entries for length in entry):
         message = f"{text!r} is not one number, or several with commas between, as in 3 or 3,2, and no lengths, as in 1x80x?"
         raise click.BadParameter(message, param_hint=option)
     return [int(entry[0]) if len(entry) == 1 else [None if length == "?" else int(length) for length in entry] for entry in entries]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -190,26 +190,6 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     sys.exit(code)
 
 
-class VerifyOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    a: str
-    b: str | None
-    pairs: tuple[str, ...]
-    atol: tuple[str, ...]
-    rtol: tuple[str, ...]
-    reports: tuple[str, ...]
-    sarif: str | None
-    save_outputs: str | None
-    jobs: int | None
-    cache: str | None
-    strict: bool
-    no_explain: bool
-    as_json: bool
-    quiet: bool
-    others: dict[str, Any]
-
-
 @click.command(epilog=_VERIFY)
 @click.argument("a", type=FilePath())
 @click.argument("b", type=FilePath(), required=False)
@@ -234,8 +214,8 @@ class VerifyOptions(NamedTuple):
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
-@in_one(VerifyOptions)
-def verify(asked: VerifyOptions) -> None:
+@in_one
+def verify(asked: Any) -> None:
     """Prove that A and B compute the same; or A, in every framework.
 
     Both are model files, or results that `run` saved. "Equal" speaks of whole models, which ran on the same inputs; otherwise of every
@@ -249,12 +229,9 @@ def verify(asked: VerifyOptions) -> None:
     reports = (*reports, *([asked.sarif] if asked.sarif else []))
     for path in reports:
         forms.check(path)
-    read, written = (
-        [asked.a, asked.b, asked.others["inputs"], asked.others["load_inputs"]],
-        [asked.save_outputs, asked.others["save_inputs"]],
-    )
+    read, written = ([asked.a, asked.b, asked.inputs, asked.load_inputs], [asked.save_outputs, asked.save_inputs])
     explaining.apart(read, [*written, *dict.fromkeys(reports)])
-    plan = _plan({**asked.others, "pairs": asked.pairs})
+    plan = _plan(vars(asked))
     with watching(asked.quiet or asked.as_json) as watch:
         report = equivalence.verify(
             asked.a,
@@ -263,7 +240,7 @@ def verify(asked: VerifyOptions) -> None:
             atol=_tolerances(asked.atol, "--atol"),
             rtol=_tolerances(asked.rtol, "--rtol"),
             save=asked.save_outputs,
-            save_inputs=asked.others["save_inputs"],
+            save_inputs=asked.save_inputs,
             watch=watch,
             command=_command(),
             jobs=asked.jobs,

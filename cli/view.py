@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import click
 
@@ -23,21 +23,6 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 """
 
 
-class ViewOptions(NamedTuple):
-    """The command's options and arguments."""
-
-    path: str
-    other: str | None
-    output: str | None
-    format: str | None
-    other_format: str | None
-    settings: tuple[str, ...]
-    layers: tuple[str, ...]
-    pairs: tuple[str, ...]
-    force: bool
-    as_json: bool
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("path", metavar="FILE", type=FilePath(allow_dash=True))
 @click.argument("other", metavar="[OTHER]", required=False, type=FilePath())
@@ -51,8 +36,8 @@ class ViewOptions(NamedTuple):
 @click.option("--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of FILE with one of OTHER. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the path of the page as JSON.")
-@in_one(ViewOptions)
-def view(asked: ViewOptions) -> None:
+@in_one
+def view(asked: Any) -> None:
     """Show the weights of FILE as a page: each gate as heat map, histogram and figures.
 
     With OTHER, show both side by side, with their differences. The page loads nothing from outside.

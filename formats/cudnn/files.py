@@ -27,7 +27,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.names import add
+from rnnconvert.core.names import add, is_count
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -177,7 +177,7 @@ def _from_options(path: Path, length: float, options: Options) -> dict[str, Any]
 
 def _value(text: str) -> Any:
     """Return an option's value as a description has it: a number, true or false, or a word."""
-    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+    return int(text) if is_count(text) else {"true": True, "false": False}.get(text, text)
 
 
 _LAYERS_TRIED = 4

@@ -17,7 +17,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.names import add
+from rnnconvert.core.names import add, is_count
 from rnnconvert.core.notes import UNREAD, LayerNote, layer_of
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
@@ -137,8 +137,8 @@ def _names(parameters: Mapping[str, Array]) -> dict[str, str]:
         collection, _, last = path.rpartition("/")
         around = collection.rpartition("/")[0]
         fields, number = _FIELDS.get(_builder(collection), ()), last[1:]
-        layer, place = divmod(int(number), len(fields)) if fields and number.isdecimal() else (0, 0)
-        if fields and not number.isdecimal():
+        layer, place = divmod(int(number), len(fields)) if fields and is_count(number) else (0, 0)
+        if fields and not is_count(number):
             names[path] = f"{collection}.{last}"
         elif fields and fields[place]:
             name, step = collection, str(layer)

@@ -15,6 +15,7 @@ from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading
@@ -105,7 +106,7 @@ class EquinoxFiles(TreeFiles):
         check_places(path, home, [start for start, _ in rows], job.carried)
         others: dict[int, Array | PiecewiseArray] = {}
         for name, array in job.carried.items():
-            if starts and not name.isdecimal():
+            if starts and not is_count(name):
                 raise UsageError(
                     f"{path}: {name!r} does not count a place in a row, and an {_ROW} file names its arrays by theirs: 0, 1, 2 and so on. "
                     "Leave that array out, or give it the number of its place"

@@ -11,6 +11,7 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.found_layer import FoundLayer
@@ -145,12 +146,12 @@ def module_at(tree: Any, path: str) -> Any:
         if isinstance(tree, Mapping):
             if word in tree:
                 tree = tree[word]
-            elif word.isdecimal():
+            elif is_count(word):
                 tree = tree.get(int(word))
             else:
                 tree = None
         else:
-            tree = tree[int(word)] if word.isdecimal() and hasattr(tree, "__getitem__") else getattr(tree, word, None)
+            tree = tree[int(word)] if is_count(word) and hasattr(tree, "__getitem__") else getattr(tree, word, None)
     modules = tuple(package.Module for package in (nnx, equinox) if package is not None)
     return tree if isinstance(tree, modules) else None
 

@@ -21,6 +21,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
 from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.malformed import malformed
+from rnnconvert.core.names import is_count
 
 _METADATA = "_METADATA"
 _DESCRIPTIONS = (".zarray", "zarr.json", "manifest.ocdbt")
@@ -39,7 +40,7 @@ def _tree(path: Path) -> Path | None:
     """Return the folder of the tree: this one, its item `default`, or that of the only step in it."""
     if not path.is_dir():
         return None
-    steps = [entry for entry in path.iterdir() if entry.is_dir() and entry.name.isdecimal()]
+    steps = [entry for entry in path.iterdir() if entry.is_dir() and is_count(entry.name)]
     for folder in (path, path / "default", *([steps[0], steps[0] / "default"] if len(steps) == 1 else [])):
         if (folder / _METADATA).is_file():
             return folder

@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.julia.julia_bson import LARGEST, import_bson
 from rnnconvert.formats.julia.julia_tree import ELEMENTS, below
@@ -75,7 +76,7 @@ def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
 
 def _counted(value: dict[str, Any]) -> dict[str, Any]:
     """Put the places of a tuple into order, with the empty tuple where none is given; values by name stay unchanged."""
-    if not all(name.isdecimal() and 0 < int(name) <= _LONGEST for name in value):
+    if not all(is_count(name) and 0 < int(name) <= _LONGEST for name in value):
         return value
     return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
 

@@ -13,7 +13,7 @@ from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.names import renamed
+from rnnconvert.core.names import is_count, renamed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
 from rnnconvert.files.finder import ArrayFiles
@@ -165,7 +165,7 @@ def named(file: object, stored: Stored, fields: Fields) -> Stored:
         for word in full.split("/"):
             fields_known = _fields_of(types.get(at), fields)
             at = below(at, word)
-            name = fields_known[int(word) - 1] if fields_known and word.isdecimal() and int(word) <= len(fields_known) else word
+            name = fields_known[int(word) - 1] if fields_known and is_count(word) and int(word) <= len(fields_known) else word
             # One field of old structs is a vector where the same field of new ones is a matrix of one column.
             old, _, new = name.partition("|")
             name = new if new and array is not None and array.ndim == 2 else old

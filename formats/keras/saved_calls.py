@@ -15,6 +15,7 @@ from dataclasses import replace
 from rnnconvert.containers.graph_def import WHILES, GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.model.layered_calls import dims_of, longest
 from rnnconvert.formats.keras.saved_graph import JOINING, SavedGraph
@@ -98,7 +99,7 @@ def _maker(source: str) -> str:
 
 def _place(source: str) -> tuple[str, int]:
     name, _, number = source.rpartition(":")
-    return (name, int(number)) if number.isdigit() else (source, 0)
+    return (name, int(number)) if is_count(number) else (source, 0)
 
 
 def _is_random(saved: SavedGraph, scope: str) -> bool:

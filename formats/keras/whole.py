@@ -14,6 +14,7 @@ from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import heads, keras_zip
 from rnnconvert.formats.keras.cells import StatedLayers
@@ -260,7 +261,7 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
     words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
     off = [word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False]
     words = [word for word in words if word not in off]
-    numbered = sorted(names, key=lambda name: int(last) if (last := name.rpartition("/")[2]).isdecimal() else 0)
+    numbered = sorted(names, key=lambda name: int(last) if is_count(last := name.rpartition("/")[2]) else 0)
     needed = [word for word in words if not any(word in gone for gone in _LACKING.values())]
     if where is None and len(numbered) != len(words):
         words = needed  # without a configuration, some of what may be absent is not told from the rest of it

@@ -15,7 +15,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import DOCUMENT_NESTING
-from rnnconvert.core.names import checked_name
+from rnnconvert.core.names import checked_name, is_count
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
@@ -98,7 +98,7 @@ class Madmom(ArrayFiles):
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, kind in classes.items():
             above, _, number = name.rpartition(".")
-            if number.isdecimal():
+            if is_count(number):
                 rows.setdefault(above, []).append((name, kind))
         received: dict[str, tuple[Call, ...]] = {}
         for row in rows.values():

@@ -15,6 +15,7 @@ from rnnconvert.containers.files import check_one_write, view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import is_count
 from rnnconvert.files.raw import check_bare
 from rnnconvert.formats.openvino import xml_file
 from rnnconvert.formats.openvino.xml_file import XmlElement
@@ -265,7 +266,7 @@ def _children(element: XmlElement, above: str, tag: str) -> Iterator[XmlElement]
 def _shape(port: XmlElement) -> tuple[int, ...]:
     """Return the lengths of a port's axes, -1 for one that is open."""
     texts = [dim.text.strip() for dim in port.every("dim")]
-    return tuple(int(text) if text.isdecimal() and len(text) < 19 else -1 for text in texts)
+    return tuple(int(text) if is_count(text) else -1 for text in texts)
 
 
 def read(path: Path) -> tuple[list[Net], XmlElement, Path | None]:

@@ -10,6 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.notes import PASSED, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
@@ -120,7 +121,7 @@ class OperationLayer:
             why = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
             raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {why}")
         stated = self.layer.data.get("hidden_size", "")
-        if stated.isdecimal() and int(stated) != sizes.hidden_size:
+        if is_count(stated) and int(stated) != sizes.hidden_size:
             raise UnreadableError(self.path, f"{self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}")
         unpacked = unpack(layout, sizes, self.arrays)
         cell = self._cell()

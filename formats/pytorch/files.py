@@ -23,8 +23,8 @@ from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, LayerNames, plain_names
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
+from rnnconvert.formats.pytorch.recognise import stored_arrays
 from rnnconvert.formats.pytorch.reparametrised import computed
-from rnnconvert.formats.pytorch.stored import stored_arrays
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import as_wide, fit, misfit, norms, pattern
 from rnnconvert.language.layout import Layout, Sizes

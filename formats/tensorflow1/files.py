@@ -37,7 +37,7 @@ from rnnconvert.formats.tensorflow1 import graph_model, manifest, served
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
-from rnnconvert.formats.tensorflow1.conditions import Conditions
+from rnnconvert.formats.tensorflow1.control_flow import Conditions
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, CellGraph, GraphFacts
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member, Wrapped, known_other, wrappers

@@ -21,8 +21,8 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
-from rnnconvert.formats.tensorflow1.conditions import Conditions
-from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.core.names import is_count
+from rnnconvert.formats.tensorflow1.control_flow import Conditions, Frames
 from rnnconvert.formats.tensorflow1.operations import CELLS, DOMAIN, PASSING, OperationStep
 from rnnconvert.graphs.graph import Dims
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
@@ -486,7 +486,7 @@ def _numbered(nodes: Mapping[str, GraphDefNode], source: str) -> tuple[str, int]
     named = _NAMED_OUTPUTS.get(nodes[name].op, ()) if len(rest) == 2 and name in nodes else ()
     if rest and rest[0] in named:
         return name, named.index(rest[0])
-    return name, int(rest[-1]) if rest and rest[-1].isdecimal() else 0
+    return name, int(rest[-1]) if rest and is_count(rest[-1]) else 0
 
 
 def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:

@@ -41,7 +41,7 @@ def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
     from rnnconvert.formats.tensorflow1 import loops
-    from rnnconvert.formats.tensorflow1.conditions import Conditions
+    from rnnconvert.formats.tensorflow1.control_flow import Conditions
     from rnnconvert.formats.tensorflow1.files import whole_graph
     from rnnconvert.formats.tensorflow1.names import CellPlaces
     from rnnconvert.formats.tensorflow1.whole_graph import GraphModel

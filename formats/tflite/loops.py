@@ -19,6 +19,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import ROUNDED
+from rnnconvert.core.names import is_count
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.formats.tflite import lists, variables
@@ -121,7 +122,7 @@ def _values(nodes: Iterable[Operation]) -> set[str]:
 
 def tensors(layer: Computed) -> set[int]:
     """Return the tensors of the main graph that a layer's operators read."""
-    return {int(name) for node in layer.nodes for name in node.reads if name.isdigit()}
+    return {int(name) for node in layer.nodes for name in node.reads if is_count(name)}
 
 
 def bodies(operator: Operator) -> set[int]:

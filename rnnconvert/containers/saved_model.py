@@ -14,7 +14,7 @@ from rnnconvert.containers import graph_def, wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.containers.graph_def_node import GraphDefNode
-from rnnconvert.core.names import named
+from rnnconvert.core.names import is_count, named
 
 _PASSING = ("Identity", "ReadVariableOp")
 _RESTORING = ("Assign", "AssignVariableOp")
@@ -116,7 +116,7 @@ def _restored(nodes: Mapping[str, GraphDefNode], handed: Mapping[str, str]) -> I
         if maker.name not in keys:
             listed = nodes.get(maker.read[1].partition(":")[0])
             keys[maker.name] = [] if listed is None else listed.texts("value")
-        number = int(place) if place.isdecimal() else 0
+        number = int(place) if is_count(place) else 0
         if number < len(keys[maker.name]):
             name = variable.partition(":")[0]
             yield handed.get(name, name), keys[maker.name][number]

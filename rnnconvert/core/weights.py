@@ -28,7 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.errors import NoSuchLayerError, UsageError
-from rnnconvert.core.named import Named
+from rnnconvert.core.names import Named
 from rnnconvert.core.printable import called, quoted
 
 Key = tuple[str, str]

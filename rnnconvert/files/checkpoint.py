@@ -12,7 +12,7 @@ import numpy as np
 from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import for_user
-from rnnconvert.core.named import Named
+from rnnconvert.core.names import Named
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.limits import FLAT_LAYERS, SIZE
+from rnnconvert.core.names import is_count
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
@@ -131,4 +132,4 @@ def _sizes(layout: Layout, hidden: int, described: _Described, problem: Callable
 
 def _number(value: str) -> int:
     """Return a number that the file states; 0 where it states none."""
-    return int(value) if value.isdecimal() and len(value) < 10 else 0
+    return int(value) if is_count(value) and len(value) < 10 else 0

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.limits import SEARCHED_ARRAYS
+from rnnconvert.core.names import is_count
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS
@@ -111,7 +112,7 @@ def parse_places(text: str, array_shapes: Sequence[Shape | None], layouts: Mappi
     runs: list[ArrayRun] = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, at, place = word.partition("@")
-        if not at or not place.isdecimal() or name not in layouts:
+        if not at or not is_count(place) or name not in layouts:
             names = ", ".join(layouts)
             raise UsageError(f"option arrays: {word!r} is not LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {names})")
         fitting = list(_runs(array_shapes, int(place), layouts[name]))

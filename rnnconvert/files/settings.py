@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from rnnconvert.core.arguments import nearest, unknown
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files.catalogue import OPTIONS
 
@@ -65,7 +66,7 @@ class Settings:
         if option.choices and not set(parts) <= set(option.choices):
             wrong = next(part for part in parts if part not in option.choices)
             raise UsageError(f"option {key} cannot be {value!r}. {nearest(wrong, option.choices)}")
-        if option.number == "whole" and not (value.isdecimal() and len(value) < 10):
+        if option.number == "whole" and not (is_count(value) and len(value) < 10):
             raise UsageError(f"option {key} is an integer, not {value!r}")
         if option.number == "real" and value != "none" and not is_finite(value):
             raise UsageError(f"option {key} is a number, not {value!r}")
@@ -113,8 +114,8 @@ def _parts(value: str) -> list[str]:
 
 
 def is_finite(text: str) -> bool:
-    """Return whether a text is a finite number."""
+    """Return whether a text is a finite number, in the digits of ASCII."""
     try:
-        return math.isfinite(float(text))
+        return text.isascii() and math.isfinite(float(text))
     except ValueError:
         return False

@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.reading import Blocks, blocks_of
@@ -59,7 +60,7 @@ def stated(sizes: Mapping[str, int | bool | str]) -> dict[str, int]:
         if word not in _STATED:
             raise unknown("size", word, _STATED)
         truth = {"true": True, "false": False}.get(str(value).lower())
-        if (word == "bidirectional") != (truth is not None) or (truth is None and not str(value).isdecimal()):
+        if (word == "bidirectional") != (truth is not None) or (truth is None and not is_count(str(value))):
             raise UsageError(f"{word}={value}: expected {'true or false' if word == 'bidirectional' else 'a whole number'}")
         fields[_STATED[word]] = int(value) if truth is None else 1 + truth
     return fields

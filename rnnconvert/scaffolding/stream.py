@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -193,7 +194,7 @@ def decibels(factor: float) -> float:
 
 def samples(stated: str, key: str) -> int:
     """Return a number of samples, or of samples a second, as a caller states it. Raises UsageError for another text."""
-    if not stated.isdecimal() or not 0 < int(stated) <= _MOST_SAMPLES:
+    if not is_count(stated) or not 0 < int(stated) <= _MOST_SAMPLES:
         raise UsageError(f"{key} is {stated!r}, and not a number of samples from 1 to {_MOST_SAMPLES}")
     return int(stated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -77,6 +79,7 @@ ERRORS = [
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opset"], "expected KEY=VALUE"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opsett=17"], "Did you mean 'opset'"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=many"], "is an integer"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=२२"], "is an integer"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=23"], "7 to 22"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "stack=glue"], "one of: join, split"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "nobody:opset=9"], "'nobody'"),
@@ -363,6 +366,18 @@ def test_colour_is_for_terminals_and_not_with_no_color(tmp_path: Path) -> None:
 
 def test_every_command_is_tested_here() -> None:
     assert main.list_commands(click.Context(main)) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_reads_the_options_that_it_has_and_all_of_them(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    callback: Any = inspect.unwrap(command.callback or (lambda: None))
+    takes_all = [*inspect.signature(callback).parameters] == ["asked"]
+    text = Path(inspect.getfile(callback)).read_text(encoding="utf-8") if takes_all else ""
+    read, exposed = set(re.findall(r"\basked\.(\w+)", text)), {param.name for param in command.params if param.expose_value}
+    assert read <= exposed
+    assert not read or read == exposed or "vars(asked)" in text
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([command, "--help"] for command in COMMANDS)])

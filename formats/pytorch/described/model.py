@@ -29,7 +29,7 @@ from rnnconvert.formats.pytorch.described.reading import ProgramReading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.kinds import RECURRENT
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref
-from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
+from rnnconvert.formats.pytorch.recognise import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.graphs.operators import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size

@@ -447,7 +447,7 @@ def test_a_sample_rate_is_written_for_an_amp(tmp_path: Path) -> None:
     torch.save(torch.nn.ModuleDict({"rec": torch.nn.LSTM(1, 3), "lin": torch.nn.Linear(3, 1)}).state_dict(), tmp_path / "w.pt")
     rc.export_model(tmp_path / "w.pt", tmp_path / "a.nam", chain="rec lin", settings=["sample_rate=48000"])
     assert json.loads((tmp_path / "a.nam").read_text())["sample_rate"] == 48000
-    for word in ("0", "-4", str(1 << 21), "fast"):
+    for word in ("0", "-4", str(1 << 21), "fast", "٤٤"):
         with pytest.raises(UsageError, match="sample_rate"):
             rc.export_model(tmp_path / "w.pt", tmp_path / "b.nam", chain="rec lin", settings=[f"sample_rate={word}"])
     with pytest.raises(RefusedError, match="input_batch"):
