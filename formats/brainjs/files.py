@@ -19,7 +19,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, FormatClaim, Opened
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
@@ -43,16 +43,14 @@ class BrainMetadata(TypedDict):
 class BrainJs(ArrayFiles):
     """The adapter of brain.js's recurrent networks: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize one of its classes and a list of hidden layers."""
-        return FormatClaim(STATED, "JSON of one of brain.js's recurrent networks") if self.kind(file) else None
+    STATED_KIND = True
 
     def kind(self, file: Opened) -> str:
         """Return the kind of this file, in words; "" if it does not belong to brain.js."""
         document = file.json
         if document is None or document.get("type") not in _CLASSES or not isinstance(document.get(_HIDDEN), list):
             return ""
-        return "JSON of brain.js"
+        return "JSON of one of brain.js's recurrent networks"
 
     def stored(self, file: Opened) -> Stored:
         """Return the matrices by their places in the document."""

@@ -23,7 +23,7 @@ from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, FormatClaim, Opened
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dynet.layouts import VANILLA
 from rnnconvert.language.layout import Layout
@@ -54,9 +54,7 @@ _BYTES = 64
 class DyNet(ArrayFiles):
     """The adapter of DyNet: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize a text file of DyNet by how it begins."""
-        return FormatClaim(STATED, self.kind(file)) if self.kind(file) else None
+    STATED_KIND = True
 
     def kind(self, file: Opened) -> str:
         """Return the kind of this file, in words; "" if it is not one of DyNet."""

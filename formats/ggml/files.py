@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import add
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.opened import STATED, FormatClaim, Opened
+from rnnconvert.files.opened import Opened
 
 _BEGIN = b"lmgg\x0a\0\0\0silero-16k"
 _MOST_DIMENSIONS, _MOST_LAYERS, _LONGEST = 4, 64, 256
@@ -30,9 +30,7 @@ class GgmlMetadata(TypedDict):
 class Ggml(ArrayFiles):
     """The adapter of ggml: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize a file of ggml by how it begins."""
-        return FormatClaim(STATED, self.kind(file)) if self.kind(file) else None
+    STATED_KIND = True
 
     def kind(self, file: Opened) -> str:
         """Return the kind of this file, in words; "" if it is not one of ggml."""

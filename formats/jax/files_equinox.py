@@ -6,6 +6,7 @@ Source: equinox/_serialisation.py (0.13.8), tree_serialise_leaves: the leaves of
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from rnnconvert.files.adapter import Job, WriteResult, loading
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import LayerPlaces, ask_others, check_places, parse_places, placed, search, shapes_of
+from rnnconvert.files.positional import ArrayRun, LayerPlaces, check_places, placed, read_row, search, shapes_of
 from rnnconvert.formats.jax.files import TreeFiles, constructor
 from rnnconvert.language import registry
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -60,33 +61,7 @@ class EquinoxFiles(TreeFiles):
         if path.is_dir() or not _is_row(path):
             return super().read(path, options)
         arrays, unreadable = _row(path)
-        places = options.get("arrays")
-        by_kind = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(self.NAME)}
-        runs, doubts = (parse_places(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
-        if not places and not doubts:
-            ask_others(runs, shapes_of(arrays), options)
-        layers: dict[str, Recurrent] = {}
-        for number, run in enumerate(runs):
-            name = f"{run.layout.kind}_{number}"
-            run_arrays = arrays[run.start : run.stop]
-            named_arrays = {local: array for local, array in zip(run.names, run_arrays, strict=True) if array is not None}
-            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.sizes, named_arrays), 1)
-        used = {place for run in runs for place in range(run.start, run.stop)}
-        others = {str(place): array for place, array in enumerate(arrays) if array is not None and place not in used}
-        return Checkpoint(
-            str(path),
-            self.NAME,
-            layers,
-            others,
-            tuple(
-                f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
-                for name, run in zip(layers, runs, strict=True)
-            ),
-            options.questions,
-            (*doubts, *unreadable),
-            read=LayerPlaces({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
-            unread=tuple(doubts),
-        )
+        return read_row(path, self.NAME, arrays, unreadable, registry.layouts_of(self.NAME), options, _layer)
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a tree by path, or a row where the name ends in .eqx; other arrays of an .eqx keep their places.
@@ -125,12 +100,16 @@ class EquinoxFiles(TreeFiles):
         return WriteResult(notes, recipe)
 
 
+def _layer(name: str, run: ArrayRun, arrays: Mapping[str, Array]) -> Recurrent:
+    return assemble(name, run.layout.cell, unpack(run.layout, run.sizes, arrays), 1)
+
+
 def _is_row(path: Path) -> bool:
     with open_regular(path) as file:
         return file.read(len(npy.MAGIC)) == npy.MAGIC
 
 
-def _row(path: Path) -> tuple[list[Array | None], list[str]]:
+def _row(path: Path) -> tuple[list[Array | None], list[LayerNote]]:
     """Return the arrays of a row, None for one that cannot be read, and the reasons for these."""
     stored = npy.read_row(path)
     unreadable = stored.metadata_as(FileMetadata)["unreadable"]

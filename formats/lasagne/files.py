@@ -7,7 +7,8 @@ output gate behind that gate's function, its master before it (layers/recurrent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import ArrayRun, LayerPlaces, ask_others, check_places, parse_places, placed, search, shapes_of
+from rnnconvert.files.positional import ArrayRun, LayerPlaces, check_places, placed, read_row, search, shapes_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -72,36 +73,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     that do not fit, RefusedError for peepholes of Lasagne 0.1.
     """
     arrays, unreadable = _arrays(Opened(path))
-    places = options.get("arrays")
-    by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
-    runs, doubts = (parse_places(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
-    if not places and not doubts:
-        ask_others(runs, shapes_of(arrays), options)
-    layers: dict[str, Recurrent] = {}
-    for number, run in enumerate(runs):
-        name = f"{run.layout.kind}_{number}"
-        layers[name] = _layer(name, run, arrays[run.start : run.stop], options)
-    used = {place for run in runs for place in range(run.start, run.stop)}
-    others = {f"arr_{place}": array for place, array in enumerate(arrays) if array is not None and place not in used}
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        others,
-        tuple(
-            f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
-            for name, run in zip(layers, runs, strict=True)
-        ),
-        options.questions,
-        (*doubts, *unreadable),
-        read=LayerPlaces({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
-        unread=tuple(doubts),
-    )
+    return read_row(path, NAME, arrays, unreadable, layouts(options), options, partial(_layer, options), "arr_{}")
 
 
-def _layer(name: str, run: ArrayRun, arrays: Sequence[Array | None], options: Options) -> Recurrent:
+def _layer(options: Options, name: str, run: ArrayRun, arrays: Mapping[str, Array]) -> Recurrent:
     """Return a layer in canonical form; what the numbers leave open is asked."""
-    tensors = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
     cell = run.layout.cell
     if run.layout.kind == "rnn":
         why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
@@ -109,7 +85,7 @@ def _layer(name: str, run: ArrayRun, arrays: Sequence[Array | None], options: Op
     cell = with_functions(cell, run.layout, name, options)
     why = "parameters do not state whether a layer reads from the end (backwards=True)"
     backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
-    stack = assemble(name, cell, unpack(run.layout, run.sizes, tensors), 1)
+    stack = assemble(name, cell, unpack(run.layout, run.sizes, arrays), 1)
     _check_release(name, stack.first, options)
     return each(stack, lambda direction: direction.replace(reverse=backwards))
 

@@ -21,7 +21,7 @@ from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.opened import STATED, FormatClaim, Opened
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
@@ -59,13 +59,11 @@ def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, 
 class Madmom(ArrayFiles):
     """The adapter of madmom: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize a pickle that names madmom's classes."""
-        return FormatClaim(STATED, "a pickle that names classes of madmom") if self.kind(file) else None
+    STATED_KIND = True
 
     def kind(self, file: Opened) -> str:
         """Return the kind of this file, in words; "" if it does not belong to madmom."""
-        return "a pickle of madmom" if "pickle" in file.kinds and b"madmom." in file.head else ""
+        return "a pickle that names classes of madmom" if "pickle" in file.kinds and b"madmom." in file.head else ""
 
     def stored(self, file: Opened) -> Stored:
         """Return the arrays by their attributes, and the classes and functions next to them."""

@@ -26,12 +26,21 @@ _ALONE = ("lstm", "gru", "rnn")
 """The names of a layer whose arrays have no prefix."""
 
 
-class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types here
-    """A recurrent layer without its last states."""
+class PlainPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+    """A layer that reads one tensor, and gives one."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return its output."""
+        output: torch.Tensor = self.layer(x)
+        return output
+
+
+class RecurrentPart(PlainPart):
+    """A recurrent layer without its last states."""
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
         """Return its outputs."""
@@ -39,12 +48,11 @@ class RecurrentPart(nn.Module):  # type: ignore[misc]  # torch states no types h
         return output
 
 
-class FinalStatesPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+class FinalStatesPart(PlainPart):
     """The last states of a recurrent layer's upper directions, one beside the other."""
 
     def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
+        super().__init__(layer)
         self.ways = 2 if layer.bidirectional else 1
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
@@ -64,25 +72,8 @@ class FinalHiddenPart(FinalStatesPart):
         return self.concatenated(self.layer(x)[1][0])
 
 
-class PlainPart(nn.Module):  # type: ignore[misc]  # torch states no types here
-    """A layer that reads one tensor, and gives one."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-        """Return its output."""
-        output: torch.Tensor = self.layer(x)
-        return output
-
-
-class SlopesPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+class SlopesPart(PlainPart):
     """Slopes for the values of a step: torch has them for axis 1."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
 
     def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
         """Return their output."""

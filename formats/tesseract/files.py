@@ -20,7 +20,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.opened import STATED, FormatClaim, Opened
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 
@@ -129,9 +129,7 @@ class _NetworkWalk:
 class Tesseract(ArrayFiles):
     """The adapter of Tesseract: see rnnconvert.files.adapter."""
 
-    def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize a file by its ending; it has no other mark."""
-        return FormatClaim(STATED, self.kind(file)) if self.kind(file) else None
+    STATED_KIND = True
 
     def kind(self, file: Opened) -> str:
         """Return the kind of this file, in words; "" if it does not belong to Tesseract."""

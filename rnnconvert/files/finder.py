@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.finder_words import Doubt, doubt_about_extra, sentences, unlike, why_none
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
-from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
+from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import as_wide, fits, may_name, more_matrices, names_of, norms
@@ -49,10 +49,12 @@ class ArrayFiles:
     SUFFIXES   the endings of its files, the one written by default first
     separators characters that may separate a layer's name from the names of its arrays; the first is written
     beside_vectors  the endings of arrays' names that accompany a flat vector and change nothing: states of the last call
+    STATED_KIND  whether a file of its kind states that it is its own, whatever the arrays are called
     cuts       where its arrays lie in the arrays of a file that calls them otherwise, as a user's layout describes it
     training   parts of the names of what training left under an array's own name: gradients
     """
 
+    STATED_KIND: ClassVar[bool] = False
     NAME: str
     SUFFIXES: tuple[str, ...] = archives.SUFFIXES
     separators: str = "/."
@@ -61,8 +63,10 @@ class ArrayFiles:
     cuts: tuple[Cut, ...] = ()
 
     def recognise(self, file: Opened) -> FormatClaim | None:
-        """Recognize arrays with the names and shapes of one of its layouts."""
+        """Recognize arrays with the names and shapes of one of its layouts, or a kind that is its own."""
         kind, system = self.kind(file), registry.systems().get(self.NAME)
+        if self.STATED_KIND:
+            return FormatClaim(STATED, kind) if kind else None
         if not kind or (system is not None and system.on_request):
             return None
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +18,8 @@ from rnnconvert.core.limits import SEARCHED_ARRAYS
 from rnnconvert.core.names import is_count
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.core.weights import BIAS_PARTS, Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape, Sizes
@@ -69,6 +70,50 @@ class LayerPlaces(NamedTuple):
 
     starts: Mapping[str, int]
     complete: bool = True
+
+
+def read_row(
+    path: Path,
+    format: str,
+    arrays: Sequence[Array | None],
+    unreadable: Sequence[LayerNote],
+    layouts: Iterable[Layout],
+    options: Options,
+    layer: Callable[[str, ArrayRun, Mapping[str, Array]], Recurrent],
+    label: str = "{}",
+) -> Checkpoint:
+    """Return every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
+
+    layer  makes the layer of a name, a run and its arrays by their local names
+    label  what the file calls the array at a place
+
+    Raises UsageError for places in the options that do not fit.
+    """
+    by_kind = {layout.name.partition(".")[2]: layout for layout in layouts}
+    places, array_shapes = options.get("arrays"), shapes_of(arrays)
+    runs, doubts = (parse_places(places, array_shapes, by_kind), []) if places else search(array_shapes, by_kind.values())
+    if not places and not doubts:
+        ask_others(runs, array_shapes, options)
+    named = {f"{run.layout.kind}_{number}": run for number, run in enumerate(runs)}
+    layers = {}
+    for name, run in named.items():
+        there = zip(run.names, arrays[run.start : run.stop], strict=True)
+        layers[name] = layer(name, run, {local: array for local, array in there if array is not None})
+    used = {place for run in runs for place in range(run.start, run.stop)}
+    return Checkpoint(
+        str(path),
+        format,
+        layers,
+        {label.format(place): array for place, array in enumerate(arrays) if array is not None and place not in used},
+        tuple(
+            f"{name}: the arrays {label.format(run.start)} to {label.format(run.stop - 1)} are shaped as {run.layout.class_name}'s"
+            for name, run in named.items()
+        ),
+        options.questions,
+        (*doubts, *unreadable),
+        read=LayerPlaces({name: run.start for name, run in named.items()}, complete=not unreadable),
+        unread=tuple(doubts),
+    )
 
 
 def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:

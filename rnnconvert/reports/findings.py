@@ -7,148 +7,128 @@ from dataclasses import dataclass
 from rnnconvert.core.printable import listed
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.core.verdict import OF_INTEGERS, OTHER_NUMBERS, ROUNDED, Verdict
-from rnnconvert.reports.words import (
-    BUT_FOR,
-    BY_LAYER,
-    DIFFERENT,
-    EQUAL,
-    LAYERS,
-    Document,
-    amount,
-    badness,
-    blocks,
-    called,
-    clean,
-    diagnoses,
-    every_run,
-    figures,
-    good,
-    sentences,
-    subject,
-    title,
-    worst,
-)
+from rnnconvert.reports import words
 
 
 @dataclass(frozen=True)
 class Failure:
     """Runs of a layer that fail alike: the worst of them, all their names, and what the difference looks like."""
 
-    layer: Document
-    run: Document
+    layer: words.Document
+    run: words.Document
     names: tuple[str, ...]
     sentences: tuple[str, ...]
 
 
-def failures(document: Document) -> list[Failure]:
+def failures(document: words.Document) -> list[Failure]:
     """Return the runs that keep a report from being equal; runs of a layer with the same explanation together."""
     result: list[Failure] = []
     for layer in document["layers"]:
-        alike: dict[object, list[Document]] = {}
+        alike: dict[object, list[words.Document]] = {}
         for number, run in enumerate(layer["runs"]):
-            if blocks(run):
-                fault = next((diagnosis.get("fault") for diagnosis in diagnoses(layer, run)), "")
-                explanation = fault or tuple(sentences(layer, run)) or number
+            if words.blocks(run):
+                fault = next((diagnosis.get("fault") for diagnosis in words.diagnoses(layer, run)), "")
+                explanation = fault or tuple(words.sentences(layer, run)) or number
                 alike.setdefault((run["status"], explanation), []).append(run)
         for runs in alike.values():
-            run = max(runs, key=badness)
-            names = tuple(title(each) for each in runs)
-            result.append(Failure(layer, run, names, tuple(sentences(layer, run))))
+            run = max(runs, key=words.badness)
+            names = tuple(words.title(each) for each in runs)
+            result.append(Failure(layer, run, names, tuple(words.sentences(layer, run))))
     return result
 
 
-def causes(layer: Document) -> list[Document]:
+def causes(layer: words.Document) -> list[words.Document]:
     """Return the diagnoses of a layer that name a cause, the ones of the last model's weights first."""
     named = [diagnosis for diagnosis in layer["diagnoses"] if diagnosis.get("cause")]
     return sorted(named, key=lambda diagnosis: (diagnosis["kind"] != "weights", diagnosis["model"] != "B"))
 
 
-def headline(document: Document) -> str:
+def headline(document: words.Document) -> str:
     """Say in one line what is wrong and what to do about it, with the files' names; what was proved, where nothing is."""
     words, command = remedy(document)
     advice = f"{words}: {command}" if command else words
     return " ".join(filter(None, [finding(document), advice]))
 
 
-def remedy(document: Document) -> tuple[str, str]:
+def remedy(document: words.Document) -> tuple[str, str]:
     """Return the advice on a report that is not equal, and the command that follows it; "" for either that is unknown."""
-    wrong = [layer for layer in document["layers"] if not good(layer)]
-    return _fix(document, wrong) if document["verdict"] == DIFFERENT and wrong else ("", "")
+    wrong = [layer for layer in document["layers"] if not words.good(layer)]
+    return _fix(document, wrong) if document["verdict"] == words.DIFFERENT and wrong else ("", "")
 
 
-def finding(document: Document) -> str:
+def finding(document: words.Document) -> str:
     """Say in one sentence what is wrong, with the files' names; what was proved, where nothing is."""
     verdict = Verdict.read(document)
-    if verdict.word in (EQUAL, BUT_FOR, BY_LAYER, LAYERS):
+    if verdict.word in (words.EQUAL, words.BUT_FOR, words.BY_LAYER, words.LAYERS):
         return _proved(document, verdict)
-    wrong = [layer for layer in document["layers"] if not good(layer)]
-    if verdict.word == DIFFERENT:
+    wrong = [layer for layer in document["layers"] if not words.good(layer)]
+    if verdict.word == words.DIFFERENT:
         named = any(causes(layer) for layer in wrong)
         stated = document.get("reasons") or []
-        return _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
+        return _cause(document, wrong) if wrong and (named or not stated) else f"{words.subject(document)}: {'; '.join(stated)}"
     missing = next((failure.run for failure in failures(document) if failure.run["status"] != "ran"), None)
     if missing is not None:
-        return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
+        return f"{words.subject(document)}: {missing['executor']} did not run: {missing['reason']}"
     if any(layer["differences"] for layer in document["layers"]):
-        return f"{subject(document)} state something different, and no input that ran shows whether it matters."
+        return f"{words.subject(document)} state something different, and no input that ran shows whether it matters."
     return _uncompared(document)
 
 
-def _proved(document: Document, verdict: Verdict) -> str:
+def _proved(document: words.Document, verdict: Verdict) -> str:
     """Return the sentence on what was proved, with all that the proof does not cover."""
-    named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
+    named = sorted({run["executor"] for _, run in words.every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
     exceptions = "; ".join(map(str, verdict.exceptions))
     remarks = "".join(f" {remark}." for remark in verdict.remarks)
-    if verdict.word == BY_LAYER:
-        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {exceptions}.{remarks}"
-    if verdict.word == LAYERS:
-        return f"The recurrent layers of {subject(document)} compute the same{on}; {exceptions}.{remarks}"
+    if verdict.word == words.BY_LAYER:
+        return f"{words.subject(document)}: each layer computes the same{on}, but the whole source was not run: {exceptions}.{remarks}"
+    if verdict.word == words.LAYERS:
+        return f"The recurrent layers of {words.subject(document)} compute the same{on}; {exceptions}.{remarks}"
     left = f". Exceptions: {exceptions}" if exceptions else ""
     if len(document["models"]) < 2:
-        return f"{subject(document)} computes what its weights say{on}{left}.{remarks}"
-    return f"{subject(document)} compute the same{on}{left}.{remarks}"
+        return f"{words.subject(document)} computes what its weights say{on}{left}.{remarks}"
+    return f"{words.subject(document)} compute the same{on}{left}.{remarks}"
 
 
-def _uncompared(document: Document) -> str:
+def _uncompared(document: words.Document) -> str:
     """Say why nothing was compared: nothing ran, or what ran could not be judged."""
     last = document["models"][-1]["label"] if document["models"] else ""
-    for layer, run in every_run(document):
+    for layer, run in words.every_run(document):
         judged = any(comparison["output"] == "y" for comparison in run["comparisons"])
         if run["model"] == last and run["executor"] != "reference" and run["status"] == "ran" and not judged:
             why = "; ".join(f"{what}: {reason}" for what, reason in run["left_out"].items()) or "it gave no outputs"
-            return f"{subject(document)}: {run['executor']} ran {called(layer)}, but its outputs could not be judged: {why}"
-    refused = [run for _, run in every_run(document) if run["model"] == last and run["status"] == "refused"]
+            return f"{words.subject(document)}: {run['executor']} ran {words.called(layer)}, but its outputs could not be judged: {why}"
+    refused = [run for _, run in words.every_run(document) if run["model"] == last and run["status"] == "refused"]
     if refused:
-        return f"{subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
+        return f"{words.subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
     paths = [model["path"] for model in document["models"] if model.get("kept") is not False]
     weights = f" To compare the weights: {Command('diff', *paths)}." if len(paths) > 1 else ""
     packages = document.get("missing_packages") or []
     install = f"To run them: pip install {' '.join(packages)}" if packages else "What can run: rnnconvert executors"
-    return f"{subject(document)}: nothing was compared, as no framework here ran it.{weights} {install}"
+    return f"{words.subject(document)}: nothing was compared, as no framework here ran it.{weights} {install}"
 
 
-def _cause(document: Document, wrong: list[Document]) -> str:
+def _cause(document: words.Document, wrong: list[words.Document]) -> str:
     """Return the sentence on what is wrong: the cause if it is known, else the numbers."""
     paths = {model["label"]: model["path"] for model in document["models"]}
     layer = next((candidate for candidate in wrong if causes(candidate)), wrong[0])
-    of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""
-    note = f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
+    of_layer = f", layer {words.called(layer)}" if len(document["layers"]) > 1 else ""
+    note = f"; {words.amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
     named = causes(layer)
     if named and named[0]["kind"] == "weights" and named[0]["model"] == "B":
         return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{note}."
-    run = max((run for run in layer["runs"] if blocks(run)), key=badness)
+    run = max((run for run in layer["runs"] if words.blocks(run)), key=words.badness)
     if named:
         file = paths.get(named[0]["model"], named[0]["model"])
         return f"{named[0]['executor']} runs {file}{of_layer} as if {named[0]['cause']}{note}."
-    comparison = worst(run)
-    numbers = f": {comparison['output']} is off by {figures(comparison)}" if comparison else ""
+    comparison = words.worst(run)
+    numbers = f": {comparison['output']} is off by {words.figures(comparison)}" if comparison else ""
     if run["model"] == "B":
         return f"{paths.get('B', 'B')}{of_layer} does not compute what {paths.get('A', 'A')} does{numbers}{note}."
     return f"{run['executor']} does not compute what {paths.get('A', 'A')}{of_layer} says{numbers}{note}."
 
 
-def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
+def _fix(document: words.Document, wrong: list[words.Document]) -> tuple[str, str]:
     paths = {model["label"]: model["path"] for model in document["models"]}
     named = [cause for layer in wrong for cause in causes(layer)]
     if named and named[0]["kind"] == "run":
@@ -161,12 +141,12 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
         return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
     if named and named[0].get("fault") == OTHER_NUMBERS:
         return "The layout is right. Check that both files come from the same training step.", ""
-    if "A" in paths and "B" in paths and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"]):
+    if "A" in paths and "B" in paths and any(run["model"] == "B" and words.blocks(run) for layer in wrong for run in layer["runs"]):
         return _repair(document)
     return "", ""
 
 
-def _repair(document: Document) -> tuple[str, str]:
+def _repair(document: words.Document) -> tuple[str, str]:
     """Return the advice that was tried when the report was made, and its command; reports of older versions have none."""
     repair = document.get("repair")
     if not repair:
@@ -175,7 +155,7 @@ def _repair(document: Document) -> tuple[str, str]:
         return f"No command puts the weights of A into a copy of B: {repair['why'].rstrip('.')}.", ""
     options = {name: values or True for name, values in repair["options"].items()}
     command = Command(repair["command"], *repair["words"], **options).flags
-    if clean(command) != command:
+    if words.clean(command) != command:
         return "No command can be printed for file names like these.", ""
     also = f"; {listed(repair['also'])} of A {'goes' if len(repair['also']) == 1 else 'go'} into it, too" if repair["also"] else ""
     if repair["tried"]:
