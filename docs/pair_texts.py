@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rnnconvert.files.pairs import CELLS, SystemPair, pairs
+from system_pairs import CELLS, SystemPair, pairs
 
 HEAD = """# What goes where
 

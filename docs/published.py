@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnnconvert.core.version import requirement, revision
+from rnnconvert.core import version
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,8 +27,13 @@ def pages() -> Iterator[Path]:
     yield from sorted((ROOT / "examples").glob("**/.github/**/*.yml"))
 
 
+def _revision() -> str:
+    """Return the name of the newest version in a repository: its tag, or the branch until there is a tag."""
+    return f"v{version.PUBLISHED}" if version.PUBLISHED else "main"
+
+
 def as_published(text: str) -> str:
     """Return a page with what can be installed today."""
-    text = _PACKAGE.sub(lambda match: match[1] + requirement(match[2] or ""), text)
-    text = _ACTION.sub(lambda match: match[1] + revision(), text)
-    return _HOOK.sub(lambda match: match[1] + revision(), text)
+    text = _PACKAGE.sub(lambda match: match[1] + version.requirement(match[2] or ""), text)
+    text = _ACTION.sub(lambda match: match[1] + _revision(), text)
+    return _HOOK.sub(lambda match: match[1] + _revision(), text)

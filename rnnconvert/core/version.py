@@ -15,8 +15,3 @@ def requirement(extras: str = "") -> str:
     """
     name = f"rnnconvert[{extras}]" if extras else "rnnconvert"
     return f"'{name}'" if PUBLISHED else f"'{name} @ git+{HOME}'"
-
-
-def revision() -> str:
-    """Return the name of the newest version in a repository: its tag, or the branch until there is a tag."""
-    return f"v{PUBLISHED}" if PUBLISHED else "main"

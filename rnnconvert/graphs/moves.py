@@ -176,11 +176,6 @@ def tile(array: Array, repeats: Sequence[int]) -> Array:
     return np.tile(array, tuple(repeats))
 
 
-def broadcast(array: Array, shape: Sequence[int]) -> Array:
-    """Return an array spread over a shape."""
-    return np.broadcast_to(array, bounded(shape))
-
-
 def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
     """Return an array with constants around it; negative numbers cut it."""
     if not len(before) == len(after) == array.ndim:

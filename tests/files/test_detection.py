@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from docs.system_pairs import CELLS, layout_of, stack_of
 from rnnconvert.containers import safetensors
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import adapter, adapters, names
 from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.opened import KIND, SHAPED, STATED, FormatClaim, Opened
-from rnnconvert.files.pairs import CELLS, layout_of, stack_of
 from rnnconvert.language import registry
 from rnnconvert.language.registry import ARCHIVES, Card
 from tests import ROOT

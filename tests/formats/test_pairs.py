@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from docs.system_pairs import CELLS, INPUTS, UNITS, Asked, SystemPair, held, layout_of, pairs, stack_of
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
@@ -23,7 +24,6 @@ from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, SystemPair, held, layout_of, pairs, stack_of
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.parent import Process

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rnnconvert
-from rnnconvert.files import pairs
+from docs import system_pairs as pairs
 from rnnconvert.language import registry
 from rnnconvert.running.child import missing
 from tests import ROOT

@@ -28,8 +28,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """Settings by their classes."""
 UNIT_LENGTH = 1e-12
 """The least length that a UnitNormalization divides by."""
-DOT_LENGTH = 1e-7
-"""The least length that a Dot which normalizes divides by."""
 
 
 def policy_of(config: Mapping[str, Any], default: str = "float32") -> str:
