@@ -14,6 +14,7 @@ from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.checkpoint import Contents
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import unpack
@@ -22,24 +23,14 @@ NO_CLIPS = (500.0, 50000.0)
 """The thresholds that coremltools writes where a cell is not clipped: its converter's, and its builder's."""
 
 
-@dataclass
-class Network:
+@dataclass(eq=False)
+class Network(Contents):
     """The contents of a model.
 
-    layers    the recurrent layers by name
-    arrays    their arrays, as the file has them, by full names
-    others    other arrays
-    labels    the beginnings of their names, up to the last slash
-    evidence, warnings, unread  as in a checkpoint
+    labels  the beginnings of the names of its other arrays, up to the last slash
     """
 
-    layers: dict[str, Recurrent] = field(default_factory=dict)
-    arrays: dict[str, Array] = field(default_factory=dict)
-    others: dict[str, Array] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
-    evidence: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    unread: list[LayerNote] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -97,19 +97,8 @@ class CoreMl:
         contents = Network()
         message = Message(map_file(place).data, place)
         _model(place, message, contents, options, 0)
-        return Checkpoint(
-            str(path),
-            self.NAME,
-            contents.layers,
-            contents.others,
-            tuple(contents.evidence),
-            options.questions,
-            (*contents.warnings, *contents.unread),
-            _about(message),
-            {**contents.arrays, **contents.others},
-            unread=tuple(contents.unread),
-            batch_first=dict.fromkeys(contents.layers, False),
-        )
+        contents.batch_first = dict.fromkeys(contents.layers, False)
+        return contents.checkpoint(path, self.NAME, options, metadata=_about(message))
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""

@@ -16,7 +16,7 @@ from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, Ports, WriteResult, unique, written_layouts, zeros
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, Contents
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
@@ -61,10 +61,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     for row in described[:1]:
         if row.type == "Input" and param.CHECKSUM in row.parameters:
             check_one_write(path, weights_file, numbers.data, row.integer(param.CHECKSUM, path), param.BITS)
-    layers: dict[str, Recurrent] = {}
-    arrays: dict[str, Array] = {}
-    warnings: list[str] = []
-    unread: list[LayerNote] = []
+    contents = Contents()
+    layers = contents.layers
     lost = ""
     rows: dict[str, tuple[param.ParamLayer, Recurrent]] = {}
     for described_layer in described:
@@ -73,33 +71,21 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         name = unique(described_layer.name, layers)
         if lost:
-            unread.append(LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD))
+            contents.unread.append(LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD))
             continue
         stored, notes = _stored(path, described_layer, numbers)
-        warnings += [LayerNote(name, text, INTEGERS) for text in notes]
+        contents.warnings += [LayerNote(name, text, INTEGERS) for text in notes]
         layers[name] = _layer(path, described_layer, name, stored, options)
         rows[name] = described_layer, layers[name]
         if len(described_layer.bottoms) > 1:
-            warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself", PASSED))
-        arrays |= {f"{name}/{local}": array for local, array in stored.items()}
-    if not lost and not unread and numbers.at < numbers.data.size:
+            contents.warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself", PASSED))
+        contents.arrays |= {f"{name}/{local}": array for local, array in stored.items()}
+    if not lost and not contents.unread and numbers.at < numbers.data.size:
         raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
-    layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
-    evidence = tuple(f"{name}: a layer {layers[name].cell.kind.upper()}" for name in layers)
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        {},
-        evidence,
-        options.questions,
-        (*warnings, *unread),
-        {},
-        arrays,
-        unread=tuple(unread),
-        batch_first=dict.fromkeys(layers, False),
-        beside=(str(weights_file),),
-    )
+    contents.layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
+    contents.evidence = [f"{name}: a layer {layer.cell.kind.upper()}" for name, layer in contents.layers.items()]
+    contents.batch_first = dict.fromkeys(contents.layers, False)
+    return contents.checkpoint(path, NAME, options, beside=(str(weights_file),))
 
 
 def _stored(path: Path, layer: param.ParamLayer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:

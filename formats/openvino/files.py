@@ -21,7 +21,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.files.adapter import Job, Ports, WriteResult, unique, variables, written_layouts, zeros
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, Contents
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import lowering
@@ -71,12 +71,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file.
     """
     graphs, root, weights_file = nets.read(path)
-    layers: dict[str, Recurrent] = {}
+    contents = Contents()
+    layers, others, unread = contents.layers, contents.others, contents.unread
     placed: dict[str, OperationLayer] = {}
     looked, recognised_loops = RecognisedLayers(), set[str]()
-    arrays: dict[str, Array] = {}
-    others: dict[str, Array] = {}
-    evidence, warnings, unread = [], [], []
     for net in graphs:
         homes: dict[str, RecurrentCall] = {}
         used = _computing(net, looked) if net.where else set[str]()
@@ -96,10 +94,10 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name] = reader.read()
             homes[name] = reader.call(layers[name])
             placed |= {} if net.where else {name: reader}
-            arrays |= {f"{name}/{local}": array for local, array in reader.arrays.items()}
+            contents.arrays |= {f"{name}/{local}": array for local, array in reader.arrays.items()}
             used |= reader.used
-            warnings += reader.warnings
-            evidence.append(f"{name}: an operation {layer.type}")
+            contents.warnings += reader.warnings
+            contents.evidence.append(f"{name}: an operation {layer.type}")
         if net.where:
             calls = received_in(partial(lowering.program, net), [*homes.items()])
         else:
@@ -115,28 +113,17 @@ def read(path: Path, options: Options) -> Checkpoint:
                     others[unique(net.where + (layer.name or f"constant {layer.id}"), others)] = array
     for name, computed in looked.layers.items():
         layers[name] = computed.stack
-        warnings += computed.warnings
-        evidence.append(computed.evidence)
+        contents.warnings += computed.warnings
+        contents.evidence.append(computed.evidence)
     if looked.layers or not (layers or unread):
         unread += looked.refusals()
     info = root.first("rt_info")
     runtime = next((entry.attributes.get("value", "") for entry in info.every("info")), "") if info is not None else ""
     metadata = {"name": root.attributes.get("name", ""), "version": root.attributes["version"], "runtime": runtime}
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        others,
-        tuple(evidence),
-        options.questions,
-        (*warnings, *unread),
-        metadata,
-        {**arrays, **others},
-        read=_program(graphs[0], looked, {name: (reader, layers[name]) for name, reader in placed.items()}),
-        unread=tuple(unread),
-        batch_first=dict.fromkeys(layers, True),
-        beside=(str(weights_file),) if weights_file else (),
-    )
+    contents.batch_first = dict.fromkeys(layers, True)
+    program = _program(graphs[0], looked, {name: (reader, layers[name]) for name, reader in placed.items()})
+    beside = (str(weights_file),) if weights_file else ()
+    return contents.checkpoint(path, NAME, options, metadata=metadata, read=program, beside=beside)
 
 
 def _around(call: Call) -> Call:

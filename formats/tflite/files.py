@@ -12,9 +12,9 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.weights import Call, Recurrent
+from rnnconvert.core.weights import Call
 from rnnconvert.files.adapter import Job, WriteResult, unique
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, Contents
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tflite import flatbuffer
@@ -74,40 +74,19 @@ def read(path: Path, options: Options) -> Checkpoint:
         reader.unread += reader.computed.refusals()
     if not reader.layers and not reader.unread:
         reader.unread += _integers(model)
-    return Checkpoint(
-        str(path),
-        NAME,
-        reader.layers,
-        reader.others,
-        tuple(reader.evidence),
-        options.questions,
-        (*reader.warnings, *reader.unread),
-        {"description": model.description},
-        {**reader.arrays, **reader.others},
-        read=reader.program(),
-        unread=tuple(reader.unread),
-        batch_first=reader.batch_first,
-    )
+    return reader.checkpoint(path, NAME, options, metadata={"description": model.description}, read=reader.program())
 
 
-class _Reader:
+class _Reader(Contents):
     """A model on its way to a checkpoint.
 
-    layers, others, evidence, warnings, unread, batch_first  as a checkpoint has them
-    arrays    the stored arrays of the layers
     computed  the layers that other operators of the main graph compute
     bodies    the graphs that are the loops of these, by their numbers
     """
 
     def __init__(self, path: Path, model: graphs.TfliteFile) -> None:
+        super().__init__()
         self.path, self.model = path, model
-        self.layers: dict[str, Recurrent] = {}
-        self.arrays: dict[str, Array] = {}
-        self.others: dict[str, Array] = {}
-        self.evidence: list[str] = []
-        self.warnings: list[str] = []
-        self.unread: list[LayerNote] = []
-        self.batch_first: dict[str, bool] = {}
         self.computed = tflite_loops.Loops()
         self.bodies: set[int] = set()
         self._names: set[str] = set()

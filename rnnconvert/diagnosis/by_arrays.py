@@ -126,9 +126,6 @@ def _leads(compare: Comparing, fault: Fault, a: Recurrent, b: Recurrent) -> bool
     return all(compare.same(d, b[index, number]) for index, number, d in planted.directions())
 
 
-# One direction ------------------------------------------------------------------------------------------
-
-
 # Several directions ---------------------------------------------------------------------------------------
 
 

@@ -32,13 +32,16 @@ def _same_shapes(direction: Direction, other: Direction) -> bool:
 
 def directions_swapped(stack: Recurrent) -> Recurrent | None:
     """Give each direction the other's weights."""
-    if any(len(la.directions) < 2 or not _same_shapes(*la.directions) for la in stack.layers):
+    layers = [layer for layer in map(_exchanged, stack.layers) if layer is not None]
+    return stack.replace(layers=tuple(layers)) if len(layers) == stack.num_layers else None
+
+
+def _exchanged(layer: Layer) -> Layer | None:
+    """Return a layer with the weights of each direction in the other; None where there are no two of one shape."""
+    if len(layer.directions) < 2 or not _same_shapes(*layer.directions):
         return None
-    layers = []
-    for la in stack.layers:
-        ahead, other = la.directions
-        layers.append(Layer((other.replace(reverse=ahead.reverse), ahead.replace(reverse=other.reverse)), la.merge))
-    return stack.replace(layers=tuple(layers))
+    ahead, other = layer.directions
+    return Layer((other.replace(reverse=ahead.reverse), ahead.replace(reverse=other.reverse)), layer.merge)
 
 
 def input_halves_above(stack: Recurrent) -> Recurrent | None:
@@ -74,14 +77,8 @@ def directions_exchanged(layer: int) -> StackChange:
     """Give each direction of one layer the other's weights."""
 
     def change(stack: Recurrent) -> Recurrent | None:
-        directions = stack.layers[layer].directions
-        if len(directions) < 2 or not _same_shapes(*directions):
-            return None
-        ahead, other = directions
-        layers = list(stack.layers)
-        exchanged = other.replace(reverse=ahead.reverse), ahead.replace(reverse=other.reverse)
-        layers[layer] = Layer(exchanged, stack.layers[layer].merge)
-        return stack.replace(layers=tuple(layers))
+        exchanged = _exchanged(stack.layers[layer])
+        return None if exchanged is None else stack.replace(layers=(*stack.layers[:layer], exchanged, *stack.layers[layer + 1 :]))
 
     return change
 

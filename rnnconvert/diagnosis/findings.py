@@ -101,13 +101,15 @@ class _TwoFiles(Generic[LayerFindings]):
         """Return the verdict on two files, in a sentence, with its scope."""
         raise NotImplementedError
 
+    def _headline(self, layer: LayerFindings) -> str:
+        """Say which layers are compared, and how they were found."""
+        pair = self._pair(layer)
+        return f"{called(pair.name)} = {' + '.join(map(called, pair.names))} ({pair.evidence})"
+
     def _pair(self, layer: LayerFindings) -> LayerPair:
         raise NotImplementedError
 
     def _limits(self, layer: LayerFindings) -> Sequence[Limit]:
-        raise NotImplementedError
-
-    def _headline(self, layer: LayerFindings) -> str:
         raise NotImplementedError
 
     def lines_of(self, layer: LayerFindings) -> Iterable[str]:
@@ -142,9 +144,6 @@ class Comparison(_TwoFiles[LayerComparison]):
     def _limits(self, layer: LayerComparison) -> Sequence[Limit]:
         return layer.limits
 
-    def _headline(self, layer: LayerComparison) -> str:
-        return _headline(layer.pair)
-
     def lines_of(self, layer: LayerComparison) -> Iterator[str]:
         return _differences(layer)
 
@@ -177,20 +176,12 @@ class Findings(_TwoFiles[Diagnosed]):
     def _limits(self, layer: Diagnosed) -> Sequence[Limit]:
         return [limit for limit in layer.compared.limits if limit.kind != "rounding"]
 
-    def _headline(self, layer: Diagnosed) -> str:
-        return _headline(layer.compared.pair)
-
     def lines_of(self, layer: Diagnosed) -> Sequence[str]:
         return layer.diagnosis.sentences
 
     def _document(self, layer: Diagnosed) -> dict[str, Any]:
         findings = {"fault": layer.diagnosis.fault, "sentences": list(layer.diagnosis.sentences)}
         return {**_document(layer.compared, layer.equal), **findings}
-
-
-def _headline(pair: LayerPair) -> str:
-    """Say which layers are compared, and how they were found."""
-    return f"{called(pair.name)} = {' + '.join(map(called, pair.names))} ({pair.evidence})"
 
 
 def _place(difference: Difference) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.questions import Question, assumptions
+
+if TYPE_CHECKING:
+    from rnnconvert.files.options import Options
 
 ReadKind = TypeVar("ReadKind")
 
@@ -155,6 +159,37 @@ class Checkpoint(Mapping[str, Recurrent]):
         from rnnconvert.core.notebook import listing
 
         return listing(self._outline(), rows)
+
+
+@dataclass(eq=False)
+class Contents:
+    """What a reader takes from a file piece by piece, until it is a checkpoint.
+
+    arrays  the arrays of the layers, as the file has them
+    others  all other arrays
+    layers, evidence, warnings, unread, batch_first  as in a checkpoint
+    """
+
+    layers: dict[str, Recurrent] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    others: dict[str, Array] = field(default_factory=dict)
+    evidence: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    unread: list[LayerNote] = field(default_factory=list)
+    batch_first: dict[str, bool] = field(default_factory=dict)
+
+    def checkpoint(self, path: Path, format: str, options: Options, **more: Any) -> Checkpoint:
+        """Return it as a checkpoint, with more fields of one."""
+        stated: dict[str, Any] = {
+            "tensors": self.others,
+            "evidence": tuple(self.evidence),
+            "questions": options.questions,
+            "warnings": (*self.warnings, *self.unread),
+            "arrays": {**self.arrays, **self.others},
+            "unread": tuple(self.unread),
+            "batch_first": self.batch_first,
+        }
+        return Checkpoint(str(path), format, self.layers, **{**stated, **more})
 
 
 # Compiled where it is used: a file with layers, as most are, never needs it.
