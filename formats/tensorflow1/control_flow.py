@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.containers.graph_def_node import GraphDefNode
+from rnnconvert.files.adapter import unique
 from rnnconvert.formats.tensorflow1.operations import PASSING
 
 BRANCHES = ("If", "StatelessIf")
@@ -43,23 +44,30 @@ class Conditions:
             return self._graph
         switches = {name for name in decisions if nodes[name].op == "Switch"}
         dead = self._dead({f"{name}:{int(not decisions[name])}" for name in switches})
-        written = {}
+        written, places = {}, {}  # places: which of its values a Merge hands on, its second output
         for node in nodes.values():
             if f"^{node.name}" in dead:
                 continue
             alive = [source for source in node.inputs if _key(source) not in dead]
+            if node.op == "Merge" and len(live := [n for n, source in enumerate(node.read) if source in alive]) == 1 < len(node.read):
+                name = unique(f"{node.name}/place", nodes)
+                places[f"{node.name}:1"] = replace(node, name=name, op="Const", inputs=(), stored=np.array(live[0], np.int32))
             sources = tuple(_name(source) if source[:1] != "^" and _name(source) in switches else source for source in alive)
             written[node.name] = replace(node, inputs=sources)
             if node.name in stated:
                 written[node.name] = replace(node, op="Const", inputs=(), stored=np.array(self._placeholders[node.name]))
             elif node.name in switches:
                 written[node.name] = replace(node, op="Identity", inputs=sources[:1])
-            elif node.op == "Merge" and len(written[node.name].read) == 1 < len(node.read):
+            elif f"{node.name}:1" in places:
                 written[node.name] = replace(node, op="Identity", inputs=sources)
             elif node.name in decisions:
                 called = node.attributes.get("then_branch" if decisions[node.name] else "else_branch", memoryview(b""))
                 function = {**node.attributes, "f": called}
                 written[node.name] = replace(node, op="PartitionedCall", inputs=sources[1:], attributes=function)
+        for reader in [*written.values()] if places else ():
+            for place in [places[source] for source in reader.inputs if source in places]:
+                reader = replace(reader, inputs=tuple(place.name if places.get(source) is place else source for source in reader.inputs))
+                written |= {place.name: place, reader.name: reader}
         read = {_name(source) for node in nodes.values() for source in node.inputs}
         waiting, reached = [name for name in written if name not in read], set[str]()
         while waiting:  # what only the other branch has read is no output

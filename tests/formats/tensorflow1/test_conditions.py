@@ -116,6 +116,20 @@ def test_a_truth_is_fixed_for_all_that_reads_it(default: bool | None, tmp_path: 
         np.testing.assert_allclose(written(path, tmp_path / "m.onnx")({"x": x}), graph.run({"x": x}))
 
 
+@pytest.mark.parametrize("truth", [False, True])
+def test_the_place_of_the_value_that_a_merge_hands_on_is_known_where_its_condition_is(truth: bool, tmp_path: Path) -> None:
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
+        no, yes = tf.raw_ops.Switch(data=x, pred=tf.constant(truth))
+        merged = tf.raw_ops.Merge(inputs=[no + tf.constant(1.0), yes * tf.constant(3.0)])
+        return merged.output + tf.cast(merged.value_index, tf.float32) * tf.constant(10.0)
+
+    graph = Graph(build)
+    run = written(graph.save(tmp_path / "graph.pb"), tmp_path / "model.onnx")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.array_equal(run({"x": x}), graph.run({"x": x}))
+
+
 def test_a_merge_of_which_two_values_are_left_is_refused(tmp_path: Path) -> None:
     """It hands on the first of them that there is: which, a run decides."""
 
