@@ -201,3 +201,12 @@ def test_directions_that_are_two_onnx_nodes(tmp_path: Path) -> None:
     assert len(written.layers) == 2
     (paired,) = pair(source, written)
     same(paired.stack, paired.counterpart)
+
+
+def test_directions_that_are_stored_apart_are_joined_as_on_the_other_side() -> None:
+    both = lstm("enc", directions=2)
+    summed = both.replace(layers=(Layer(both.layers[0].directions, "sum"),))
+    ways = [both.replace(name=f"enc_{name}", layers=(Layer((both[0, way],)),)) for way, name in enumerate(("forward", "backward"))]
+    for first, second in ((of(summed), of(*ways)), (of(*ways), of(summed))):
+        (paired,) = pair(first, second)
+        assert paired.stack.layers[0].merge == paired.counterpart.layers[0].merge == "sum"
