@@ -164,6 +164,9 @@ def test_chosen_pairs_come_first() -> None:
     stack, pieces = of(lstm("s", layers=2)), of(lstm("one"), lstm("two", 4))
     assert names(pair(stack, pieces, ["s=one+two"])) == [("s", ("one", "two"))]
     assert names(pair(pieces, stack, ["one+two=s"])) == [("one+two", ("s",))]
+    both = lstm("s", directions=2)
+    ways = of(*(both.replace(name=name, layers=(Layer((both[0, way],)),)) for way, name in enumerate("fb")))
+    assert names(pair(of(both), ways, ["s=f+b"])) == [("s", ("f", "b"))]
     assert names(pair(of(lstm("a=b+c")), of(lstm("d=e")), ["a=b+c=d=e"])) == [("a=b+c", ("d=e",))]
     assert names(pair(of(lstm("")), of(lstm("q")), ["=q"])) == [("", ("q",))]
 

@@ -252,8 +252,12 @@ def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False, coarse: 
 
 def test_no_element_of_a_whole_output_excuses_another() -> None:
     """A unit, a time step and a row that are large; where all rows hold a large number, what it excuses is named."""
-    small = np.random.default_rng(0).uniform(0.1, 1, (5, 7, 4))
-    for index in ((..., 0), (slice(None), 3), (2,), (2, 3, 0)):
+    for shape, index in (
+        *(((5, 7, 4), index) for index in ((..., 0), (slice(None), 3), (2,), (2, 3, 0))),
+        *(((4, 2), index) for index in ((..., 0), (..., 1))),
+        *(((2, 4), (row,)) for row in (0, 1)),
+    ):
+        small = np.random.default_rng(0).uniform(0.1, 1, shape)
         a, b = small.copy(), small + 0.2
         a[index] = b[index] = 1e9
         assert not _judged(a, b).passed and _judged(a, a * (1 + 1e-7)).passed
