@@ -167,6 +167,9 @@ def test_chosen_pairs_come_first() -> None:
     both = lstm("s", directions=2)
     ways = of(*(both.replace(name=name, layers=(Layer((both[0, way],)),)) for way, name in enumerate("fb")))
     assert names(pair(of(both), ways, ["s=f+b"])) == [("s", ("f", "b"))]
+    square = lstm("s", 4, directions=2)
+    ways = of(*(square.replace(name=f"x_{way}", layers=(Layer((square[0, n],)),)) for n, way in enumerate(("forward", "backward"))))
+    assert pair(of(square), ways, ["s=x_forward+x_backward"])[0].counterpart.num_directions == 2
     assert names(pair(of(lstm("a=b+c")), of(lstm("d=e")), ["a=b+c=d=e"])) == [("a=b+c", ("d=e",))]
     assert names(pair(of(lstm("")), of(lstm("q")), ["=q"])) == [("", ("q",))]
 

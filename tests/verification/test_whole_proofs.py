@@ -238,7 +238,9 @@ def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
     for place in (1, 2, 3):
         values = truth.copy()
         values[place] = 3e38
-        assert not compare(output, values, truth, allowance).passed
+        comparison = compare(output, values, truth, allowance)
+        assert not comparison.passed and comparison.worst.index == (place,)
+        assert f"found {3e38:.9g}, expected {truth[place]:.9g}" in comparison.message
 
 
 def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False, coarse: float = 0.0) -> OutputComparison:
