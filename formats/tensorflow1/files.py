@@ -28,7 +28,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, WriteResult, unique
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, Contents
 from rnnconvert.files.opened import SHAPED, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
@@ -156,27 +156,15 @@ def read(path: Path, options: Options) -> Checkpoint:
         | reader.states
         | reader.inside
     )
-    others = {name: array for name, array in stored.arrays.items() if name not in used}
-    warnings = [LayerNote(name, str(why)) for name, why in stored.metadata_as(FileMetadata).get("unreadable", {}).items()] + reader.warnings
-    evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
-    layers = reader.layers
+    reader.others = {name: array for name, array in stored.arrays.items() if name not in used}
+    unreadable = stored.metadata_as(FileMetadata).get("unreadable", {})
+    reader.warnings = [*(LayerNote(name, str(why)) for name, why in unreadable.items()), *reader.warnings]
+    reader.evidence += ["the graph states what its cells compute"] if graph and reader.layers else []
     if graph is not None:
-        layers = {name: stack if stack.calls else stack.replace(calls=_NOT_FOLLOWED) for name, stack in layers.items()}
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        others,
-        tuple(evidence),
-        options.questions,
-        tuple(warnings),
-        {},
-        stored.arrays,
-        CellPlaces(reader.cells, ReadProgram(reader.looked.scopes, {}, reader.looked.layers) if reader.looked.scopes else None),
-        tuple(reader.unread),
-        batch_first=reader.batch_first,
-        beside=tuple(map(str, companion_files)),
-    )
+        reader.layers = {name: stack if stack.calls else stack.replace(calls=_NOT_FOLLOWED) for name, stack in reader.layers.items()}
+    program = ReadProgram(reader.looked.scopes, {}, reader.looked.layers) if reader.looked.scopes else None
+    read = CellPlaces(reader.cells, program)
+    return reader.checkpoint(path, NAME, options, arrays=stored.arrays, read=read, beside=tuple(map(str, companion_files)))
 
 
 def _cells(path: Path, graph: GraphDef | None, arrays: Mapping[str, Array], looked: tensorflow1_loops.RecognisedLayers) -> CellGraph | None:
@@ -229,27 +217,23 @@ def _by_variable(stored: Stored) -> Stored:
     return replace(stored, arrays=dict(zip(names, stored.arrays.values(), strict=True)))
 
 
-class _CellReader:
+class _CellReader(Contents):
     """Layers in the making."""
 
     def __init__(self, arrays: Mapping[str, Array], graph: CellGraph | None, options: Options) -> None:
-        self.arrays, self.graph, self.options = arrays, graph, options
+        super().__init__(arrays=dict(arrays))
+        self.graph, self.options = graph, options
         self._highways: dict[str, list[str]] = {}
         for name in filter(_HIGHWAY.search, arrays):
             self._highways.setdefault(name.rpartition("/")[0], []).append(name)
-        self.layers: dict[str, Recurrent] = {}
         self.cells: dict[str, dict[tuple[int, int], Member]] = {}
         self.flat: set[str] = set()
         self.states: set[str] = set()
-        self.warnings: list[str] = []
-        self.unread: list[LayerNote] = []
         self.loops = graph.loops(arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
         self.computing: set[str] = set()  # operations of layers that are read by what they compute
         self.looked = tensorflow1_loops.RecognisedLayers()
-        self.evidence: list[str] = []
-        self.batch_first: dict[str, bool] = {}
 
     def _read(self) -> set[str]:
         """Return the arrays of the layers that are read by their names."""
