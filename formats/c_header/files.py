@@ -22,7 +22,7 @@ from rnnconvert.core.limits import C_BYTES
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, Contents
 from rnnconvert.files.opened import KIND, STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer
@@ -74,10 +74,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file.
     """
     source = _rnnoise_text(path) if Opened(path).head.startswith(_MAGIC) else c_text.read(path)
-    layers: dict[str, Recurrent] = {}
-    arrays: dict[str, Array] = {}
-    warnings: list[str] = []
-    unread: list[LayerNote] = []
+    contents = Contents()
+    layers, warnings, unread = contents.layers, contents.warnings, contents.unread
     used: set[str] = set()
     written: list[WrittenLayer] = []
     for name, layout, layer_arrays, cell, notes, stored in (
@@ -97,7 +95,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         if stored is not None:
             prefix, dtype, numbers = stored
             written.append(WrittenLayer(prefix, layout, layers[called].replace(name=name), dtype, numbers))
-        arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
+        contents.arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
         used |= set(notes["arrays"])
         warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]
     model = whole_model(path, source, written)
@@ -105,29 +103,17 @@ def read(path: Path, options: Options) -> Checkpoint:
         _turn(layers, written, model, unread)
     plain = source.arrays if layers or model else c_text.arrays(source)
     used |= model.used if model else set()
-    others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
-    others |= dict(model.arrays) if model else {}
-    evidence = tuple(f"{name}: tables of C" for name in layers)
+    contents.others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
+    contents.others |= dict(model.arrays) if model else {}
+    contents.evidence = [f"{name}: tables of C" for name in layers]
     original = compared(path, written, model.model if model else None) if written or model else None
     if model:
         warnings.append(model.words)
     if original is not None and original.line:
         warnings.insert(0, f"only its numbers and its description are read: {edited(original.line)}")
-    return Checkpoint(
-        str(path),
-        NAME,
-        layers,
-        others,
-        evidence,
-        options.questions,
-        (*warnings, *unread),
-        {},
-        {**arrays, **others},
-        original,
-        unread=tuple(unread),
-        beside=tuple(str(file) for file in source.files[1:]),
-        int8=frozenset(name for name, entry in zip(layers, written, strict=False) if entry.stored.scales),
-    )
+    int8 = frozenset(name for name, entry in zip(layers, written, strict=False) if entry.stored.scales)
+    beside = tuple(str(file) for file in source.files[1:])
+    return contents.checkpoint(path, NAME, options, read=original, beside=beside, int8=int8)
 
 
 def _turn(layers: dict[str, Recurrent], written: Sequence[WrittenLayer], model: HeaderModel, unread: list[LayerNote]) -> None:
