@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.archives import nested
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arrays import Array, PiecewiseArray, pieces
 from rnnconvert.core.errors import UsageError
@@ -29,28 +30,13 @@ def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
     Raises UsageError for values that such a file cannot hold, or if nothing can be written there.
     """
     bson = import_bson()
-    tree = _nested(leaves)
+    tree = nested(leaves)
     document = {name: _lower(bson, value, name)[1] for name, value in tree.items()}
     data = bson.encode(document)
     if len(data) > LARGEST:
         raise UsageError(f"{path}: a BSON document has at most {LARGEST} bytes, but this has {len(data)}. Write an .npz")
     with replacing(path) as file:
         file.write(data)
-
-
-def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        *above, last = path.split("/")
-        node = tree
-        for word in above:
-            node = node.setdefault(word, {})
-            if not isinstance(node, dict):
-                raise UsageError(f"{path!r} cannot be written: {word!r} is an array there")
-        if last in node:
-            raise UsageError(f"{path!r} cannot be written: two values have that place")
-        node[last] = leaf
-    return tree
 
 
 def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:

@@ -101,7 +101,7 @@ def write(path: Path, arrays: Mapping[str, Array | PiecewiseArray]) -> None:
 
 
 def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays named by their paths as nested dictionaries."""
+    """Return values named by their paths as nested dictionaries. Raises UsageError for one whose name is the first part of another's."""
     tree: dict[str, Any] = {}
     for full, array in arrays.items():
         *above, last = full.split("/")
@@ -110,5 +110,7 @@ def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(word, {})
             if not isinstance(node, dict):
                 raise UsageError(f"one tree cannot hold {full!r} and an array whose name is the first part of that path")
+        if last in node:
+            raise UsageError(f"one tree cannot hold {full!r} and an array whose name begins with that path")
         node[last] = array
     return tree

@@ -10,7 +10,7 @@ import io
 import math
 import os
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -75,19 +75,17 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError.
     """
-    data = map_file(path)
-    arrays: dict[str, Array] = {}
-    unreadable: dict[str, str] = {}
-    at, place = 0, 0
+    data, records, at = map_file(path), dict[str, Array | str](), 0
     while at < data.size:
-        name = str(place)
-        value, at = record(data, at, path, name)
-        if isinstance(value, str):
-            unreadable[name] = value
-        else:
-            arrays[name] = value
-        place += 1
-    return Stored(arrays, FileMetadata(unreadable=unreadable))
+        name = str(len(records))
+        records[name], at = record(data, at, path, name)
+    return stored(records)
+
+
+def stored(records: Mapping[str, Array | str]) -> Stored:
+    """Return records by their names, apart from those that could not be read: these are the reasons."""
+    arrays = {name: value for name, value in records.items() if not isinstance(value, str)}
+    return Stored(arrays, FileMetadata(unreadable={name: value for name, value in records.items() if isinstance(value, str)}))
 
 
 def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | PiecewiseArray]) -> None:

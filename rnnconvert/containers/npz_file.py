@@ -10,7 +10,7 @@ from typing import IO
 from rnnconvert.containers import npy
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.containers.stored import FileMetadata, Stored
+from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.zips import Archive, entry_names
 from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
@@ -42,19 +42,14 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError.
     """
     archive = Archive(path)
-    arrays: dict[str, Array] = {}
-    unreadable: dict[str, str] = {}
+    records: dict[str, Array | str] = {}
     for name, entry in distinct(archive, lambda entry: entry.removesuffix(_SUFFIX), path).items():
         if name == entry:
             if not entry.endswith("/"):
-                unreadable[name] = "it is not an array (.npy), and was left out"
+                records[name] = "it is not an array (.npy), and was left out"
             continue
-        value, _ = npy.record(archive.read(entry), 0, path, name)
-        if isinstance(value, str):
-            unreadable[name] = value
-        else:
-            arrays[name] = value
-    return Stored(arrays, FileMetadata(unreadable=unreadable))
+        records[name], _ = npy.record(archive.read(entry), 0, path, name)
+    return npy.stored(records)
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | PiecewiseArray]) -> None:

@@ -23,9 +23,11 @@ import onnx
 import pytest
 from bson import raw_bson
 
-from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.containers import archives
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.names import renamed
 from rnnconvert.files.load import load
+from rnnconvert.formats.julia import julia_bson_write
 from rnnconvert.formats.torch7 import torch7_write
 from rnnconvert.language import registry
 from tests.formats.ggml import test_ggml_files as ggml
@@ -60,6 +62,15 @@ def keras_layer(scope: str, end: str = "") -> dict[str, np.ndarray]:
     shapes = {"kernel": (3, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
     draw = np.random.default_rng(len(scope))
     return {f"{scope}{local}{end}": draw.normal(size=shape).astype(np.float32) for local, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("ending", [".msgpack", ".bson"])
+@pytest.mark.parametrize("names", [("a/b", "a"), ("a", "a/b"), ("a/b/c", "a/b")])
+def test_a_tree_has_no_array_in_the_place_of_another_one(names: tuple[str, str], ending: str, tmp_path: Path) -> None:
+    write = archives.write if ending == ".msgpack" else julia_bson_write.write
+    with pytest.raises(UsageError, match="one tree cannot hold"):
+        write(tmp_path / f"tree{ending}", dict.fromkeys(names, np.ones(2, np.float32)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_scopes_of_variables_that_are_read_as_one_layer(tmp_path: Path) -> None:
