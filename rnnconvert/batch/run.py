@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.batch import listing, stores, uploads
+from rnnconvert.batch import stores, uploads
 from rnnconvert.batch.journal import Journal, JournalEntry, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.outcomes import KIND, VERSION
@@ -121,7 +121,7 @@ def _left(items: Sequence[Item], entries: Sequence[JournalEntry | None]) -> list
     """Return the items that are to be converted."""
     written = [item for item, entry in zip(items, entries, strict=True) if entry is not None and entry.code == 0]
     urls = {name for item in written for name in (item.source, item.target) if is_url(name)}
-    states = listing.states(urls)
+    states = stores.states(urls)
     return [item for item, entry in zip(items, entries, strict=True) if not _is_done(entry, item, states)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import listing, stores, uploads
+from rnnconvert.batch import stores, uploads
 from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests.batch.test_batch import arrays, call
@@ -197,7 +197,7 @@ def test_a_listing_has_no_more_pages_than_names(step: int, monkeypatch: pytest.M
     asked = here[5::step][:20]
     paged = Paged([*here, "out", "other/a", *(key + "x" for key in here[::9])])
     monkeypatch.setattr(asking, "system", lambda url: (paged, url.partition("://")[2]))
-    listed = listing.states([f"s3://b/{key}" for key in [*asked, "out/absent", "out/m0006.onn"]])
+    listed = stores.states([f"s3://b/{key}" for key in [*asked, "out/absent", "out/m0006.onn"]])
     assert listed == {f"s3://b/{key}": f'{len(key)} "{key}"' for key in asked}
     assert paged.pages <= min(22, 3 + 22 * step // 2)
 
@@ -208,7 +208,7 @@ def test_other_stores_are_listed_as_a_whole() -> None:
         memory.pipe_file(f"/listed/m{number}", b"x" * number)
     urls = [f"memory://listed/m{number}" for number in range(110)]
     try:
-        assert listing.states(urls) == {url: stores.state(url) for url in urls}
-        assert not listing.states(urls[:50])
+        assert stores.states(urls) == {url: stores.state(url) for url in urls}
+        assert not stores.states(urls[:50])
     finally:
         memory.rm("/listed", recursive=True)
