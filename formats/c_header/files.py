@@ -112,8 +112,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     if original is not None and original.line:
         warnings.insert(0, f"only its numbers and its description are read: {edited(original.line)}")
     int8 = frozenset(name for name, entry in zip(layers, written, strict=False) if entry.stored.scales)
-    beside = tuple(str(file) for file in source.files[1:])
-    return contents.checkpoint(path, NAME, options, read=original, beside=beside, int8=int8)
+    parts = tuple(str(file) for file in source.files[1:])
+    return contents.checkpoint(path, NAME, options, read=original, beside=parts, int8=int8)
 
 
 def _turn(layers: dict[str, Recurrent], written: Sequence[WrittenLayer], model: HeaderModel, unread: list[LayerNote]) -> None:

@@ -122,8 +122,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     metadata = {"name": root.attributes.get("name", ""), "version": root.attributes["version"], "runtime": runtime}
     contents.batch_first = dict.fromkeys(layers, True)
     program = _program(graphs[0], looked, {name: (reader, layers[name]) for name, reader in placed.items()})
-    beside = (str(weights_file),) if weights_file else ()
-    return contents.checkpoint(path, NAME, options, metadata=metadata, read=program, beside=beside)
+    companion_files = (str(weights_file),) if weights_file else ()
+    return contents.checkpoint(path, NAME, options, metadata=metadata, read=program, beside=companion_files)
 
 
 def _around(call: Call) -> Call:

@@ -1,6 +1,6 @@
 """Files behind URLs that fsspec knows: fetched by ranges where only a part is needed, and put whole or not at all.
 
-The states of many are told by listing their folders: a request tells of a thousand files, not of one.
+A listing of their folder states those of many: one request for a thousand files.
 """
 
 from __future__ import annotations
