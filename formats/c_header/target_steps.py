@@ -43,7 +43,7 @@ def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, rea
     return None if kind.padding == "same" and kind.strides[0] > 1 else list(ends(kind.padding, reach))
 
 
-def _sequence(m: ModelBuilder, node: Node[kinds.Windows]) -> ProgramTensor:
+def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
     """Return the sequence of channels that windows move over: numbers become steps."""
     x, place = m(node.x), node.kind.space
     if node.kind.rank != 1:

@@ -84,7 +84,7 @@ def arrays(m: LayersWriter, node: Node[kinds.Kind], class_name: str) -> dict[str
             try:
                 plain = layout.stored(tensor, array, shape)
                 wide = (
-                    tensor.part == "weight" and "2D" in class_name and isinstance(node.kind, kinds.Windows) and node.kind.rank == 1
+                    tensor.part == "weight" and "2D" in class_name and isinstance(node.kind, kinds.Windowed) and node.kind.rank == 1
                 )  # over lines, written as over images
                 stored[tensor.name] = np.expand_dims(plain, 1) if wide else plain
             except ValueError as error:

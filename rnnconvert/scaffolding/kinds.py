@@ -56,7 +56,7 @@ class AlongAxes(Kind):
 
 
 @dataclass(frozen=True)
-class Operation(Kind):
+class NamedOperation(Kind):
     """What has an operation by name."""
 
     operation: str
@@ -181,7 +181,7 @@ class Dropout(Kind, word="dropout"):
 
 
 @dataclass(frozen=True)
-class Windows(Kind):
+class Windowed(Kind):
     """What moves windows over axes of space, from the axis `space` on."""
 
     kernel: Sizes
@@ -195,7 +195,7 @@ class Windows(Kind):
 
 
 @dataclass(frozen=True)
-class Convolution(Windows):
+class Convolution(Windowed):
     """A convolution."""
 
     dilation: Sizes
@@ -258,7 +258,7 @@ class ConvLSTM(Convolution, word="conv_lstm"):
 
 
 @dataclass(frozen=True)
-class Pool(Windows, word="pool"):
+class Pool(Windowed, word="pool"):
     """The largest number of each window ("max"), or their mean ("average")."""
 
     operation: str
@@ -266,7 +266,7 @@ class Pool(Windows, word="pool"):
 
 
 @dataclass(frozen=True)
-class PoolFirst(Windows, word="pool first"):
+class PoolFirst(Windowed, word="pool first"):
     """Likewise.
 
     ceil     whether a last window may reach behind the input
@@ -419,12 +419,12 @@ class Rescale(Kind, word="rescale"):
 # Numbers at the same place
 
 
-class Arithmetic(Operation, word="arithmetic"):
+class Arithmetic(NamedOperation, word="arithmetic"):
     """An operation on two or more tensors: one with fewer axes gets new ones behind the batch."""
 
 
 @dataclass(frozen=True)
-class Elementwise(Operation, word="elementwise"):
+class Elementwise(NamedOperation, word="elementwise"):
     """An operation on tensors that spread over one another as numpy's do.
 
     operands  ("input", the number of the input) or ("number", the number), in their order
@@ -449,7 +449,7 @@ class Cast(Kind, word="cast"):
 
 
 @dataclass(frozen=True)
-class Mask(Operation, word="mask"):
+class Mask(NamedOperation, word="mask"):
     """Truths, as Keras's masks are; of "lengths" that are packed: packed.
 
     value  what a comparison compares with; None for another operation
@@ -621,7 +621,7 @@ class BatchToSteps(Kind, word="batch to steps"):
 
 
 @dataclass(frozen=True)
-class Reduce(Operation, word="reduce"):
+class Reduce(NamedOperation, word="reduce"):
     """A reduction over axes, which it keeps or not; the mask of a mean over time is among `named`."""
 
     axes: Sizes
@@ -629,7 +629,7 @@ class Reduce(Operation, word="reduce"):
 
 
 @dataclass(frozen=True)
-class Arg(Operation, word="arg"):
+class Arg(NamedOperation, word="arg"):
     """The place of the largest or the smallest number of an axis: "argmax" or "argmin"."""
 
     axis: int

@@ -1,4 +1,4 @@
-"""Functions of Keras 3, as layers and behind layers, in the words of rnnconvert.scaffolding.description.
+"""Functions of Keras 3, as layers and behind layers, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/activations and keras/src/activations.
 """

@@ -1,4 +1,4 @@
-"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.description.
+"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers.
 """
@@ -92,7 +92,7 @@ def _repeat(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value
     return [w.add(kinds.Repeat(count=count), facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype)]
 
 
-# Attention of Keras 3 in the words of rnnconvert.scaffolding.description.
+# Attention of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 # Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py.
 
 

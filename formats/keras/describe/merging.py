@@ -1,4 +1,4 @@
-"""Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.description.
+"""Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/merging; formats/keras/describe/masks.py says which masks they hand on.
 """

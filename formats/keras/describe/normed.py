@@ -1,4 +1,4 @@
-"""An LSTM with layer norms in its cell, in the words of rnnconvert.scaffolding.description: a loop over the steps.
+"""An LSTM with layer norms in its cell, in the words of rnnconvert.scaffolding.kinds: a loop over the steps.
 
     z = norm(W x) + norm(R h) + b;  c' = norm(f * c + i * g);  h' = o * act(c')
 

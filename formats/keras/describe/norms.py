@@ -1,4 +1,4 @@
-"""Norms of Keras 3 in the words of rnnconvert.scaffolding.description.
+"""Norms of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/normalization.
 """

@@ -1,4 +1,4 @@
-"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.description.
+"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 
 Source of the LSTMs whose products are convolutions: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no
 strides and no dilation, and keeps its input's size.

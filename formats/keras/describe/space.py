@@ -1,4 +1,4 @@
-"""Layers of Keras 3 over space and time in the words of rnnconvert.scaffolding.description.
+"""Layers of Keras 3 over space and time in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}.
 """

@@ -118,7 +118,7 @@ def _slopes(s: StreamSteps, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> Place
     return time
 
 
-def _window(s: StreamSteps, node: Node[kinds.Windows]) -> Place:
+def _window(s: StreamSteps, node: Node[kinds.Windowed]) -> Place:
     """Return the time behind a convolution or a pool, whose windows have to be one step long."""
     time = _time(s, node)
     kind, axis = node.kind, time - node.kind.space
