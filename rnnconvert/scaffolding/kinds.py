@@ -214,7 +214,7 @@ class Conv(Convolution, word="conv"):
 
 @dataclass(frozen=True)
 class ConvFirst(Convolution, word="conv first"):
-    """Likewise."""
+    """A convolution of channels behind the batch."""
 
     groups: int
     pads: Pairs
@@ -234,7 +234,10 @@ class ConvTransposed(Convolution, word="conv transposed"):
 
 @dataclass(frozen=True)
 class ConvTransposedFirst(Convolution, word="conv transposed first"):
-    """Likewise; output_padding are places beyond the windows, at the end of each axis."""
+    """A transposed convolution of channels behind the batch.
+
+    output_padding  how many places there are beyond the windows, at the end of each axis
+    """
 
     groups: int
     pads: Pairs
@@ -267,7 +270,7 @@ class Pool(Windowed, word="pool"):
 
 @dataclass(frozen=True)
 class PoolFirst(Windowed, word="pool first"):
-    """Likewise.
+    """A pool of channels behind the batch.
 
     ceil     whether a last window may reach behind the input
     counted  whether an average counts what is padded
@@ -356,7 +359,7 @@ class GroupNorm(Norm, word="group_norm"):
 
 @dataclass(frozen=True)
 class GroupNormFirst(Kind, word="group_norm first"):
-    """Likewise, scaled and shifted."""
+    """A norm over groups of so many channels behind the batch, scaled and shifted."""
 
     groups: int
     size: int
@@ -502,7 +505,7 @@ class Select(AlongAxis, word="select"):
 
 @dataclass(frozen=True)
 class SelectBetween(AlongAxis, word="select between"):
-    """Likewise, at an index that a run decides."""
+    """One place of an axis, which goes: its index depends on lengths that a run decides."""
 
     index: Length | int
 
@@ -518,7 +521,7 @@ class Slice(AlongAxis, word="slice"):
 
 @dataclass(frozen=True)
 class SliceBetween(AlongAxis, word="slice between"):
-    """Likewise, with a bound that a run decides."""
+    """Some places of an axis, with a bound that a run decides."""
 
     start: Length | int | None
     end: Length | int | None
@@ -614,7 +617,7 @@ class StepsToBatch(Kind, word="steps to batch"):
 
 
 class BatchToSteps(Kind, word="batch to steps"):
-    """Likewise the other way, with the batch and the time of the second input."""
+    """(batch * time, ...) as (batch, time, ...), with the batch and the time of the second input."""
 
 
 # Reductions, places and products
@@ -668,7 +671,7 @@ class Gather(AlongAxis, word="gather"):
 
 
 class GatherElements(AlongAxis, word="gather elements"):
-    """Likewise, for each place of the other axes."""
+    """The places of an axis that the second input states for each place of the other axes."""
 
 
 class Matmul(Kind, word="matmul"):
