@@ -1,13 +1,7 @@
-"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.description.
+"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 
 Source of the LSTMs whose products are convolutions: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no
 strides and no dilation, and keeps its input's size.
-
-An LSTM with layer norms in its cell is a loop over the steps:
-
-    z = norm(W x) + norm(R h) + b;  c' = norm(f * c + i * g);  h' = o * act(c')
-
-Source: tensorflow_addons 0.23 rnn/layer_norm_lstm_cell.py; the loop is that of keras 2.14 layers/rnn/base_rnn.py and backend.rnn.
 """
 
 from __future__ import annotations
@@ -17,17 +11,18 @@ from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
-from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
 from rnnconvert.formats.keras.describe.merging import where
+from rnnconvert.formats.keras.describe.normed import normed
 from rnnconvert.formats.keras.describe.settings import each_rank
 from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import NORMED, Entry
 from rnnconvert.formats.keras.normed import part_name
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
-from rnnconvert.scaffolding.description import DescribedModel, Length, Shape, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.directions import WAYS, merged
 
 
@@ -92,13 +87,13 @@ def _run(
     with_states = bool(facts.get("return_state", False))
     finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
     biases = bool(inner.config.get("use_bias", True))
-    w.scope.add(
-        "recurrent", w.noted(facts, layer), [x], [out, *finals], {"mask": mask, "states": states}, cells=(cell,), units=units,
-        biases=biases, sequences=sequences, zero=zero and sequences, backwards=backwards, merge="concat", stateful=stateful,
-    )  # fmt: skip
+    kind = kinds.Recurrent(
+        (cell,), units, biases, sequences, zero=zero and sequences, backwards=backwards, merge="concat", stateful=stateful
+    )
+    w.scope.add(kind, w.noted(facts, layer), [x], [out, *finals], {"mask": mask, "states": states})
     if zero and not sequences:  # nothing where the step that is read last does not count
         counts = w.value("mask", mask[0].shape[:1], "bool")
-        w.scope.add("select", "", mask, [counts], axis=1, index=0 if backwards else -1)
+        w.scope.add(kinds.Select(axis=1, index=0 if backwards else -1), "", mask, [counts])
         out = where(w, facts, counts, out, 0.0)
     return [out, *finals]
 
@@ -137,12 +132,12 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     merge, cells, units, biases = facts.get("merge_mode", "concat"), [], [], []
     if merge not in ("concat", "sum", "mul", "ave", None):
         raise refuse(facts.name, f"merge_mode = {merge!r}", "only concat, sum, mul, ave and None are known here")
-    kinds = {layer.kind for layer in facts.old.inside}
-    if kinds == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
+    classes = {layer.kind for layer in facts.old.inside}
+    if classes == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
         return _normed_both(w, facts, x, states, merge)
-    if not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
+    if not classes <= {"LSTM", "GRU", "SimpleRNN"}:
         raise refuse(
-            facts.name, f"a Bidirectional around {' and '.join(sorted(kinds))}", "only plain LSTM, GRU and SimpleRNN are known here"
+            facts.name, f"a Bidirectional around {' and '.join(sorted(classes))}", "only plain LSTM, GRU and SimpleRNN are known here"
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
@@ -173,11 +168,11 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         ends = zip(("forward", "backward"), cells, strict=True)
         words = [f"{end}_{word}" for end, cell in ends for word in ("h", "c")[: 2 if cell.kind == "lstm" else 1]]
         finals = [w.value(f"{facts.name}_{word}", (x.shape[0], size)) for word, size in zip(words, sizes, strict=True)]
-    w.scope.add(
-        "recurrent", w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells),
-        units=units[0] if len(set(units)) == 1 else tuple(units), biases=biases[0] if len(set(biases)) == 1 else tuple(biases),
-        sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
+    kind = kinds.Recurrent(
+        tuple(cells), units[0] if len(set(units)) == 1 else tuple(units), biases[0] if len(set(biases)) == 1 else tuple(biases), sequences,
+        zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
     )  # fmt: skip
+    w.scope.add(kind, w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states})
     return [*outs, *finals]
 
 
@@ -193,7 +188,7 @@ def _normed_both(w: Writer, facts: LayerFacts, x: Value, states: Sequence[Value]
         inner.finish()
         cell.finish()
         if number and len(out.shape) == 3:
-            out = w.node("flip", facts.name, [out], out.shape, axes=(1,))
+            out = w.node(kinds.Flip(axes=(1,)), facts.name, [out], out.shape)
         ends.append(out)
         finals += ended
     if merge is None:
@@ -218,18 +213,18 @@ def _conv_lstm(rank: int) -> Describe:
         for key in ("activation", "recurrent_activation"):
             facts.get(key)
         gate = HARD_SIGMOID_KERAS_2 if facts.get(OLD_HARD_SIGMOID) else gate
-        size = lengths_behind(step, window)
+        size = tuple(length for length in lengths_behind(step, window) if length is not None)  # all of them are
         shape = (x.shape[0], *size, filters)
         if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:
             raise refuse(facts.name, f"{len(states)} initial states", f"its cell has two of shape {shape[1:]} for each sequence")
         sequences = bool(facts.get("return_sequences", False))
         finals = [w.value(f"{facts.name}_{word}", shape) for word in "hc"] if facts.get("return_state", False) else []
         out = w.value(facts.name, (shape[0], x.shape[1], *shape[1:]) if sequences else shape)
-        w.scope.add(
-            "conv_lstm", w.noted(facts), [x], [out, *finals], {"states": states}, **window, channels=channels, filters=filters,
-            size=size, cell=Cell("lstm", None, act, gate, act), bias=bool(facts.get("use_bias", True)), sequences=sequences,
-            backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
+        kind = kinds.ConvLSTM(
+            **window, channels=channels, filters=filters, bias=bool(facts.get("use_bias", True)), cell=Cell("lstm", None, act, gate, act),
+            size=size, sequences=sequences, backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
         )  # fmt: skip
+        w.scope.add(kind, w.noted(facts), [x], [out, *finals], {"states": states})
         return [out, *finals]
 
     return describe
@@ -239,72 +234,3 @@ RECURRENT: Mapping[str, Describe] = {
     "LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells, **each_rank("ConvLSTM{}D", _conv_lstm),
 }  # fmt: skip
 """The recurrent layers, by their classes."""
-
-
-def normed(w: Writer, facts: LayerFacts, values: Sequence[Value], cell: LayerFacts, name: str, last: bool = True) -> list[Value]:
-    """Return the outputs of an RNN around such a cell: those of the steps in the order of reading, or the last one, then the states.
-
-    cell  the cell's configuration
-    name  what its weights are called by
-    last  whether it is the last of several cells
-
-    Raises RefusedError for states that last from call to call, and for initial states beside a mask.
-    """
-    x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
-    mask = mask_on(w, facts, x)
-    if facts.get("stateful", False) or (mask is not None and states):
-        raise refuse(facts.name, "states that are kept, or given beside a mask, in an LSTM with norms", "its loop begins anew without them")
-    units, backwards, zero = int(cell.get("units")), bool(facts.get("go_backwards", False)), facts.get("zero_output_for_mask", False)
-    for key in ("time_major", "num_constants"):
-        facts.need(key, False, None)
-    batch, wide = x.shape[0], 4 * units
-    epsilon, affine = float(cell.get("norm_epsilon")), {"scale": True, "shift": True}
-
-    def layer(kind: str, wanted: str, word: str, inputs: Sequence[Value], shape: Shape, **settings: Any) -> Value:
-        output = w.value(wanted, shape)
-        w.scope.add(kind, w.noted(facts, f"{name}/{word}"), inputs, [output], **settings)
-        return output
-
-    def norm(word: str, z: Value, size: int) -> Value:
-        return layer("layer_norm", word, word, [z], z.shape, sizes=(size,), epsilon=epsilon, **affine)
-
-    def elementwise(operation: str, a: Value, b: Value) -> Value:
-        return w.node("elementwise", operation, [a, b], a.shape, operation=operation, operands=(("input", 0), ("input", 1)))
-
-    def in_time(sequence: Value) -> Value:
-        order = (1, 0, *range(2, len(sequence.shape)))
-        steps = w.node("transpose", "steps", [sequence], [sequence.shape[axis] for axis in order], sequence.dtype, order=order)
-        return w.node("flip", "turned", [steps], steps.shape, steps.dtype, axes=(0,)) if backwards else steps
-
-    products = norm("kernel_norm", layer("dense", "products", "input", [x], (*x.shape[:2], wide), units=wide, bias=False), wide)
-    if cell.get("use_bias", True):
-        products = elementwise("add", products, layer("parameter", "bias", "bias", [], (wide,), sizes=(wide,)))
-    sequences = [in_time(sequence) for sequence in (products, mask) if sequence is not None]
-    if not states:
-        lengths = (Length(((1, ((0, 0),)),)), units)
-        states = [w.node("full", f"{name}_first_{word}", [x], (batch, units), lengths=lengths, number=0.0) for word in "hc"]
-    outer, step = w.scope, DescribedModel(w.scope.name, w.scope.path)
-    h, c, *elements = (w.value(word, value.shape[at:], value.dtype) for word, value, at in
-                       (*zip("hc", states, (0, 0), strict=True), *zip(("x_t", "counts"), sequences, (1, 1), strict=False)))  # fmt: skip
-    step.inputs, w.scope = (h, c, *elements), step
-    product = layer("dense", "recurrent", "recurrent", [h], (batch, wide), units=wide, bias=False)
-    z = elementwise("add", elements[0], norm("recurrent_norm", product, wide))
-    gates = [w.value(word, (batch, units)) for word in "ifgo"]
-    w.scope.add("split", "", [z], gates, axis=1, sizes=(units,) * 4)
-    i, f, o = (applied(w, cell, cell.get("recurrent_activation"), gates[place]) for place in (0, 1, 3))
-    g = applied(w, cell, cell.get("activation"), gates[2])
-    new_c = norm("state_norm", elementwise("add", elementwise("multiply", f, c), elementwise("multiply", i, g)), units)
-    new_h = elementwise("multiply", o, applied(w, cell, cell.get("activation"), new_c))
-    every = new_h
-    if mask is not None:
-        new_h, new_c = (where(w, cell, elements[1], new, old) for new, old in ((new_h, h), (new_c, c)))
-        every = where(w, cell, elements[1], every, 0.0) if zero else new_h
-    step.outputs, w.scope = (new_h, new_c, every), outer
-    finals = [w.value(f"{name}_{word}", (batch, units)) for word in "hc"]
-    outputs = w.value(f"{name}_steps", (x.shape[1], batch, units))
-    w.scope.add("loop", "", [*states, *sequences], [*finals, outputs], scope=step, states=2, sequences=len(sequences))
-    if facts.get("return_sequences", False) or not last:
-        out = w.node("transpose", facts.name, [outputs], (*x.shape[:2], units), order=(1, 0, 2))
-    else:
-        out = finals[0] if not zero or mask is None else w.node("select", facts.name, [outputs], (batch, units), axis=0, index=-1)
-    return [out, *(finals if facts.get("return_state", False) else [])]
