@@ -38,12 +38,13 @@ def witness(request: Mapping[str, Any]) -> None:
         refuse_outside(node)
     for name in seen.layers:
         seen.explain(name, "its operations stay inside the graph")
-    ready = _GraphSession(v1, graph)
+    handed = {name for call in seen.handed for name, _ in call}
+    ready = _GraphSession(v1, graph, handed)
     calls = seen.calls([seen.input(name, dims, dtype) for name, dims, dtype in ready.inputs])
 
     def shake(move: Callable[[Array], Array]) -> None:
         nonlocal ready
-        ready = _GraphSession(v1, _moved(tensorflow, graph, move))
+        ready = _GraphSession(v1, _moved(tensorflow, graph, move), handed)
 
     seen.run(calls, lambda arrays: ready.call(arrays), shake=shake)
 
@@ -51,10 +52,11 @@ def witness(request: Mapping[str, Any]) -> None:
 class _GraphSession:
     """A graph in a session.
 
+    handed  the names of inputs that are handed in: those that have a default are inputs only then
     inputs  the names of its placeholders, with their axes and element types
     """
 
-    def __init__(self, v1: Any, definition: Any) -> None:
+    def __init__(self, v1: Any, definition: Any, handed: Set[str]) -> None:
         graph = v1.Graph()
         with graph.as_default():
             v1.import_graph_def(definition, name="")
@@ -62,7 +64,8 @@ class _GraphSession:
         self._session = v1.Session(graph=graph)
         features = _features(operations)
         begun = {tensor.op for tensor in features}
-        inputs = [*features, *(operation.outputs[0] for operation in operations if operation.type in _INPUTS)]
+        defaults = {operation for operation in operations if operation.type == "PlaceholderWithDefault" and operation.name in handed}
+        inputs = [*features, *(each.outputs[0] for each in operations if each.type in _INPUTS or each in defaults)]
         # A graph lists its operations in any order, and loops lead back.
         reached = _followed([tensor.op for tensor in inputs], _consumers)
         ends = [operation for operation in reached - begun if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
