@@ -40,8 +40,10 @@ def run_whole(folder: str, seen: Any) -> None:
 
     meta_graph = checked(folder)
     try:
-        loaded = tensorflow.saved_model.load(folder)
+        loaded = None if _has_references(meta_graph) else tensorflow.saved_model.load(folder)
     except Exception:  # objects that this TensorFlow does not know, such as Keras 2's optimizers: its graph runs without them
+        loaded = None
+    if loaded is None:
         _run_graph(folder, meta_graph, seen)
         return
     functions = _distinct(loaded.signatures)
@@ -80,6 +82,11 @@ def run_whole(folder: str, seen: Any) -> None:
 
         seen.ordered = False
         seen.run(_inputs(function, variables, seen), call, reset, shake)
+
+
+def _has_references(meta_graph: Any) -> bool:
+    """Return whether a graph has variables of TensorFlow 1, which only a session runs."""
+    return any(node.op in ("VariableV2", "Variable") for node in meta_graph.graph_def.node)
 
 
 def _states(loaded: Any) -> Iterator[Any]:

@@ -107,7 +107,10 @@ def _archive(file: str) -> Any:
             names = archive.namelist()
         if any("/code/" in f"/{name}" for name in names) and any(name.endswith("constants.pkl") for name in names):
             refuse_outside_archive(file)
-            return torch.jit.load(file, map_location="cpu").eval()
+            model = torch.jit.load(file, map_location="cpu").eval()
+            if not hasattr(model, "forward") and hasattr(model, "forward__0"):  # a layer itself, whose calls torch distinguishes by type
+                model.define("def forward(self, input: Tensor):\n    return self.forward__0(input)\n")
+            return model
     raise WeightsAloneError(f"{Path(file).name} holds weights alone, and no model around them")
 
 

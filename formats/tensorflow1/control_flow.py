@@ -1,6 +1,7 @@
 """Conditions of a graph whose truth is known, of which only the branch that is taken stays; and the loops of frames.
 
-A loop of TensorFlow 1 is Enter, Merge, LoopCond, Switch, NextIteration and Exit, with the name of a frame.
+What dropout is applied to that drops nothing stays alone, too. A loop of TensorFlow 1 is Enter, Merge, LoopCond, Switch, NextIteration
+and Exit, with the name of a frame.
 
 Source: tensorflow/core/common_runtime/executor.cc: what reads a value of a branch that is not taken is not run, but for a Merge,
 which hands on the value that there is; python/ops/cond_v2.py for If.
@@ -16,7 +17,9 @@ import numpy as np
 
 from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.containers.graph_def_node import GraphDefNode
+from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.files.adapter import unique
+from rnnconvert.formats.tensorflow1.dropouts import Dropouts
 from rnnconvert.formats.tensorflow1.operations import PASSING
 
 BRANCHES = ("If", "StatelessIf")
@@ -24,23 +27,32 @@ BRANCHES = ("If", "StatelessIf")
 
 
 class Conditions:
-    """The truths of a graph.
+    """The truths of a graph, and the numbers that decide its dropout.
 
     placeholders  those that a caller states of inputs, by their names
     asked         the inputs that have a part in each condition, by the name of its operation
+    draws         the input that decides what dropout draws, and its value for nothing dropped, likewise
     """
 
-    def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool] = MappingProxyType({})) -> None:
+    def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool | float] = MappingProxyType({})) -> None:
         self._graph, self._placeholders = graph, placeholders
+        self._dropouts = Dropouts(graph.nodes, placeholders)
+        self.draws = self._dropouts.draws
         self.asked: dict[str, list[str]] = {}
         self._truths: dict[str, tuple[bool | None, list[str]]] = {}
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
 
+    @property
+    def decided_by(self) -> set[str]:
+        """The inputs of the caller's that decide something."""
+        asked = {name for names in self.asked.values() for name in names} | {name for name, _ in self.draws.values()}
+        return asked & self._placeholders.keys()
+
     def decided(self) -> GraphDef:
-        """Return the graph without what it never computes, with the truths that a caller states as constants for all that reads them."""
-        nodes, decisions = self._graph.nodes, self._decisions
-        stated = {name for names in self.asked.values() for name in names if name in self._placeholders}
-        if not decisions and not stated:
+        """Return the graph without what it never computes, with what a caller states as constants for all that reads it."""
+        nodes, decisions, nothing = self._graph.nodes, self._decisions, self._dropouts.nothing
+        stated = self.decided_by
+        if not decisions and not stated and not nothing:
             return self._graph
         switches = {name for name in decisions if nodes[name].op == "Switch"}
         dead = self._dead({f"{name}:{int(not decisions[name])}" for name in switches})
@@ -55,7 +67,10 @@ class Conditions:
             sources = tuple(_name(source) if source[:1] != "^" and _name(source) in switches else source for source in alive)
             written[node.name] = replace(node, inputs=sources)
             if node.name in stated:
-                written[node.name] = replace(node, op="Const", inputs=(), stored=np.array(self._placeholders[node.name]))
+                dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
+                written[node.name] = replace(node, op="Const", inputs=(), stored=np.array(self._placeholders[node.name], dtype))
+            elif node.name in nothing:
+                written[node.name] = replace(node, op="Identity", inputs=(nothing[node.name],))
             elif node.name in switches:
                 written[node.name] = replace(node, op="Identity", inputs=sources[:1])
             elif f"{node.name}:1" in places:
@@ -108,7 +123,8 @@ class Conditions:
             return None  # of several truths, or of a list of one, If asks whether there are any
         if name in self._placeholders or node.op in ("Placeholder", "PlaceholderV2"):
             asked.append(name)
-            return self._placeholders.get(name)
+            truth = self._placeholders.get(name)
+            return truth if isinstance(truth, bool) else None
         if node.op in (*PASSING, "Enter", "Switch") and node.read:
             if node.op == "PlaceholderWithDefault":
                 asked.append(name)

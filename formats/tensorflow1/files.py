@@ -181,7 +181,7 @@ def _stored(path: Path) -> tuple[Stored, GraphDef | None, tuple[Path, ...]]:
     """Return the arrays of a file, the graph that computes with them, and other files that belong to a graph."""
     index = tensor_bundle.index_of(path)
     if index is not None:
-        meta_graph = companion(index, index.with_suffix(".meta").name)
+        meta_graph = companion(index, f"{index.name.removesuffix(tensor_bundle.SUFFIX)}.meta")
         return tensor_bundle.read(index), graph_def.read(meta_graph) if meta_graph.is_file() else None, ()
     file = Opened(path)
     listed = manifest.manifest(file)

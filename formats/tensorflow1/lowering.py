@@ -82,7 +82,8 @@ class GraphDefLowering:
         self.stated: list[Declared] = []
         self.written = 0
         self.frames = Frames(graph)
-        self.asked = Conditions(graph).asked
+        conditions = Conditions(graph)
+        self.asked, self.draws = conditions.asked, conditions.draws
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
         self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
         self.lasts: set[str] = set()
@@ -182,6 +183,10 @@ class GraphDefLowering:
             opened = [name for name in asked if self.graph.nodes[name].op != "PlaceholderWithDefault"]
             space.block.add("If", [f"{(opened or asked)[0]}:0", *inputs], outputs, node.name)
             return
+        if node.op == "RandomUniform" and node is self.graph.nodes.get(node.name) and node.name in self.draws:
+            name, nothing = self.draws[node.name]  # read, so that whoever refuses what is drawn can name it
+            kind = TYPES.get(int(self.graph.nodes[name].number("dtype", 1)), TYPES[1])
+            inputs.append(space.block.add("Equal", [f"{name}:0", space.block.constant(np.array(nothing, kind))]))
         if node.op in WHILES and space.block is self.main:
             self._while(node, inputs, outputs)
             return

@@ -22,8 +22,6 @@ _FRONT = ("DecodeWav", "AudioSpectrogram", "Mfcc")
 """Operations that make features of a sound."""
 _OF_LOOPS = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 """Operations that a loop is made of: a value of theirs that nothing reads is not an output of the graph."""
-_DECIDED = ("Switch", "If", "StatelessIf")
-"""Operations that one truth decides."""
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -40,12 +38,13 @@ def witness(request: Mapping[str, Any]) -> None:
         refuse_outside(node)
     for name in seen.layers:
         seen.explain(name, "its operations stay inside the graph")
-    ready = _GraphSession(v1, graph)
+    handed = {name for call in seen.handed for name, _ in call}
+    ready = _GraphSession(v1, graph, handed)
     calls = seen.calls([seen.input(name, dims, dtype) for name, dims, dtype in ready.inputs])
 
     def shake(move: Callable[[Array], Array]) -> None:
         nonlocal ready
-        ready = _GraphSession(v1, _moved(tensorflow, graph, move))
+        ready = _GraphSession(v1, _moved(tensorflow, graph, move), handed)
 
     seen.run(calls, lambda arrays: ready.call(arrays), shake=shake)
 
@@ -53,10 +52,11 @@ def witness(request: Mapping[str, Any]) -> None:
 class _GraphSession:
     """A graph in a session.
 
+    handed  the names of inputs that are handed in: those that have a default are inputs only then
     inputs  the names of its placeholders, with their axes and element types
     """
 
-    def __init__(self, v1: Any, definition: Any) -> None:
+    def __init__(self, v1: Any, definition: Any, handed: Set[str]) -> None:
         graph = v1.Graph()
         with graph.as_default():
             v1.import_graph_def(definition, name="")
@@ -64,7 +64,8 @@ class _GraphSession:
         self._session = v1.Session(graph=graph)
         features = _features(operations)
         begun = {tensor.op for tensor in features}
-        inputs = [*features, *(operation.outputs[0] for operation in operations if operation.type in _INPUTS)]
+        defaults = {operation for operation in operations if operation.type == "PlaceholderWithDefault" and operation.name in handed}
+        inputs = [*features, *(each.outputs[0] for each in operations if each.type in _INPUTS or each in defaults)]
         # A graph lists its operations in any order, and loops lead back.
         reached = _followed([tensor.op for tensor in inputs], _consumers)
         ends = [operation for operation in reached - begun if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
@@ -74,7 +75,7 @@ class _GraphSession:
             [tensor.op for tensor in self._outputs], lambda end: [] if end in begun else [tensor.op for tensor in end.inputs]
         )
         unused = [tensor for tensor in inputs if _UNUSED.search(tensor.op.name) and (tensor.dtype.is_floating or tensor.dtype.is_integer)]
-        self._unused = {tensor: np.zeros([n or 1 for n in _axes(tensor, 0)], tensor.dtype.as_numpy_dtype) for tensor in unused}
+        self._unused = {tensor: np.zeros([n or 1 for n in _axes(tensor) or ()], tensor.dtype.as_numpy_dtype) for tensor in unused}
         self._placeholders = [tensor for tensor in inputs if tensor.op in needed and not _UNUSED.search(tensor.op.name)]
         self.inputs = [(tensor.op.name, _axes(tensor), tensor.dtype.as_numpy_dtype.__name__) for tensor in self._placeholders]
 
@@ -111,19 +112,9 @@ def _followed(start: Sequence[Any], after: Callable[[Any], Sequence[Any]]) -> Se
     return followed
 
 
-def _axes(tensor: Any, rank: Optional[int] = None) -> List[Any]:
-    """Return the lengths of an input's axes, None for open ones.
-
-    rank  how many it has where the graph does not state that
-
-    Raises NotImplementedError where nobody does.
-    """
-    if tensor.shape.rank is None and any(reader.type in _DECIDED for reader in tensor.consumers()):
-        return []
-    if tensor.shape.rank is None and rank is None:
-        raise NotImplementedError(f"the graph does not state how many axes its input {tensor.op.name!r} has")
-    dims: List[Any] = [None] * (rank or 0) if tensor.shape.rank is None else tensor.shape.as_list()
-    return dims
+def _axes(tensor: Any) -> Optional[List[Any]]:
+    """Return the lengths of an input's axes, None for open ones, or None where the graph does not state how many it has."""
+    return None if tensor.shape.rank is None else list(tensor.shape.as_list())
 
 
 def _moved(tensorflow: Any, graph: Any, move: Callable[[Array], Array]) -> Any:

@@ -31,12 +31,12 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     rest = {name: value for name, value in fix.items() if name not in decided}
     # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
     described = describe_program(program, "", partial, axes, rest)
-    fixed = {**described.fixed, **{name: as_array(name, truth, bool) for name, truth in decided.items()}}
+    fixed = {**described.fixed, **{name: as_array(name, truth) for name, truth in decided.items()}}
     return replace(described, model=program.model(str(path)), fixed=fixed)
 
 
-def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool]]:
-    """Return the graph, and the truths among the fixed inputs that decide conditions in it."""
+def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool | float]]:
+    """Return the graph, and those of the fixed inputs that decide conditions and dropout in it."""
     from rnnconvert.containers.graph_def import GraphDef
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
@@ -50,9 +50,9 @@ def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool
     checkpoint = load_with(path, NAME, Options())
     program = checkpoint.read_as(CellPlaces).program
     graph = whole_graph(path) if fix else None
-    truths = {name: value for name, value in fix.items() if isinstance(value, bool)}
+    truths = {name: value for name, value in fix.items() if isinstance(value, (bool, int, float))}
     conditions = Conditions(graph or GraphDef({}), truths)
-    decided = {name: truths[name] for names in conditions.asked.values() for name in names if name in truths}
+    decided = {name: truths[name] for name in conditions.decided_by}
     if decided:
         looked = loops.read(path, conditions.decided())
         program = ReadProgram(looked.scopes, {}, looked.layers) if looked.scopes else None

@@ -15,6 +15,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.core.malformed import Entries, Fields
 from rnnconvert.files.adapter import unique
+from rnnconvert.formats.tensorflow1.control_flow import Conditions
 
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 _BRANCHES = ("body", "cond", "then_branch", "else_branch")
@@ -65,7 +66,7 @@ class FrozenFunction:
         self.inputs = {key: self._value(top, tensor) for key, tensor in signature.inputs.items()}
         self.outputs = {key: self._value(top, tensor) for key, tensor in signature.outputs.items()}
         reached = _reached(written, [*self.inputs.values(), *self.outputs.values()])
-        self.graph = GraphDef({name: node for name, node in written.items() if name in reached}, self._functions)
+        self.graph = Conditions(GraphDef({name: node for name, node in written.items() if name in reached}, self._functions)).decided()
 
     def _entered(self, called: _Called, depth: int) -> Iterator[_Called]:
         """Yield a function, and those that it calls, with the names of their operations."""

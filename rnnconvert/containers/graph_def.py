@@ -72,7 +72,7 @@ def looks_like(head: bytes) -> bool:
 def read(path: Path) -> GraphDef:
     """Return the graph of a .pb or .meta file. Raises UnreadableError."""
     data = map_file(path).data
-    if lowered(path).suffix == ".meta":
+    if lowered(path).name.endswith(".meta"):
         graphs = [content for number, content in wire.values(data, path) if number == 2]
         if not graphs or not isinstance(graphs[0], memoryview):
             raise UnreadableError(path, "it holds no graph")

@@ -40,7 +40,7 @@ TYPES: dict[int, np.dtype[Any]] = {
 _STRING = 7
 
 
-_PART = re.compile(r"(.+)\.(?:data-\d{5}-of-\d{5}|meta)", re.S)
+_PART = re.compile(r"(.*)\.(?:data-\d{5}-of-\d{5}|meta)", re.S)
 
 
 def index_beside(path: Path) -> Path | None:
@@ -56,7 +56,7 @@ def index_of(path: Path) -> Path | None:
         without = not (path / "saved_model.pb").exists()
         inside = sorted(path.glob(f"*{SUFFIX}")) or (sorted(path.glob(f"variables/variables{SUFFIX}")) if without else [])
         return inside[0] if len(inside) == 1 else None
-    index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
+    index = path if lowered(path).name.endswith(SUFFIX) else path.parent / f"{path.name}{SUFFIX}"
     implied = index_beside(path)
     return next((candidate for candidate in (index, implied) if candidate is not None and candidate.is_file()), None)
 

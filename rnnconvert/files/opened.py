@@ -152,7 +152,7 @@ class Opened:
 
 def _is_bundle(file: Opened) -> bool:
     path = file.path
-    likely = path.is_dir() or lowered(path).suffix in (".index", ".meta") or Path(f"{path}.index").is_file()
+    likely = path.is_dir() or lowered(path).name.endswith((".index", ".meta")) or Path(f"{path}.index").is_file()
     if not likely and ".data-" not in path.name:
         return False
     from rnnconvert.containers import tensor_bundle

@@ -148,9 +148,10 @@ class FileModel(ModelApart):
         self._every = self.names
 
     def fix(self, values: Mapping[str, Array]) -> None:
-        """Hand in these values of some inputs in every call: its caller does not see these inputs."""
+        """Hand in these values of some inputs in every call, of those too that have a default: its caller does not see these inputs."""
         left = [(name, shape) for name, shape in zip(self.names, self.shapes, strict=True) if name not in values]
-        self._fixed |= {name: value for name, value in values.items() if name in self.names}
+        self._fixed |= values
+        self._every += tuple(name for name in values if name not in self._every)
         self.names, self.shapes = tuple(name for name, _ in left), tuple(shape for _, shape in left)
 
     @cached_property

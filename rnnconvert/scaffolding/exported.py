@@ -16,11 +16,11 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.judging.judging import Output
 from rnnconvert.judging.whole import SHAKES, WholeJudge
-from rnnconvert.models.runners import FileModel, ModelApart, open_file
+from rnnconvert.models.runners import DoesNotRunError, FileModel, ModelApart, open_file
 from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, opened
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.inputs import drawn
-from rnnconvert.scaffolding.proof import proofs
+from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
+from rnnconvert.scaffolding.proof import alone, proofs, variants
 from rnnconvert.scaffolding.sources import DescribedSource
 from rnnconvert.scaffolding.stateful.carried import StreamedDescription
 from rnnconvert.scaffolding.stateful.pieces import StreamRun
@@ -103,7 +103,7 @@ class ExportedModel:
                     self.writer.graph(self._written, weights, **self.options).write(path)
                     yield self.opened(path)
 
-            return rounded_proof(model.description, files(), "its source computes with integers of 8 bits", user_inputs)
+            return rounded_proof(model.description, files(), "its source computes with integers of 8 bits", user_inputs, model.open())
 
     def _rounded_proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
         """Yield the comparisons of the same model in the numbers of its source, and then of the file next to it."""
@@ -189,17 +189,23 @@ class MovedWeights(LayerWeights):
 
 
 def rounded_proof(
-    description: Description, files: Iterator[ModelApart], rounded: str, user_inputs: Mapping[str, Array] | None
+    description: Description,
+    files: Iterator[ModelApart],
+    rounded: str,
+    user_inputs: Mapping[str, Array] | None,
+    source: ModelApart | None = None,
 ) -> WholeModels:
     """Return the comparison of a written model with the same one in the numbers of its source, on random inputs and on a user's own.
 
     files    the model in the numbers of its source, then as it is written, then with those numbers moved: each runs, and ends, before the
              next
     rounded  why the second one's numbers differ, in words
+    source   one of them that may not run on every size, None if all do
     """
     exact = next(files)
     shapes = exact.shapes if isinstance(exact, FileModel) else ()
-    every = [ModelCalls(inputs, label="drawn inputs") for inputs in drawn(description, shapes=shapes)]
+    tried = [_on_sizes(source, description, shapes, number) for number in range(len(BATCHES_AND_TIMES))]
+    every = [calls for calls, _ in tried]
     every += [ModelCalls(user_inputs, label=YOURS)] if user_inputs is not None else []
 
     def gave(file: ModelApart) -> list[tuple[Array, ...]]:
@@ -215,4 +221,23 @@ def rounded_proof(
             compared = WholeJudge(np.dtype(np.float32)).compare(output, value, expected, truth_moved=floors)
             comparisons.append(replace(compared, rounded=True))
     # Together: on some inputs what rounding explains may be as large as the values.
-    return WholeModels(tuple(comparisons), (), limits=(Limit("rounding", "", rounded),))
+    notes = tuple(dict.fromkeys(note for _, note in tried if note))
+    return WholeModels(tuple(comparisons), (), notes, limits=(Limit("rounding", "", rounded),))
+
+
+def _on_sizes(
+    source: ModelApart | None, description: Description, shapes: Sequence[Sequence[int | None]], number: int
+) -> tuple[ModelCalls, str]:
+    """Return inputs of a usual size, or of the first other one on which a model runs, and a note on it."""
+    batch, _ = case = BATCHES_AND_TIMES[number]
+    refused: DoesNotRunError | None = None
+    for size in dict.fromkeys(size for size, _ in variants(case)):
+        calls = ModelCalls(next(drawn(description, number, shapes, [size])), label="drawn inputs")
+        try:
+            if source is not None:
+                calls.run(opened(source)[0])
+            return calls, alone(batch) if size[0] != batch else ""
+        except DoesNotRunError as error:
+            refused = refused or error
+    assert refused is not None  # there is a size to try
+    raise refused

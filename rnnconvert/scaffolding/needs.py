@@ -21,11 +21,11 @@ StatedAxes = Sequence[int | Sequence[int | None]]
 
 
 def stated_axes(axes: StatedAxes) -> tuple[int | tuple[int | None, ...], ...]:
-    """Return a caller's axes in one form. Raises UsageError for numbers below one."""
+    """Return a caller's axes in one form. Raises UsageError for less than no axes, and for lengths below one."""
     entries = tuple(entry if isinstance(entry, int) else tuple(entry) for entry in axes)
-    if any(number is not None and number < 1 for entry in entries for number in ((entry,) if isinstance(entry, int) else entry)):
+    if any(entry < 0 if isinstance(entry, int) else any(length is not None and length < 1 for length in entry) for entry in entries):
         text = ", ".join(str(entry) if isinstance(entry, int) else "x".join(map(str, entry)) for entry in entries)
-        raise UsageError(f"{Flag('axes')} is how many axes each input has, or their lengths, 1 or more, got {text}")
+        raise UsageError(f"{Flag('axes')} is how many axes each input has, 0 for a number, or their lengths, 1 or more, got {text}")
     return entries
 
 

@@ -100,23 +100,32 @@ _TIMES = (1, 8)
 """By what the usual lengths are multiplied, in turn, where a model runs on none so short: pools leave nothing of images so small."""
 
 
-def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
-    """Return the comparison of two models on inputs of the usual lengths, with whole numbers below zero among them.
+def variants(case: tuple[int, int]) -> list[tuple[tuple[int, int], bool]]:
+    """Return in which sizes, and whether with whole numbers below zero, inputs of usual lengths are tried in turn until the source runs.
 
-    If the source does not run on these, on others: without such numbers, which may be places; or longer, as these may be too short; or on
-    one sequence, as a converter may have written its states for no more, whatever its inputs say.
+    First as they are; then without such numbers, which may be places; or longer, as these may be too short; or with one sequence, as a
+    converter may have written its states for no more, whatever its inputs say.
     """
     batch, time = case
     sizes = [(size, time * times) for size in dict.fromkeys((batch, 1)) for times in _TIMES]
-    first, *others = ((size, signed) for size in sizes for signed in (True, False))
+    return [(size, signed) for size in sizes for signed in (True, False)]
+
+
+def alone(batch: int) -> str:
+    """Return the note for a source that runs on one sequence at a time."""
+    return f"the source does not run on {batch} sequences at a time, so one was compared"
+
+
+def _on_sizes(trial: Trial, number: int, case: tuple[int, int]) -> WholeModels:
+    """Return the comparison of two models on inputs of the usual lengths, or on the first others on which the source runs."""
+    first, *others = variants(case)
     try:
         return trial(number, *first)
     except SourceDoesNotRunError as error:
         for (size, steps), signed in others:
             with contextlib.suppress(SourceDoesNotRunError):
                 proof = trial(number, (size, steps), signed)
-                single = f"the source does not run on {batch} sequences at a time, so one was compared" if size != batch else ""
-                return replace(proof, notes=tuple(filter(None, (*proof.notes, single))))
+                return replace(proof, notes=(*proof.notes, *([alone(case[0])] if size != case[0] else [])))
         raise error from None
 
 

@@ -138,7 +138,7 @@ def described_source(
         try:
             opened = open_file(model.framework, model_path(path), **options)
         except NotRunError as error:
-            raise NotRunError(f"{error} {without_a_proof()}") from error
+            raise NotRunError(f"{str(error).rstrip('.')}. {without_a_proof()}") from error
         opened.fix(description.fixed)
         return opened
 

@@ -44,10 +44,10 @@ def follow(archive: ArchiveScope, fixed: Mapping[str, Callable[[str], Any]]) -> 
     Raises TooLongError or UnreadError if it cannot be followed.
     """
     kind = archive.module("")
-    if kind is None or "forward" not in kind.methods:
+    method = kind and (kind.methods.get("forward") or kind.methods.get("forward__0"))
+    if not method:
         raise UnreadError("its module has no forward in its code")
     run = _Run(archive)
-    method = kind.methods["forward"]
     inputs = [_input(run, parameter, fixed) for parameter in method.parameters[1:] if parameter.default is None]
     order = [leaf for value in inputs for leaf in _leaves(value) if isinstance(leaf, (Ref, OpenItems))]
     try:

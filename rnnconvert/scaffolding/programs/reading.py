@@ -147,7 +147,9 @@ class GraphReading:
             dims = [None] * self._ranks[value.name]
         if dims is None:
             reason = f"its operators mean nothing without one. State it with {Flag('axes')}, once for all such inputs or once for each"
-            raise self.build.refuse("an input without a stated number of axes", reason)
+            fix = FixAt(self.work.input_name(value.name)) if dtype.kind != "f" and self._asks("fix") else None
+            number = f"Or, where it is a number, state that with {fix}, and the file is written for this value alone" if fix else ""
+            raise self.build.refuse("an input without a stated number of axes", reason, number)
         return self.build.input(self.work.input_name(value.name), self._lengths(value.name, dims), dtype.name)
 
     def _lengths(self, name: str, stated: Sequence[int | str | None]) -> Dims:
@@ -250,7 +252,8 @@ class GraphReading:
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it")
+            fixing = self._fixing(scope, node.inputs[-1]) if node.kind.startswith("Random") and node.inputs else ""
+            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it", fixing)
         result = rule(self, op)
         if unread := [name for name in op.values.unread() if name not in _HARMLESS]:
             what = f"the attribute {unread[0]!r} of the operator {node.operator or node.kind}"

@@ -13,7 +13,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.containers import saved_model
 from tests.helpers.drawn import drawn, each
-from tests.helpers.frameworks import KERAS_WARNS, by_keras_2
+from tests.helpers.frameworks import KERAS_WARNS, by_keras_2, found_by
 from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
@@ -277,3 +277,29 @@ def test_shapes_that_a_saved_model_states_decide_no_number(length: int, tmp_path
         np.testing.assert_allclose(y, model(x), rtol=1e-5, atol=1e-6)
 
     each([1, 2, 3], check, str)
+
+
+_IN_A_SESSION = """
+import tensorflow as tf
+v1 = tf.compat.v1
+v1.disable_v2_behavior()
+x = v1.placeholder(tf.float32, [None, 8, 3], "x")
+keep = v1.placeholder_with_default(1.0, [], "keep")
+cells = [v1.nn.rnn_cell.DropoutWrapper(v1.nn.rnn_cell.LSTMCell(5), keep, keep, keep) for _ in range(2)]
+y, _ = v1.nn.dynamic_rnn(v1.nn.rnn_cell.MultiRNNCell(cells), x, dtype=tf.float32)
+out = tf.nn.softmax(v1.layers.dense(v1.nn.dropout(y[:, -1], keep_prob=keep), 4))
+with v1.Session() as session:
+    session.run(v1.global_variables_initializer())
+    v1.saved_model.simple_save(session, "served", {"x": x}, {"out": out})
+    values = np.random.RandomState(0).normal(size=(2, 8, 3)).astype(np.float32)
+    found = {"x": values, "out": session.run(out, {x: values})}
+"""
+
+
+def test_what_a_session_saved_is_run_by_a_session(tmp_path: Path) -> None:
+    """TensorFlow 1's variables are references, which functions do not take; its dropout, in a loop and behind it, drops nothing."""
+    needed("tensorflow", "tensorflow")
+    arrays = found_by("tensorflow1", _IN_A_SESSION, tmp_path, "tensorflow")
+    done = rc.export_model(tmp_path / "served", tmp_path / "m.onnx", verify=True)
+    assert done.proof and all(done.proof)
+    np.testing.assert_allclose(in_onnxruntime(tmp_path / "m.onnx", arrays["x"])[0], arrays["out"], atol=1e-6)

@@ -353,3 +353,19 @@ def test_only_what_is_stated_is_rounded_where_a_model_is_proved(tmp_path: Path) 
     arrays = {"W": rng.integers(-127, 128, (40, 50)).astype(np.int8), "scale": np.array(0.02, np.float32)}
     source = saved(tmp_path / "m.onnx", nodes, {"x": [None, 40]}, ["y"], arrays)
     assert rc.export_model(source, tmp_path / "back.onnx", verify=True).equal
+
+
+def test_integers_for_one_sequence_are_compared_on_one(tmp_path: Path) -> None:
+    """Stored states are for one sequence, although the batch is open: no other size runs, and the proof takes that one."""
+    source = whole_model(tmp_path, "dynamic", "LSTM", False, True)
+    model = onnx.load(source)
+    node = next(node for node in model.graph.node if node.op_type == "DynamicQuantizeLSTM")
+    units = next(attribute.i for attribute in node.attribute if attribute.name == "hidden_size")
+    state = np.random.default_rng(3).normal(size=(1, 1, units)).astype(np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(state, name) for name in ("h", "c"))
+    node.input[5:7] = ["h", "c"]
+    onnx.save(model, source)
+    done = rc.export_model(source, tmp_path / "again.onnx", verify=True)
+    notes = {note for proof in done.proof for note in proof.notes}
+    assert notes == {f"the source does not run on {batch} sequences at a time, so one was compared" for batch in (2, 3)}
+    assert "equal but for: its source computes with integers of 8 bits" in str(done)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rnnconvert as rc
+from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
 torch = needed("torch", "torch")
@@ -180,3 +182,17 @@ def test_parts_that_a_step_changes_in_place(tmp_path: Path) -> None:
     torch.jit.script(_StateInPlace().eval()).save(str(tmp_path / "state.pt"))
     with pytest.raises(rc.RefusedError, match="in place"):
         rc.export_model(tmp_path / "state.pt", tmp_path / "n.onnx")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_scripted_layer_itself_is_called_with_a_tensor(kind: str, tmp_path: Path) -> None:
+    """Its code has two functions, for a tensor and for packed steps, and none of the name that torch calls."""
+    layer = getattr(nn, kind)(3, 5, 2, bidirectional=kind == "GRU", batch_first=kind == "GRU").eval()
+    torch.jit.save(torch.jit.script(layer), tmp_path / "layer.pt")
+    done = rc.export_model(tmp_path / "layer.pt", tmp_path / "layer.onnx", verify=True)
+    assert done.proof and all(done.proof)
+    x = torch.randn(4, 6, 3)
+    y, states = layer(x)
+    expected = [y, *states] if kind == "LSTM" else [y, states]
+    for value, wanted in zip(in_onnxruntime(tmp_path / "layer.onnx", x.numpy()), expected, strict=True):
+        np.testing.assert_allclose(value, wanted.detach(), atol=1e-6)

@@ -488,8 +488,8 @@ def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
     assert set(+refused) == set(AXES_MATTER)
     with pytest.raises(rc.UsageError, match=r"axes.* decides nothing"):
         rc.scaffold(stated("return y", tmp_path), "pytorch", example=torch.zeros(2, 7, 3), axes=3)
-    with pytest.raises(rc.UsageError, match="1 or more, got 0"):
-        rc.scaffold(tmp_path / "m.pt", "pytorch", axes=0)
+    with pytest.raises(rc.UsageError, match="1 or more, got -1"):
+        rc.scaffold(tmp_path / "m.pt", "pytorch", axes=-1)
     with pytest.raises(rc.UsageError, match="states 2 numbers, and 1 inputs"):
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=[3, 2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_truth_is_fixed_for_all_that_reads_it(default: bool | None, tmp_path: 
     graph = Graph(build)
     path, x = graph.save(tmp_path / "frozen.pb"), np.ones((2, 3), np.float32)
     for truth in (False, True):
-        run = written(path, tmp_path / "m.onnx", fix={"training": truth})
+        run = written(path, tmp_path / "m.onnx", fix={"training": truth}, verify=True)
         np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "training": truth}))
     if default is not None:
         np.testing.assert_allclose(written(path, tmp_path / "m.onnx")({"x": x}), graph.run({"x": x}))
@@ -128,6 +129,80 @@ def test_the_place_of_the_value_that_a_merge_hands_on_is_known_where_its_conditi
     run = written(graph.save(tmp_path / "graph.pb"), tmp_path / "model.onnx")
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(run({"x": x}), graph.run({"x": x}))
+
+
+def dropped(tf: Any, x: Tensor, keep: Tensor, old: bool) -> Tensor:
+    """Dropout as TensorFlow 1 writes it: today's function, and the one of before 1.13 (python/ops/nn_ops.py)."""
+    if old:
+        return tf.divide(x, keep) * tf.floor(keep + tf.compat.v1.random_uniform(tf.shape(x)))
+    return tf.compat.v1.nn.dropout(x, keep_prob=keep)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("default", [1.0, 0.5, None])
+def test_dropout_that_drops_nothing_is_not_written(default: float | None, old: bool, tmp_path: Path) -> None:
+    """In a loop's steps and behind it. Where the probability is open, the refusal names the value."""
+    control_flow: Any = importlib.import_module(f"{needed('tensorflow', 'tensorflow').__name__}.python.ops.control_flow_util")
+    functions = control_flow.ENABLE_CONTROL_FLOW_V2
+
+    def build(tf: Any) -> Tensor:
+        v1, rng = tf.compat.v1, np.random.default_rng(0)
+        x = v1.placeholder(tf.float32, [6, None, 3], "x")
+        keep = v1.placeholder(tf.float32, [], "keep") if default is None else v1.placeholder_with_default(default, [], "keep")
+        matrix = tf.constant(rng.standard_normal((7, 4)).astype(np.float32))
+        gives = tf.TensorArray(tf.float32, 6)
+
+        def step(number: Tensor, state: Tensor, gives: Any) -> tuple[Tensor, Tensor, Any]:
+            state = tf.tanh(tf.matmul(tf.concat([dropped(tf, x[number], keep, old), state], 1), matrix))
+            return number + 1, state, gives.write(number, dropped(tf, state, keep, old))
+
+        _, _, gives = tf.while_loop(lambda number, *_: number < 6, step, (0, tf.zeros([tf.shape(x)[1], 4]), gives))
+        return dropped(tf, gives.stack(), keep, old)
+
+    control_flow.ENABLE_CONTROL_FLOW_V2 = False  # loops of TensorFlow 1
+    try:
+        graph = Graph(build)
+    finally:
+        control_flow.ENABLE_CONTROL_FLOW_V2 = functions
+    path, x = graph.save(tmp_path / "frozen.pb"), np.random.default_rng(1).standard_normal((6, 5, 3)).astype(np.float32)
+    if default == 1:
+        np.testing.assert_allclose(written(path, tmp_path / "m.onnx")({"x": x}), graph.run({"x": x}), rtol=1e-5, atol=1e-6)
+    else:
+        with pytest.raises(RefusedError, match=r"RandomUniform.* --fix keep=1\.0," if default is None else "RandomUniform"):
+            written(path, tmp_path / "m.onnx")
+    run = written(path, tmp_path / "m.onnx", fix={"keep": 1.0}, verify=True)
+    np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "keep": 1.0}), rtol=1e-5, atol=1e-6)
+    with pytest.raises(RefusedError, match="RandomUniform"):
+        written(path, tmp_path / "m.onnx", fix={"keep": 0.9})
+
+
+@pytest.mark.parametrize("what", ["more", "twice", "compared otherwise"])
+def test_what_only_looks_like_dropout_stays(what: str, tmp_path: Path) -> None:
+    """Numbers up to 2, a mask that is added, and one of what is not kept."""
+
+    def build(tf: Any) -> Tensor:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
+        drawn_numbers = tf.compat.v1.random_uniform(tf.shape(x), maxval=2.0 if what == "more" else 1.0)
+        mask = tf.cast(drawn_numbers < 1.0 if what == "compared otherwise" else drawn_numbers >= 0.0, tf.float32)
+        return x + mask if what == "twice" else x * (tf.floor(1.0 + drawn_numbers) if what == "more" else mask)
+
+    with pytest.raises(RefusedError, match="RandomUniform"):
+        written(Graph(build).save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
+
+
+def test_a_number_without_stated_axes_is_fixed(tmp_path: Path) -> None:
+    """A length that a caller hands in, as ML-Agents has it: the refusal names what fixes it, and it runs so."""
+
+    def build(tf: Any) -> Tensor:
+        x, steps = tf.compat.v1.placeholder(tf.float32, [None, 3], "x"), tf.compat.v1.placeholder(tf.int32, None, "steps")
+        return tf.reduce_sum(tf.reshape(x, [-1, steps, 3]), 1)
+
+    graph = Graph(build)
+    path, x = graph.save(tmp_path / "frozen.pb"), np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32)
+    with pytest.raises(RefusedError, match="--fix steps="):
+        written(path, tmp_path / "m.onnx")
+    run = written(path, tmp_path / "m.onnx", fix={"steps": 2})
+    np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "steps": 2}), rtol=1e-6)
 
 
 def test_a_merge_of_which_two_values_are_left_is_refused(tmp_path: Path) -> None:

@@ -373,6 +373,14 @@ def test_variables_of_a_saved_model_without_its_graph_are_read(tmp_path: Path) -
         rc.load(tmp_path, "tensorflow1")
 
 
+def test_a_checkpoint_whose_name_is_its_endings_is_read(tmp_path: Path) -> None:
+    """As model.save_weights("models/") writes it."""
+    for part in CELLS.parent.glob(f"{CELLS.stem}.*"):
+        (tmp_path / part.name.removeprefix(CELLS.stem)).write_bytes(part.read_bytes())
+    for name in (".index", ".data-00000-of-00001", ""):
+        assert list(rc.load(tmp_path / name).layers) == list(rc.load(CELLS).layers)
+
+
 def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
     loaded = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
     assert loaded.warnings[0] == "a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read"
