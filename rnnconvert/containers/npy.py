@@ -75,7 +75,8 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError.
     """
-    data, records, at = map_file(path), dict[str, Array | str](), 0
+    records: dict[str, Array | str] = {}
+    data, at = map_file(path), 0
     while at < data.size:
         name = str(len(records))
         records[name], at = record(data, at, path, name)
