@@ -12,7 +12,7 @@ from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBui
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
-from rnnconvert.scaffolding.windows import ends, reached
+from rnnconvert.scaffolding.windows import ends, reached, same
 
 
 def _reduce(m: ModelBuilder, node: Node) -> None:
@@ -35,9 +35,13 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
 # Windows
 
 
-def _pads(node: Node, reach: int) -> list[int] | None:
-    """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them."""
-    return None if node["padding"] == "same" and node["strides"][0] > 1 else list(ends(node["padding"], reach))
+def _pads(node: Node, axis: int = 0) -> list[int] | None:
+    """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them.
+
+    axis  the time among the axes of its windows
+    """
+    reach = reached(node["kernel"], node.settings.get("dilation", [1] * node["rank"]))[axis]
+    return None if node["padding"] == "same" and node["strides"][axis] > 1 else list(ends(node["padding"], reach))
 
 
 def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
@@ -58,24 +62,73 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
 
 
 def _conv(m: ModelBuilder, node: Node) -> None:
+    if node["rank"] == 2:
+        _conv_over_places(m, node)
+        return
     x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
-    filters, kernel, width = map(int, weight.shape)
-    (reach,) = reached(node["kernel"], node["dilation"])
-    pads = list(map(int, node["pads"][0])) if first else _pads(node, reach)
-    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({"b": parts["bias"]} if "bias" in parts else {})}
-    (y,) = m.add(
-        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * node["groups"], filters=filters, kernel=kernel,
-        stride=int(node["strides"][0]), dilation=int(node["dilation"][0]), groups=int(node["groups"]), bias="bias" in parts, pads=pads,
-    )  # fmt: skip
+    filters = len(weight)
+    pads = list(map(int, node["pads"][0])) if first else _pads(node)
+    y = _convolved(m, node, x, weight, parts.get("bias"), 0, pads, int(node["groups"]))
     m.give(node.y, y, (BATCH, filters, TIME) if first else (BATCH, TIME, filters))
+
+
+def _convolved(
+    m: ModelBuilder, node: Node, x: ProgramTensor, weight: Array, bias: Array | None, axis: int, pads: list[int] | None, groups: int = 1
+) -> int:
+    """Add a convolution over the steps, of weights (filters, steps, channels of a group); `axis` is the time among the axes of windows."""
+    filters, kernel, width = map(int, weight.shape)
+    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({} if bias is None else {"b": bias})}
+    (y,) = m.add(
+        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * groups, filters=filters, kernel=kernel,
+        stride=int(node["strides"][axis]), dilation=int(node["dilation"][axis]), groups=groups, bias=bias is not None, pads=pads,
+    )  # fmt: skip
+    return y
+
+
+_MOST_NUMBERS = 1 << 20
+
+
+def _conv_over_places(m: ModelBuilder, node: Node) -> None:
+    """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
+    x, parts, first = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
+    front = 2 if first else 1
+    time = x.axes.index(TIME) - front if TIME in x.axes else 0
+    if time not in (0, 1):
+        raise ValueError("it moves along two axes, neither of which is the time")
+    x = x if TIME in x.axes else _steps(m, x, front + time)
+    length, _ = x.place(front + 1 - time)
+    weight, groups = np.moveaxis(parts["weight"], 2 + time, 2), int(node["groups"])
+    filters, width, kernel, places = map(int, weight.shape)
+    stride, dilation = int(node["strides"][1 - time]), int(node["dilation"][1 - time])
+    reach = dilation * (places - 1) + 1
+    padded = node["pads"][1 - time] if first else same(reach, stride, length) if node["padding"] == "same" else (0, 0)
+    count = (length + sum(padded) - reach) // stride + 1
+    channels = width * groups
+    if filters * count * kernel * channels * length > _MOST_NUMBERS:
+        reason = f"over {length} places at each step its windows are one matrix, which would have more than {_MOST_NUMBERS:,} numbers"
+        raise m.refused(node, "windows over two axes", reason)
+    matrix = np.zeros((filters, count, kernel, channels, length), weight.dtype)
+    for out, place, tap in np.ndindex(filters, count, places):
+        source = place * stride + tap * dilation - padded[0]
+        if 0 <= source < length:
+            begin = out // (filters // groups) * width
+            matrix[out, place, :, begin : begin + width, source] = weight[out, :, :, tap].T
+    bias = np.repeat(parts["bias"][:, None], count, 1) if "bias" in parts else None
+    if not first:
+        matrix, bias = matrix.transpose(1, 0, 2, 4, 3), None if bias is None else bias.T
+    pads = list(map(int, node["pads"][time])) if first else _pads(node, time)
+    rows = matrix.reshape(filters * count, kernel, channels * length)
+    y = _convolved(m, node, x, rows, None if bias is None else bias.ravel(), time, pads)
+    space = (TIME, count) if time == 0 else (count, TIME)
+    m.give(node.y, y, (BATCH, filters, *space) if first else (BATCH, *space, filters))
 
 
 def _pool(m: ModelBuilder, node: Node) -> None:
     x, first = _sequence(m, node), node.kind == "pool first"
     if first and (node["ceil"] or tuple(node.settings.get("dilation", (1,))) != (1,)):
         raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
-    pads = list(map(int, node["pads"][0])) if first else _pads(node, node["kernel"][0])
+    pads = list(map(int, node["pads"][0])) if first else _pads(node)
     counted = bool(first and node["operation"] == "average" and node["counted"])
     (y,) = m.add(
         "pool", [x.value], operation=node["operation"], kernel=int(node["kernel"][0]), stride=int(node["strides"][0]), pads=pads,
