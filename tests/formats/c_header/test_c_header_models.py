@@ -540,3 +540,23 @@ def test_the_lines_that_export_prints_run_the_header(model: str, tmp_path: Path)
     result = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
     (outputs,) = in_c(tmp_path / "m.h", np.zeros((1, 7, 6), np.float32))
     assert abs(float(result.stdout) - outputs.ravel()[0]) < 1e-6
+
+
+def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> None:
+    onnx = needed("onnx", "onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+
+    def model(operator: str, number: Any) -> Path:
+        nodes = [helper.make_node(operator, ["x", "k"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=types.FLOAT)]
+        places = [helper.make_tensor_value_info(name, kind, ["batch", "time"]) for name, kind in (("x", types.INT64), ("y", types.FLOAT))]
+        stored = onnx.numpy_helper.from_array(np.asarray(number, np.int64), "k")
+        graph = helper.make_graph(nodes, "g", places[:1], places[1:], [stored])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+        return tmp_path / "m.onnx"
+
+    for operator in ("Add", "Sub", "Mul"):
+        for number in ((1 << 24) + 1, [(1 << 24) + 1], -(1 << 24) - 1):
+            with pytest.raises(RefusedError, match="up to 16,777,216 alone"):
+                export_model(model(operator, number), tmp_path / "m.h")
+        done = export_model(model(operator, 3), tmp_path / "m.h", force=True)
+        assert "whole numbers are computed in float32, exactly up to 16,777,216" in done.notes
