@@ -204,11 +204,19 @@ def described(
         description = _description(path, model.framework, config, partial, axes, fix)
         if description.fixed and not description.scope.inputs:
             raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
-        model = description.model or model
-        return model, _named(description, model, partial)
+        named = _named(description, description.model or model, partial)
+        if description.model is not None and not named.through:
+            stated = {unit.name for unit in model.units}
+            unknown = any(words and words[0] not in stated for words in named.names.values())
+            named = replace(named, through=_GRAPH if unknown else "")
+        return description.model or model, named
     except UsageError as error:
         asked = unstated(model, error) if config is None and not axes and not fix else None
         raise asked or error from None
+
+
+_GRAPH = "model.onnx"
+"""What a model is written as whose layers have other names in its graph than `load_into` knows them by."""
 
 
 def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: StatedAxes, fix: FixedInputs) -> Description:
