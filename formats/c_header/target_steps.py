@@ -9,15 +9,16 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.windows import ends, reached, same
 
 
-def _reduce(m: ModelBuilder, node: Node) -> None:
-    x, operation, mask = m(node.x), node["operation"], node.named.get("mask", ())
-    axes = sorted({x.axis(axis) for axis in node["axes"]}, reverse=True)
+def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
+    x, operation, mask = m(node.x), node.kind.operation, node.named.get("mask", ())
+    axes = sorted({x.axis(axis) for axis in node.kind.axes}, reverse=True)
     if operation not in ("mean", "sum", "max", "min", "any", "all"):
         raise m.refused(node, f"a reduction by {operation!r}", "no code in C is known for it")
     value, left = x.value, list(x.axes)
@@ -29,25 +30,26 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
             length, inner = ProgramTensor(value, tuple(left)).place(axis)
             (value,) = m.add("folded", [value], length=length, inner=inner, operation=operation)
         left[axis] = 1
-    m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node["keep"] or place not in axes))
+    m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node.kind.keep or place not in axes))
 
 
 # Windows
 
 
-def _pads(node: Node, axis: int = 0) -> list[int] | None:
-    """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them.
+def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, reach: int, axis: int = 0) -> list[int] | None:
+    """Return the steps that a layer adds before and after; None where windows of a stride need them.
 
     axis  the time among the axes of its windows
     """
-    reach = reached(node["kernel"], node.settings.get("dilation", [1] * node["rank"]))[axis]
-    return None if node["padding"] == "same" and node["strides"][axis] > 1 else list(ends(node["padding"], reach))
+    if isinstance(kind, kinds.ConvFirst | kinds.PoolFirst):
+        return list(map(int, kind.pads[axis]))
+    return None if kind.padding == "same" and kind.strides[axis] > 1 else list(ends(kind.padding, reach))
 
 
-def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
+def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
     """Return the sequence of channels that windows move over: numbers become steps."""
-    x, place = m(node.x), 2 if node.kind.endswith("first") else 1
-    if node["rank"] != 1:
+    x, place = m(node.x), node.kind.space
+    if node.kind.rank != 1:
         raise m.refused(node, "windows over several axes", "the header computes sequences, along one axis")
     return x if x.axes[place] == TIME else _steps(m, x, place)
 
@@ -61,27 +63,33 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
-def _conv(m: ModelBuilder, node: Node) -> None:
-    if node["rank"] == 2:
+def _conv(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+    if node.kind.rank == 2:
         _conv_over_places(m, node)
         return
-    x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
+    x, parts = _sequence(m, node), m.weights.parts(m.path(node), "conv")
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
-    filters = len(weight)
-    pads = list(map(int, node["pads"][0])) if first else _pads(node)
-    y = _convolved(m, node, x, weight, parts.get("bias"), 0, pads, int(node["groups"]))
-    m.give(node.y, y, (BATCH, filters, TIME) if first else (BATCH, TIME, filters))
+    y = _convolved(m, node, x, weight, parts.get("bias"), 0, node.kind.groups)
+    m.give(node.y, y, (BATCH, len(weight), TIME) if isinstance(node.kind, kinds.ConvFirst) else (BATCH, TIME, len(weight)))
 
 
 def _convolved(
-    m: ModelBuilder, node: Node, x: ProgramTensor, weight: Array, bias: Array | None, axis: int, pads: list[int] | None, groups: int = 1
+    m: ModelBuilder,
+    node: Node[kinds.Conv | kinds.ConvFirst],
+    x: ProgramTensor,
+    weight: Array,
+    bias: Array | None,
+    axis: int,
+    groups: int = 1,
 ) -> int:
     """Add a convolution over the steps, of weights (filters, steps, channels of a group); `axis` is the time among the axes of windows."""
     filters, kernel, width = map(int, weight.shape)
+    reach = reached(node.kind.kernel, node.kind.dilation)[axis]
     arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({} if bias is None else {"b": bias})}
     (y,) = m.add(
         "conv", [x.value], m.stored(m.label(node), arrays), channels=width * groups, filters=filters, kernel=kernel,
-        stride=int(node["strides"][axis]), dilation=int(node["dilation"][axis]), groups=groups, bias=bias is not None, pads=pads,
+        stride=int(node.kind.strides[axis]), dilation=int(node.kind.dilation[axis]), groups=int(groups), bias=bias is not None,
+        pads=_pads(node.kind, reach, axis),
     )  # fmt: skip
     return y
 
@@ -89,20 +97,21 @@ def _convolved(
 _MOST_NUMBERS = 1 << 20
 
 
-def _conv_over_places(m: ModelBuilder, node: Node) -> None:
+def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
     """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
-    x, parts, first = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
-    front = 2 if first else 1
+    x, parts, kind = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind
+    first, front = isinstance(kind, kinds.ConvFirst), kind.space
     time = x.axes.index(TIME) - front if TIME in x.axes else 0
     if time not in (0, 1):
         raise ValueError("it moves along two axes, neither of which is the time")
     x = x if TIME in x.axes else _steps(m, x, front + time)
     length, _ = x.place(front + 1 - time)
-    weight, groups = np.moveaxis(parts["weight"], 2 + time, 2), int(node["groups"])
+    weight, groups = np.moveaxis(parts["weight"], 2 + time, 2), kind.groups
     filters, width, kernel, places = map(int, weight.shape)
-    stride, dilation = int(node["strides"][1 - time]), int(node["dilation"][1 - time])
+    stride, dilation = int(kind.strides[1 - time]), int(kind.dilation[1 - time])
     reach = dilation * (places - 1) + 1
-    padded = node["pads"][1 - time] if first else same(reach, stride, length) if node["padding"] == "same" else (0, 0)
+    padded = same(reach, stride, length) if isinstance(kind, kinds.Conv) and kind.padding == "same" else (0, 0)
+    padded = kind.pads[1 - time] if isinstance(kind, kinds.ConvFirst) else padded
     count = (length + sum(padded) - reach) // stride + 1
     channels = width * groups
     if filters * count * kernel * channels * length > _MOST_NUMBERS:
@@ -117,22 +126,20 @@ def _conv_over_places(m: ModelBuilder, node: Node) -> None:
     bias = np.repeat(parts["bias"][:, None], count, 1) if "bias" in parts else None
     if not first:
         matrix, bias = matrix.transpose(1, 0, 2, 4, 3), None if bias is None else bias.T
-    pads = list(map(int, node["pads"][time])) if first else _pads(node, time)
     rows = matrix.reshape(filters * count, kernel, channels * length)
-    y = _convolved(m, node, x, rows, None if bias is None else bias.ravel(), time, pads)
+    y = _convolved(m, node, x, rows, None if bias is None else bias.ravel(), time)
     space = (TIME, count) if time == 0 else (count, TIME)
     m.give(node.y, y, (BATCH, filters, *space) if first else (BATCH, *space, filters))
 
 
-def _pool(m: ModelBuilder, node: Node) -> None:
-    x, first = _sequence(m, node), node.kind == "pool first"
-    if first and (node["ceil"] or tuple(node.settings.get("dilation", (1,))) != (1,)):
+def _pool(m: ModelBuilder, node: Node[kinds.Pool | kinds.PoolFirst]) -> None:
+    x, kind = _sequence(m, node), node.kind
+    if isinstance(kind, kinds.PoolFirst) and (kind.ceil or kind.dilation != (1,)):
         raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
-    pads = list(map(int, node["pads"][0])) if first else _pads(node)
-    counted = bool(first and node["operation"] == "average" and node["counted"])
+    counted = isinstance(kind, kinds.PoolFirst) and kind.operation == "average" and kind.counted
     (y,) = m.add(
-        "pool", [x.value], operation=node["operation"], kernel=int(node["kernel"][0]), stride=int(node["strides"][0]), pads=pads,
-        counted=counted,
+        "pool", [x.value], operation=kind.operation, kernel=int(kind.kernel[0]), stride=int(kind.strides[0]),
+        pads=_pads(kind, kind.kernel[0]), counted=counted,
     )  # fmt: skip
     m.give(node.y, y, x.axes)
 
@@ -140,9 +147,9 @@ def _pool(m: ModelBuilder, node: Node) -> None:
 # Loops
 
 
-def _loop(m: ModelBuilder, node: Node) -> None:
+def _loop(m: ModelBuilder, node: Node[kinds.Loop]) -> None:
     """Add a loop over the steps of sequences: its operations read and give these steps, and its states are kept between them."""
-    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    scope, states, count = node.kind.scope, node.kind.states, node.kind.states + node.kind.sequences
     tensors = [m(value) for value in node.inputs]
     steps = [_steps(m, x, 0) if x.axes and isinstance(x.axes[0], int) else x for x in tensors[states:count]]
     if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
@@ -177,10 +184,10 @@ def _of_each_sequence(m: ModelBuilder, x: ProgramTensor, axes: Axes) -> ProgramT
     return ProgramTensor(x.value, (*x.axes[:place], BATCH, *x.axes[place + 1 :]))
 
 
-def _range(m: ModelBuilder, node: Node) -> None:
+def _range(m: ModelBuilder, node: Node[kinds.Range]) -> None:
     """Add the numbers of the steps of a sequence."""
     x = m(node.x) if node.inputs else None
-    if x is None or TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+    if x is None or TIME not in x.axes or (node.kind.start, node.kind.step, axis_of(node.kind.stop)) != (0, 1, (0, x.axes.index(TIME))):
         raise ValueError("its numbers are not those of all steps of a sequence")
     m.give(node.y, m.add("number", [x.value])[0], (TIME,))
 
@@ -188,7 +195,7 @@ def _range(m: ModelBuilder, node: Node) -> None:
 # Recurrent layers
 
 
-def _recurrent(m: ModelBuilder, node: Node) -> None:
+def _recurrent(m: ModelBuilder, node: Node[kinds.Recurrent]) -> None:
     directions = m.weights.directions(m.path(node))
     x, ways, mask = m(node.x), len(directions), node.named.get("mask", ())
     states = [m(value) for value in node.named.get("states", ())]
@@ -200,24 +207,24 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         x = _steps(m, x, 1)
     if len(x.axes) != 3:
         raise ValueError("it reads more than a vector at each step")
-    m.stateful.add(bool(node["stateful"]))
+    m.stateful.add(bool(node.kind.stateful))
     outputs, finals = [], list[int]()
     for way, direction in enumerate(directions):
-        backwards = bool(way) if ways == 2 else bool(node["backwards"])
+        backwards = bool(way) if ways == 2 else bool(node.kind.backwards)
         cell = direction.cell.kind == "lstm"
         initial = [states.pop(0).value for _ in range(min(1 + cell, len(states)))]
         label = m.label(node) if ways == 1 else f"{m.label(node)}/{WAYS[way]}"
         name = m.layer(label, direction)
         masks = [m(mask[0]).value] if mask else []
         y, *ends = m.add(
-            "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
-            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
+            "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node.kind.sequences),
+            zero=bool(node.kind.zero), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
         )  # fmt: skip
         outputs.append(y)
         finals += ends
-    axes: Axes = (BATCH, TIME) if node["sequences"] else (BATCH,)
+    axes: Axes = (BATCH, TIME) if node.kind.sequences else (BATCH,)
     sizes = [m.program.values[value].size for value in outputs]
-    merge = node["merge"]
+    merge = node.kind.merge
     if ways == 2 and merge == "concat":
         (joined,) = m.add("joined", outputs, outer=1)
         outputs, sizes = [joined], [sum(sizes)]
@@ -231,21 +238,21 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
-def _cell(m: ModelBuilder, node: Node, reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
+def _cell(m: ModelBuilder, node: Node[kinds.Recurrent], reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
     """Add a recurrent layer that reads one step at each step of a loop: it goes on from the states that it is given."""
-    if len(directions) > 1 or node["stateful"]:
+    if len(directions) > 1 or node.kind.stateful:
         raise ValueError("at each step of a loop it has two directions, or states of its own")
     (direction,) = directions
     name = m.layer(m.label(node), direction)
     y, *ends = m.add("cell", [each.value for each in reads], name, cell=direction.cell.kind == "lstm")
     size = m.program.values[y].size
-    m.give(node.outputs[0], y, (BATCH, 1, size) if node["sequences"] else (BATCH, size))
+    m.give(node.outputs[0], y, (BATCH, 1, size) if node.kind.sequences else (BATCH, size))
     for value, number in zip(node.outputs[1:], ends, strict=False):
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
-STEPS: Mapping[str, Rule] = {
-    "reduce": _reduce, "conv": _conv, "conv first": _conv, "pool": _pool, "pool first": _pool, "loop": _loop, "range": _range,
-    "recurrent": _recurrent,
+STEPS: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Reduce, _reduce), **on(kinds.Conv, _conv), **on(kinds.ConvFirst, _conv), **on(kinds.Pool, _pool),
+    **on(kinds.PoolFirst, _pool), **on(kinds.Loop, _loop), **on(kinds.Range, _range), **on(kinds.Recurrent, _recurrent),
 }  # fmt: skip
 """The kinds that are known."""

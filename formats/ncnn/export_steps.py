@@ -15,6 +15,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.ncnn.export_writer import TITLE, NetTensor, NetWriter
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.graph.by_steps import StepEquations
 
@@ -74,7 +75,7 @@ class _NetOperations:
         return self._w.binary(_BINARY[operator], inputs, wanted)
 
 
-def count_of(w: NetWriter, node: Node, tensor: NetTensor, lacking: RefusedError | None = None) -> int:
+def count_of(w: NetWriter, node: Node[kinds.Kind], tensor: NetTensor, lacking: RefusedError | None = None) -> int:
     """Return how many steps a sequence has that is written out, and note that one is.
 
     lacking  why ncnn's own layers do not compute it
@@ -114,7 +115,9 @@ def _each(w: NetWriter, blob: str, count: int, wanted: str) -> list[str]:
     return w.net.add("Slice", [blob], wanted, {0: [1] * count, 1: _TIME}, (), count) if count > 1 else [blob]
 
 
-def written_out(w: NetWriter, node: Node, name: str, direction: Direction, reverse: bool, states: Sequence[str], count: int) -> list[str]:
+def written_out(
+    w: NetWriter, node: Node[kinds.Recurrent], name: str, direction: Direction, reverse: bool, states: Sequence[str], count: int
+) -> list[str]:
     """Add a direction step by step; return its outputs in the order of time, and its last states."""
     cell = StepEquations(_NetOperations(w), name, direction)
     x = _checked(w, w.blob(node, node.x), count, f"{name}/in")
@@ -142,10 +145,14 @@ def _steps(count: int) -> str:
     return f"{count} step{'' if count == 1 else 's'}"
 
 
-def loop(w: NetWriter, node: Node) -> None:
+def loop(w: NetWriter, node: Node[kinds.Loop]) -> None:
     """Add a loop over the steps of sequences."""
-    scope, held = node["scope"], node["states"]
-    states, sequences, shared = node.inputs[:held], node.inputs[held : held + node["sequences"]], node.inputs[held + node["sequences"] :]
+    scope, held = node.kind.scope, node.kind.states
+    states, sequences, shared = (
+        node.inputs[:held],
+        node.inputs[held : held + node.kind.sequences],
+        node.inputs[held + node.kind.sequences :],
+    )
     if not sequences or any(value.dtype != "float32" or w(value).batch == 0 for value in sequences):
         raise w.refused(node, "a loop over the numbers of its steps", "its layers compute in float32 alone")
     count, label = count_of(w, node, w(sequences[0])), w.label(node)

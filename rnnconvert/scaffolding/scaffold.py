@@ -25,6 +25,7 @@ from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description
 from rnnconvert.scaffolding.exported import ExportedModel
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
@@ -217,12 +218,13 @@ def _in_part(source: Any, target: Target, stated: SourceFacts) -> str:
 
 
 def _count(scope: DescribedModel) -> int:
-    return sum(len({node.layer for node in each.with_steps() if node.layer and node.kind != "model"}) for each in (scope, *scope.inner()))
+    return sum(
+        len({node.layer for node in each.with_steps() if node.layer and not isinstance(node.kind, kinds.Model)})
+        for each in (scope, *scope.inner())
+    )
 
 
-def _compared(
-    model: DescribedSource, filled: FilledModel, source: Any, user_inputs: Mapping[str, Array] | None
-) -> Iterator[WholeModels]:
+def _compared(model: DescribedSource, filled: FilledModel, source: Any, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
     """Yield the comparisons of a written model with its source.
 
     One that rounds to integers as it runs is compared with the same model as a file that does not round, and that file with the source.
