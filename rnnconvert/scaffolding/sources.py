@@ -205,18 +205,13 @@ def described(
         if description.fixed and not description.scope.inputs:
             raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
         named = _named(description, description.model or model, partial)
-        if description.model is not None and not named.through:
-            stated = {unit.name for unit in model.units}
-            unknown = any(words and words[0] not in stated for words in named.names.values())
-            named = replace(named, through=_GRAPH if unknown else "")
+        stated = {unit.name for unit in model.units}
+        if all(words and words[0] in stated for words in named.names.values()):
+            named = replace(named, through="")
         return description.model or model, named
     except UsageError as error:
         asked = unstated(model, error) if config is None and not axes and not fix else None
         raise asked or error from None
-
-
-_GRAPH = "model.onnx"
-"""What a model is written as whose layers have other names in its graph than `load_into` knows them by."""
 
 
 def _description(path: Path, framework: str, config: Path | None, partial: bool, axes: StatedAxes, fix: FixedInputs) -> Description:
