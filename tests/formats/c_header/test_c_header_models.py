@@ -543,7 +543,7 @@ def test_the_lines_that_export_prints_run_the_header(model: str, tmp_path: Path)
 
 
 def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> None:
-    onnx = needed("onnx", "onnx")
+    onnx = pytest.importorskip("onnx")
     helper, types = onnx.helper, onnx.TensorProto
 
     def model(operator: str, number: Any) -> Path:
