@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -180,15 +181,30 @@ def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behin
     return result
 
 
-def _wide(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
-    """Raise RefusedError for a result of 8 bits, which begins anew behind the last number."""
+_MOST_WHOLE = 1 << 24
+"""Up to here float32 has every whole number."""
+
+
+def _whole(m: ModelBuilder, node: Node[kinds.Kind], *numbers: Any) -> None:
+    """Note that whole numbers are computed in float32.
+
+    Raises RefusedError for a result of 8 bits, which begins anew behind the last number, and for a stated number that float32 lacks.
+    """
     if node.y.dtype in ("int8", "uint8"):
         raise m.refused(node, f"a {node.kind.word} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
+    if not any("int" in value.dtype for value in (*node.inputs, node.y)):
+        return
+    beyond = [number for number in numbers if number is not None and abs(number) > _MOST_WHOLE and np.isfinite(number)]
+    if beyond and not (all(float(np.float32(number)) == number for number in beyond)):
+        raise m.refused(node, f"the whole number {beyond[0]}", f"it computes in float32, which has all of them up to {_MOST_WHOLE:,} alone")
+    note = f"whole numbers are computed in float32, exactly up to {_MOST_WHOLE:,}"
+    if note not in m.notes:
+        m.notes.append(note)
 
 
 def _arithmetic(m: ModelBuilder, node: Node[kinds.Arithmetic]) -> None:
     tensors, operation = [m(value) for value in node.inputs], node.kind.operation
-    _wide(m, node)
+    _whole(m, node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
@@ -211,7 +227,7 @@ def _elementwise(m: ModelBuilder, node: Node[kinds.Elementwise]) -> None:
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
-    _wide(m, node)
+    _whole(m, node, *(value for kind, value in node.kind.operands if kind == "number"))
     integral = node.y.dtype not in (*_FLOATS, "bool")
     if operation not in COMBINED or (integral and operation in ("divide", "power")):
         raise m.refused(node, f"the operator {operation!r}", "no code in C is known for it")
@@ -230,6 +246,8 @@ def _clip(m: ModelBuilder, node: Node[kinds.Clip]) -> None:
 def _mask(m: ModelBuilder, node: Node[kinds.Mask]) -> None:
     x, operation = m(node.x), node.kind.operation
     tensors = [m(value) for value in node.inputs]
+    if node.kind.value is not None:
+        _whole(m, node, node.kind.value)
     if operation in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
         m.give(node.y, m.combined(operation, [x, float(node.kind.value or 0)]), x.axes)
     elif operation == "any differs":
@@ -274,9 +292,12 @@ def _where(m: ModelBuilder, node: Node[kinds.Where | kinds.ZeroMasked]) -> None:
 
 
 def _constant(m: ModelBuilder, node: Node[kinds.Constant]) -> None:
-    array = np.asarray(node.kind.numbers, np.float32)
+    stated = np.asarray(node.kind.numbers)
+    array = stated.astype(np.float32)
     if array.size and not np.isfinite(array).all():
         raise ValueError("stored numbers that are not finite")
+    if stated.dtype.kind in "iu" and not np.array_equal(array.astype(np.float64), stated.astype(np.float64)):
+        raise m.refused(node, "stored whole numbers", f"it computes in float32, which has all of them up to {_MOST_WHOLE:,} alone")
     tensor = m.constant(m.label(node), array)
     m.give(node.y, tensor.value, tensor.axes)
 
@@ -306,7 +327,8 @@ def _zeros(m: ModelBuilder, node: Node[kinds.Full]) -> None:
 
 def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
     x, target = m(node.x), np.dtype(node.kind.dtype)
-    _wide(m, node)
+    if target.itemsize == 1 and target.kind in "iu":
+        _whole(m, node)
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")

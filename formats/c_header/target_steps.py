@@ -13,7 +13,7 @@ from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
-from rnnconvert.scaffolding.windows import ends, reached
+from rnnconvert.scaffolding.windows import ends, reached, same
 
 
 def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
@@ -36,11 +36,14 @@ def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
 # Windows
 
 
-def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, reach: int) -> list[int] | None:
-    """Return the steps that a layer adds before and after; None where windows of a stride need them."""
+def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, reach: int, axis: int = 0) -> list[int] | None:
+    """Return the steps that a layer adds before and after; None where windows of a stride need them.
+
+    axis  the time among the axes of its windows
+    """
     if isinstance(kind, kinds.ConvFirst | kinds.PoolFirst):
-        return list(map(int, kind.pads[0]))
-    return None if kind.padding == "same" and kind.strides[0] > 1 else list(ends(kind.padding, reach))
+        return list(map(int, kind.pads[axis]))
+    return None if kind.padding == "same" and kind.strides[axis] > 1 else list(ends(kind.padding, reach))
 
 
 def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
@@ -61,17 +64,72 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
 
 
 def _conv(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+    if node.kind.rank == 2:
+        _conv_over_places(m, node)
+        return
     x, parts = _sequence(m, node), m.weights.parts(m.path(node), "conv")
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
+    y = _convolved(m, node, x, weight, parts.get("bias"), 0, node.kind.groups)
+    m.give(node.y, y, (BATCH, len(weight), TIME) if isinstance(node.kind, kinds.ConvFirst) else (BATCH, TIME, len(weight)))
+
+
+def _convolved(
+    m: ModelBuilder,
+    node: Node[kinds.Conv | kinds.ConvFirst],
+    x: ProgramTensor,
+    weight: Array,
+    bias: Array | None,
+    axis: int,
+    groups: int = 1,
+) -> int:
+    """Add a convolution over the steps, of weights (filters, steps, channels of a group); `axis` is the time among the axes of windows."""
     filters, kernel, width = map(int, weight.shape)
-    (reach,) = reached(node.kind.kernel, node.kind.dilation)
-    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({"b": parts["bias"]} if "bias" in parts else {})}
+    reach = reached(node.kind.kernel, node.kind.dilation)[axis]
+    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({} if bias is None else {"b": bias})}
     (y,) = m.add(
-        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * node.kind.groups, filters=filters, kernel=kernel,
-        stride=int(node.kind.strides[0]), dilation=int(node.kind.dilation[0]), groups=int(node.kind.groups), bias="bias" in parts,
-        pads=_pads(node.kind, reach),
+        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * groups, filters=filters, kernel=kernel,
+        stride=int(node.kind.strides[axis]), dilation=int(node.kind.dilation[axis]), groups=int(groups), bias=bias is not None,
+        pads=_pads(node.kind, reach, axis),
     )  # fmt: skip
-    m.give(node.y, y, (BATCH, filters, TIME) if isinstance(node.kind, kinds.ConvFirst) else (BATCH, TIME, filters))
+    return y
+
+
+_MOST_NUMBERS = 1 << 20
+
+
+def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+    """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
+    x, parts, kind = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind
+    first, front = isinstance(kind, kinds.ConvFirst), kind.space
+    time = x.axes.index(TIME) - front if TIME in x.axes else 0
+    if time not in (0, 1):
+        raise ValueError("it moves along two axes, neither of which is the time")
+    x = x if TIME in x.axes else _steps(m, x, front + time)
+    length, _ = x.place(front + 1 - time)
+    weight, groups = np.moveaxis(parts["weight"], 2 + time, 2), kind.groups
+    filters, width, kernel, places = map(int, weight.shape)
+    stride, dilation = int(kind.strides[1 - time]), int(kind.dilation[1 - time])
+    reach = dilation * (places - 1) + 1
+    padded = same(reach, stride, length) if isinstance(kind, kinds.Conv) and kind.padding == "same" else (0, 0)
+    padded = kind.pads[1 - time] if isinstance(kind, kinds.ConvFirst) else padded
+    count = (length + sum(padded) - reach) // stride + 1
+    channels = width * groups
+    if filters * count * kernel * channels * length > _MOST_NUMBERS:
+        reason = f"over {length} places at each step its windows are one matrix, which would have more than {_MOST_NUMBERS:,} numbers"
+        raise m.refused(node, "windows over two axes", reason)
+    matrix = np.zeros((filters, count, kernel, channels, length), weight.dtype)
+    for out, place, tap in np.ndindex(filters, count, places):
+        source = place * stride + tap * dilation - padded[0]
+        if 0 <= source < length:
+            begin = out // (filters // groups) * width
+            matrix[out, place, :, begin : begin + width, source] = weight[out, :, :, tap].T
+    bias = np.repeat(parts["bias"][:, None], count, 1) if "bias" in parts else None
+    if not first:
+        matrix, bias = matrix.transpose(1, 0, 2, 4, 3), None if bias is None else bias.T
+    rows = matrix.reshape(filters * count, kernel, channels * length)
+    y = _convolved(m, node, x, rows, None if bias is None else bias.ravel(), time)
+    space = (TIME, count) if time == 0 else (count, TIME)
+    m.give(node.y, y, (BATCH, filters, *space) if first else (BATCH, *space, filters))
 
 
 def _pool(m: ModelBuilder, node: Node[kinds.Pool | kinds.PoolFirst]) -> None:

@@ -144,12 +144,14 @@ class NetExport:
     ports      its inputs, and its outputs
     recurrent  its recurrent layers, in words
     notes      what a reader of it should know
+    steps      how many steps its sequences have where layers are written out; None for any number
     """
 
     layers: Sequence[NetLayer]
     ports: tuple[Sequence[NetPort], Sequence[NetPort]]
     recurrent: Sequence[str]
     notes: Sequence[str]
+    steps: int | None = None
 
     @property
     def inputs(self) -> list[str]:
@@ -201,6 +203,7 @@ class _BySequence(ModelApart):
         """
         self._written, self._ports, self._unread, self.notes = written, ports, unread, written.notes
         self.coarse = written.coarse
+        self.fixed = [[length if isinstance(length, int) else None for length in port.axes] for port in ports[0]]
 
     @property
     def model(self) -> Model:

@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.ncnn.export_net import NetExport
+from rnnconvert.formats.ncnn.export_steps import OpenStepsError, count_of, loop, written_out
 from rnnconvert.formats.ncnn.export_tensors import TENSORS
 from rnnconvert.formats.ncnn.export_writer import TITLE, NetWriter, Rule, real
 from rnnconvert.formats.ncnn.files import ORDER, parameters
@@ -34,23 +35,43 @@ _MOST_TRIED = 16
 ADD, SUBTRACT, MULTIPLY = 0, 1, 2
 
 
-def exported(description: Description, weights: LayerWeights) -> NetExport:
+_MOST_STEPS = 4096
+
+
+def exported(description: Description, weights: LayerWeights, steps: str = "") -> NetExport:
     """Return a described model in ncnn's layers.
+
+    steps  how many steps its sequences have, where layers are written out; a stream of such layers comes step by step without
 
     Which axis of its inputs is the batch is tried, the first one first. Raises RefusedError for a layer or a setting without an equivalent.
     """
+    if steps and not (steps.isdecimal() and 0 < int(steps) <= _MOST_STEPS):
+        raise UsageError(f"steps is {steps!r}, and not a number of steps from 1 to {_MOST_STEPS}")
+    try:
+        return _exported(description, weights, int(steps) if steps else None)
+    except OpenStepsError:
+        if steps or not description.states:
+            raise
+    return _exported(description, weights, 1)
+
+
+def _exported(description: Description, weights: LayerWeights, steps: int | None) -> NetExport:
     first: RefusedError | None = None
     description = replace(description, scope=over_one_axis(description.scope))
     inputs, count = description.scope.inputs, len(description.scope.inputs) - description.states
     ranks = [range(min(len(value.shape), 2)) for value in inputs[:count]] + [range(1)] * description.states
     for batches in itertools.islice(itertools.product(*ranks), _MOST_TRIED):
         try:
-            writer = NetWriter(description, weights, RULES, batches)
+            writer = NetWriter(description, weights, RULES, batches, steps)
         except RefusedError as error:
             first = likelier(first, error)
             continue
+        if steps is not None and not writer.written_out:
+            raise UsageError(f"{Setting('steps', steps)} decides nothing: every layer takes any number of steps. Leave it out")
         layers = writer.net.finished([port.name for port in writer.outputs])
         notes = ["it computes one sequence at a time: its blobs have no axis for the batch, and it keeps no states from call to call"]
+        if writer.written_out:
+            notes.append("of sequences of another number of steps than is written out it gives no numbers (NaN)")
         notes += [f"{port.name} is a blob of int32" for port in writer.inputs if port.dtype == "int32"]
         names = [port.name for port in writer.inputs]
         conditions = [check.spelled(names)[1] for check in description.checks if not fixed(check)]
@@ -58,7 +79,7 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
             notes.append(f"it checks no lengths, and the source is known where {' and '.join(conditions)}, the batch among the axes")
         notes.append("the numbers are in the .bin, which belongs next to the .param")
         notes.append("where a processor has fp16 or bf16, ncnn computes in these unless opt.use_fp16_storage and the like are false")
-        return NetExport(layers, (writer.inputs, writer.outputs), writer.recurrent, notes)
+        return NetExport(layers, (writer.inputs, writer.outputs), writer.recurrent, notes, steps)
     raise first or RefusedError("a model without inputs", TITLE, "it has nothing to run on")
 
 
@@ -94,14 +115,15 @@ def _recurrent(w: NetWriter, node: Node[kinds.Recurrent]) -> None:
         w.give(value, blob, 0)
 
 
-def _direction(w: NetWriter, node: Node[kinds.Kind], name: str, direction: Direction, reverse: bool, states: Sequence[str]) -> list[str]:
+def _direction(
+    w: NetWriter, node: Node[kinds.Recurrent], name: str, direction: Direction, reverse: bool, states: Sequence[str]
+) -> list[str]:
     """Add a layer; return its outputs in the order of time, and its last states."""
     single = Recurrent(name, (Layer((direction.replace(reverse=reverse),)),))
     try:
         fitted = fit_to_layout(single, registry.layouts_of("ncnn"), retyped=True)
-    except RefusedError as error:  # its remedies are settings of a conversion
-        reason = f"{error.reason}. A net has no loops in which its other layers could compute the steps"
-        raise RefusedError(error.feature, TITLE, reason, "", error.layer or name) from None
+    except RefusedError as error:
+        return written_out(w, node, name, direction, reverse, states, count_of(w, node, w(node.x), error))
     packed = pack(fitted.layout, fitted.stack, np.dtype(np.float32))
     initial = [w.shaped(state, [1, -1], f"{name}/initial") for state in states]
     count = 3 if direction.cell.kind == "lstm" else 2
@@ -133,6 +155,12 @@ def _dense(w: NetWriter, node: Node[kinds.Kind]) -> None:
     units, width = parts["weight"].shape
     numbers = [(True, real(parts["weight"])), *([(False, real(parts["bias"]))] if "bias" in parts else [])]
     settings = {0: units, 1: int("bias" in parts), 2: units * width}
+    if w.in_step:  # InnerProduct would have its numbers in every step
+        rows = [w.shaped(w.blob(node, node.x), [-1, width], f"{label}/in"), w.stored(f"{label}/weight", parts["weight"])]
+        blob = w.add("MatMul", rows, label, {0: 1})
+        blob = w.binary(ADD, [blob, w.stored(f"{label}/bias", parts["bias"].reshape(1, -1))], f"{label}/sum") if "bias" in parts else blob
+        w.give(node.y, w.shaped(blob, [-1] if axes == 1 else [-1, units], f"{label}/rows"), tensor.batch)
+        return
     blob = w.add("InnerProduct", [w.blob(node, node.x)], label, settings, numbers)
     # Of a sequence of one step InnerProduct makes a vector.
     w.give(node.y, blob if axes == 1 else w.shaped(blob, [-1, units], f"{label}/rows"), tensor.batch)
@@ -346,6 +374,7 @@ RULES: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Dropout, lambda w, node: w.give(node.y, w(node.x).blob, w(node.x).batch)),
     **on(kinds.Embedding, _embedding),
     **on(kinds.LayerNorm, _layer_norm),
+    **on(kinds.Loop, loop),
     **on(kinds.Model, _model),
     **on(kinds.PReLU, _prelu),
     **on(kinds.PReLUFirst, _prelu_first),

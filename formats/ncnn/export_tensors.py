@@ -32,7 +32,7 @@ def _widened(w: NetWriter, node: Node[kinds.Kind], value: Value, rank: int, behi
     lengths = [*tensor.shape]
     missing = rank - len(lengths)
     if tensor.batch is None and not missing and lengths[0] == 1:  # the axis that spreads over the batch
-        return w.shaped(blob, _closed(w, node, lengths[1:]), f"{w.label(node)}/one")
+        return w.shaped(blob, w.closed(node, lengths[1:]), f"{w.label(node)}/one")
     if tensor.batch is None:
         missing -= 1
     elif missing and not behind_batch:
@@ -41,14 +41,7 @@ def _widened(w: NetWriter, node: Node[kinds.Kind], value: Value, rank: int, behi
         lengths = [length for axis, length in enumerate(lengths) if axis != batch]
     if missing < 0:
         raise w.refused(node, "a tensor with the batch among others", "a blob has no axis for it")
-    return blob if not missing else w.shaped(blob, _closed(w, node, [1] * missing + lengths), f"{w.label(node)}/widened")
-
-
-def _closed(w: NetWriter, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
-    """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
-    if lengths.count(None) > 1:
-        raise w.refused(node, "a change of axes with several open lengths", "its Reshape has one")
-    return [-1 if length is None else length for length in lengths]
+    return blob if not missing else w.shaped(blob, w.closed(node, [1] * missing + lengths), f"{w.label(node)}/widened")
 
 
 def _batch(w: NetWriter, node: Node[kinds.Kind], values: Sequence[Value]) -> int | None:
@@ -134,7 +127,7 @@ def _select(w: NetWriter, node: Node[kinds.Select]) -> None:
     left = [length for axis, length in enumerate(tensor.lengths) if axis != place]
     axis = node.kind.axis % len(tensor.shape)
     batch = None if tensor.batch is None else tensor.batch - (axis < tensor.batch)
-    w.give(node.y, w.shaped(blob, _closed(w, node, left), w.label(node)), batch)
+    w.give(node.y, w.shaped(blob, w.closed(node, left), w.label(node)), batch)
 
 
 def _slice(w: NetWriter, node: Node[kinds.Slice]) -> None:
@@ -175,7 +168,7 @@ _NUMBERS = {2: {"hw": 0, "wh": 1}, 3: {"chw": 0, "cwh": 1, "hcw": 2, "hwc": 3, "
 def _reshaped(w: NetWriter, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> None:
     """Add a change of the axes behind the batch."""
     w.batch_first(node)
-    w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, lengths), w.label(node)), 0)
+    w.give(node.y, w.shaped(w.blob(node, node.x), w.closed(node, lengths), w.label(node)), 0)
 
 
 def _view(w: NetWriter, node: Node[kinds.View]) -> None:
@@ -199,7 +192,7 @@ def _squeeze(w: NetWriter, node: Node[kinds.Squeeze]) -> None:
         raise w.refused(node, "the batch as an axis of one", "a blob has none")
     left = [length for axis, length in enumerate(tensor.shape) if axis not in gone and axis != tensor.batch]
     batch = None if tensor.batch is None else tensor.batch - sum(axis < tensor.batch for axis in gone)
-    w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, left), w.label(node)), batch)
+    w.give(node.y, w.shaped(w.blob(node, node.x), w.closed(node, left), w.label(node)), batch)
 
 
 def _unsqueeze(w: NetWriter, node: Node[kinds.Unsqueeze]) -> None:
@@ -207,7 +200,7 @@ def _unsqueeze(w: NetWriter, node: Node[kinds.Unsqueeze]) -> None:
     axis = node.kind.axis % len(node.y.shape)
     batch = None if tensor.batch is None else tensor.batch + (axis <= tensor.batch)
     lengths = [length for place, length in enumerate(node.y.shape) if place != batch]
-    w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, lengths), w.label(node)), batch)
+    w.give(node.y, w.shaped(w.blob(node, node.x), w.closed(node, lengths), w.label(node)), batch)
 
 
 def _stack(w: NetWriter, node: Node[kinds.Stack]) -> None:
@@ -216,7 +209,7 @@ def _stack(w: NetWriter, node: Node[kinds.Stack]) -> None:
         raise w.refused(node, "tensors whose batches are different axes", "a blob has no axis for it")
     batch = tensor.batch + (axis <= tensor.batch)
     place = axis - (axis > batch)
-    lengths = _closed(w, node, [1 if number == axis else length for number, length in enumerate(node.y.shape) if number != batch])
+    lengths = w.closed(node, [1 if number == axis else length for number, length in enumerate(node.y.shape) if number != batch])
     wide = [w.shaped(w.blob(node, value), lengths, f"{w.label(node)}/wide") for value in node.inputs]
     w.give(node.y, w.add("Concat", wide, w.label(node), {0: place}), batch)
 
@@ -253,11 +246,48 @@ def _reduce(w: NetWriter, node: Node[kinds.Reduce]) -> None:
 # Stored numbers
 
 
-def _stored(w: NetWriter, node: Node[kinds.Kind], numbers: Any) -> None:
+def _lengths(w: NetWriter, node: Node[kinds.Full | kinds.Expand]) -> tuple[list[int], int | None]:
+    """Return the stated lengths of what a node gives, without the batch, and which axis that is. Raises RefusedError for an open one."""
+    lengths, batch = list[int](), None
+    for place, value in enumerate(node.kind.lengths):
+        origin = axis_of(value)
+        if origin is not None and w(node.inputs[origin[0]]).batch == origin[1]:
+            batch = place
+            continue
+        length = value if origin is None else w(node.inputs[origin[0]]).shape[origin[1]]
+        if not isinstance(length, int) or length < 0:
+            raise w.refused(node, "a tensor of lengths that a run decides", "no layer of ncnn's is known for it")
+        lengths.append(length)
+    return lengths, batch
+
+
+def _full(w: NetWriter, node: Node[kinds.Full]) -> None:
+    lengths, batch = _lengths(w, node)
+    _stored(w, node, np.full(lengths, node.kind.number, node.y.dtype), batch)
+
+
+def _expand(w: NetWriter, node: Node[kinds.Expand]) -> None:
+    """Add a tensor spread over lengths; over the batch it is spread as it is."""
+    tensor, blob = w(node.x), w.blob(node, node.x)
+    lengths, batch = _lengths(w, node)
+    lead = len(node.kind.lengths) - len(tensor.shape)
+    if tensor.batch is not None and batch != tensor.batch + lead:
+        raise w.refused(node, "tensors whose batches are different axes", "a blob has no axis for it")
+    held = [length for axis, length in enumerate(tensor.shape, lead) if axis != batch]
+    if batch is not None and tensor.batch is None and 0 <= batch - lead < len(tensor.shape) and tensor.shape[batch - lead] != 1:
+        raise w.refused(node, "numbers of each sequence of a batch", "a blob has no axis for it")
+    wide = w.closed(node, [1] * (len(lengths) - len(held)) + held)
+    blob = w.shaped(blob, wide, f"{w.label(node)}/wide")
+    if wide != lengths:
+        blob = w.binary(_BINARY["add"], [w.stored(f"{w.label(node)}/zeros", np.zeros(lengths, np.float32)), blob], w.label(node))
+    w.give(node.y, blob, batch)
+
+
+def _stored(w: NetWriter, node: Node[kinds.Kind], numbers: Any, batch: int | None = None) -> None:
     array = np.asarray(numbers)
     if array.dtype.kind != "f":
         raise w.refused(node, "stored whole numbers", "its layers compute in float32 alone")
-    w.give(node.y, w.stored(w.label(node), array), None)
+    w.give(node.y, w.stored(w.label(node), array), batch)
 
 
 TENSORS: Mapping[type[kinds.Kind], Rule] = {
@@ -266,6 +296,7 @@ TENSORS: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Flip, _flip), **on(kinds.Transpose, _transpose), **on(kinds.Repeat, _repeat), **on(kinds.Stack, _stack),
     **on(kinds.Split, _split), **on(kinds.Reduce, _reduce), **on(kinds.Reshape, lambda w, node: _reshaped(w, node, node.y.shape[1:])),
     **on(kinds.Flatten, lambda w, node: _reshaped(w, node, [None])), **on(kinds.View, _view), **on(kinds.MergeAxes, _behind),
+    **on(kinds.Full, _full), **on(kinds.Expand, _expand),
     **on(kinds.SplitAxis, _behind), **on(kinds.Squeeze, _squeeze), **on(kinds.Unsqueeze, _unsqueeze),
     **on(kinds.Constant, lambda w, node: _stored(w, node, node.kind.numbers)),
     **on(kinds.Parameter, lambda w, node: _stored(w, node, w.weights.numbers(w.path(node)).reshape(node.kind.sizes))),

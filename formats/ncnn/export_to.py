@@ -15,13 +15,14 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
 NAME = "ncnn"
 TITLE = "ncnn"
 SUFFIXES = (".param",)
+OPTIONS = ("steps",)
 
 
-def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
+def graph(description: Description, weights: LayerWeights, steps: str = "") -> ExportedGraph:
     """Return a model in ncnn's layers: see formats/ncnn/export_rules.py."""
     from rnnconvert.formats.ncnn.export_rules import exported
 
-    return exported(description, weights)
+    return exported(description, weights, steps)
 
 
 def companions(path: Path) -> Sequence[Path]:

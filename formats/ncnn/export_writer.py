@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,16 +52,29 @@ class NetWriter:
     net        its layers
     weights    the weights of the source
     recurrent  its recurrent layers, in words
+    steps      how many steps its sequences have, None where any number
+    written_out  whether a layer's steps are written out, so that it has that number alone
+    checks     blobs of one number that outputs add: zero where the sequences have as many steps as are written out, and else none
+    in_step    whether the step of a loop is being written, of which there are several
     """
 
     def __init__(
-        self, description: Description, weights: LayerWeights, rules: Mapping[type[kinds.Kind], Rule], batches: Sequence[int]
+        self,
+        description: Description,
+        weights: LayerWeights,
+        rules: Mapping[type[kinds.Kind], Rule],
+        batches: Sequence[int],
+        steps: int | None = None,
     ) -> None:
         """Build it.
 
         batches  for each input which of its axes is the batch
         """
-        self.net, self.weights, self.rules = NetLayers(), weights, rules
+        self.net, self.weights, self.rules, self.steps = NetLayers(), weights, rules, steps
+        self.written_out = self.in_step = False
+        self.checks = list[str]()
+        self._by_name: dict[str, tuple[Array, str]] = {}
+        self._by_label: dict[str, int] = {}
         self.recurrent: list[str] = []
         self.scope, self._prefix = description.scope, ""
         self._tensors: dict[int, NetTensor] = {}
@@ -73,6 +86,8 @@ class NetWriter:
             if value.dtype != "float32" and not integral:
                 raise RefusedError(f"the input {value.name!r} of type {value.dtype}", TITLE, "its layers compute in float32 alone")
             shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
+            if steps is not None and number < len(top.inputs) - description.states:
+                shape = self._timed(value, shape, batch, description.roles)
             tensor = NetTensor(self.net.name(value.name), shape, batch)
             sizes = {key: OPEN if length is None else length for key, length in zip((0, 1, 2), reversed(tensor.lengths), strict=False)}
             if not 1 <= len(tensor.lengths) <= 3:
@@ -88,9 +103,22 @@ class NetWriter:
             tensor = self(value)
             if tensor.batch is None or not value.sized:
                 raise RefusedError(f"the output {value.name!r}", TITLE, "it is not one of each sequence", "", value.name)
-            (blob,) = self.net.add("Noop", [tensor.blob], wanted)
-            axes = tuple("time" if size is None else size for size in value.shape)
+            checked = tensor.blob
+            for check in self.checks:
+                checked = self.binary(0, [checked, check], f"{wanted}/checked")
+            (blob,) = self.net.add("Noop", [checked], wanted)
+            axes = tuple("time" if size is None else size for size in tensor.shape)
             self.outputs.append(NetPort(blob, axes, tensor.batch, value.dtype))
+
+    def _timed(self, value: Value, shape: tuple[int | None, ...], batch: int, roles: Mapping[str, str]) -> tuple[int | None, ...]:
+        """Return the axes of an input with its number of steps: on the axis that is the time, or the first open one beside the batch."""
+        labels = value.axes or ("",) * len(shape)
+        likely = [axis for axis, length in enumerate(shape) if length is None and axis != batch]
+        time = next((axis for axis in likely if roles.get(labels[axis]) == "time"), *likely[:1] or (None,))
+        if time is None:
+            return shape
+        self._by_label.update({labels[time]: self.steps} if labels[time] and self.steps is not None else {})
+        return tuple(self.steps if axis == time else length for axis, length in enumerate(shape))
 
     # Tensors
 
@@ -106,7 +134,9 @@ class NetWriter:
 
     def give(self, value: Value, blob: str, batch: int | None) -> None:
         """Let a tensor of the description be a blob."""
-        tensor = NetTensor(blob, value.shape, batch)
+        labels = value.axes or ("",) * len(value.shape)
+        shape = tuple(self._by_label.get(label) if size is None else size for size, label in zip(value.shape, labels, strict=True))
+        tensor = NetTensor(blob, shape, batch)
         if len(tensor.lengths) not in (1, 2, 3):
             raise RefusedError(
                 f"a tensor of {len(value.shape)} axes", TITLE, "a blob has one axis to three, besides the batch", "", value.name
@@ -135,10 +165,14 @@ class NetWriter:
         return self.net.add(kind, bottoms, wanted, settings, numbers)[0]
 
     def stored(self, wanted: str, array: Array) -> str:
-        """Add numbers of one axis to three as a blob."""
+        """Add numbers of one axis to three as a blob, or return that of the same ones, which a step before stored."""
         numbers = np.asarray(real(array)).reshape(array.shape or (1,))
-        sizes = dict(zip((0, 1, 2), reversed(numbers.shape), strict=False))
-        return self.add("MemoryData", [], wanted, sizes, [(False, numbers)])
+        before, blob = self._by_name.get(wanted, (None, ""))
+        if before is None or not np.array_equal(before, numbers):
+            sizes = dict(zip((0, 1, 2), reversed(numbers.shape), strict=False))
+            blob = self.add("MemoryData", [], wanted, sizes, [(False, numbers)])
+            self._by_name[wanted] = numbers, blob
+        return blob
 
     def shaped(self, blob: str, lengths: Sequence[int], wanted: str) -> str:
         """Add a change of a blob's axes; one length may be -1."""
@@ -189,7 +223,42 @@ class NetWriter:
             if rule is None:
                 raise self.refused(node, f"a layer of kind {node.kind.word!r}", "no layer of ncnn's is known for it")
             rule(self, node)
+            if self.steps is not None:
+                self._lengthen(node)
         self.scope, self._prefix = outer, before
+
+    def _lengthen(self, node: Node[kinds.Kind]) -> None:
+        """Note the lengths of what a node gives where they are those of what it reads."""
+        kind = node.kind
+        same_window = isinstance(kind, kinds.Conv) and kind.padding != "valid" and max(kind.strides) == 1
+        if not (same_window or isinstance(kind, (*_AS_LONG, kinds.Transpose))) or not node.inputs:
+            return
+        reads = self(node.x).shape
+        reads = tuple(reads[axis] for axis in kind.order) if isinstance(kind, kinds.Transpose) else reads
+        for value in node.outputs:
+            tensor = self._tensors.get(id(value))
+            if tensor is not None and len(tensor.shape) == len(reads):
+                shape = tuple(other if size is None else size for size, other in zip(tensor.shape, reads, strict=True))
+                self._tensors[id(value)] = replace(tensor, shape=shape)
+
+    def closed(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
+        """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
+        if lengths.count(None) > 1:
+            raise self.refused(node, "a change of axes with several open lengths", "its Reshape has one")
+        return [-1 if length is None else length for length in lengths]
+
+    def stated(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
+        """Return lengths that are all stated. Raises RefusedError for others."""
+        if None in lengths:
+            raise self.refused(node, "steps of open lengths", "a net has no loops, and each step is written out")
+        return [length for length in lengths if length is not None]
+
+
+_AS_LONG = (
+    kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise, kinds.Embedding,
+    kinds.LayerNorm, kinds.Model, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
+)  # fmt: skip
+"""The kinds of nodes whose outputs have the lengths of what they read, where these are open."""
 
 
 def real(array: Array | PiecewiseArray) -> Array | PiecewiseArray:

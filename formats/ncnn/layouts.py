@@ -3,7 +3,7 @@
 Source: src/layer/lstm.cpp, gru.cpp and rnn.cpp, load_model and forward; tools/pnnx, pass_ncnn/nn_LSTM.cpp and nn_GRU.cpp.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
     "ncnn",
@@ -18,6 +18,15 @@ SYSTEM = System(
         "the numbers of the .bin have no names: behind a layer whose size is unknown here they cannot be found, and that layer is named",
     ),
     speaking=True,
+    options=(
+        Option(
+            "steps",
+            (),
+            "whole models: how many steps sequences have, where the steps of a layer or a loop are written out; any number by default",
+            "write",
+            "whole",
+        ),
+    ),
     family="deployment",
 )
 

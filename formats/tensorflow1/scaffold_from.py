@@ -32,7 +32,7 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     # The layers are those that the operations show: those of cells are known by the names of their variables otherwise.
     described = describe_program(program, "", partial, axes, rest)
     fixed = {**described.fixed, **{name: as_array(name, truth) for name, truth in decided.items()}}
-    return replace(described, model=program.model(str(path)), fixed=fixed)
+    return replace(described, model=program.model(str(path)), fixed=fixed, through="model.onnx")
 
 
 def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool | float]]:

@@ -99,6 +99,7 @@ class WriteOptions(_Shared, total=False):
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
     states: Literal["input", "stream", "zeros"]
+    steps: int | str
     storage: Literal["float", "int8"]
 
 

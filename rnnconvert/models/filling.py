@@ -87,7 +87,7 @@ def _put(filling: Filling, pair: FilledPair, target: Model, name: str, array: Ar
             f"{quoted(pair.target.name)}: {name!r} has shape {tuple(old.shape)} in the target, but {quoted(pair.source.name)} "
             f"of the source gives {tuple(array.shape)}"
         )
-    if old.dtype.kind in "iub" or array.dtype.kind in "iub":
+    if (old.dtype.kind in "iub" or array.dtype.kind in "iub") and old.dtype != array.dtype:
         raise MisfitError(f"{quoted(pair.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)

@@ -80,10 +80,12 @@ class ModelApart(ABC):
 
     notes   notes on how it runs, for a reader of a comparison
     coarse  how many units in the last place of 1 its functions are off, however small their values are, if that is more than usual
+    fixed   for each input its axes, None for one of any size; () if nothing but its source's own lengths is fixed
     """
 
     notes: tuple[str, ...]
     coarse: float = 0.0
+    fixed: Sequence[Sequence[int | None]] = ()
 
     @property
     @abstractmethod

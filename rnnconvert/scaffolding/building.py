@@ -100,7 +100,11 @@ class Builder(Nodes):
         """Add the moves of a tensor, as few as there can be."""
         start = tuple(atom for axis in moved.base for atom in axis)
         x, order = base, [start.index(atom) for atom in moved.atoms]
-        if order != sorted(order):
+        if order != sorted(order) and len(moved.base) == len(moved.groups) and all(len(axis) < 2 for axis in (*moved.base, *moved.groups)):
+            ones = iter([place for place, axis in enumerate(moved.base) if not axis])  # each stays an axis
+            turned = tuple(moved.base.index(axis) if axis else next(ones) for axis in moved.groups)
+            x = self.add(kinds.Transpose(order=turned), [x], tuple(x.dims[n] for n in turned), name=x.name)
+        elif order != sorted(order):
             if any(len(axis) != 1 for axis in moved.base):
                 x = self._reformed(x, moved.base, tuple((atom,) for atom in start))
             x = self.add(kinds.Transpose(order=tuple(order)), [x], tuple(x.dims[n] for n in order), name=x.name)

@@ -340,7 +340,8 @@ class Description:
     continues  whether the source goes on from one call to the next, where this begins each call anew
     open_ranks  the inputs of which the source does not state how many axes they have, nor the caller
     model      the model that holds the weights, if a transplant knows the layers of the file by other names
-    through    for such a model, a file that `export` writes and whose layers have names, so that code can be written of it
+    through    for such a model, a file that `export` writes and whose layers have names, so that code can be written of it, unless its
+               layers have the file's own names
     fixed      the values of the source's inputs that the caller fixed, by their names; the model has no such inputs
     """
 

@@ -279,7 +279,7 @@ def export_model(
         notes=(
             *description.notes,
             *graph.notes,
-            *(stream.notes(graph.inputs, graph.outputs) if stream else ()),
+            *(stream.notes(graph.inputs, graph.outputs, getattr(graph, "steps", None)) if stream else ()),
             *_assumed(description),
             *_left_out(weights, description.constants),
         ),

@@ -56,7 +56,7 @@ def _proofs(
 ) -> Iterator[WholeModels]:
     seen = _comparable_layers(description)
     pairs = [(ours, theirs) for ours, theirs in pairs if theirs in seen]
-    shapes = source.shapes if isinstance(source, FileModel) else ()
+    shapes = _both(getattr(target, "fixed", ()), source.shapes if isinstance(source, FileModel) else ())
 
     def run(inputs: Any, *before: Any, label: str = "drawn inputs") -> WholeModels:
         return compared(target, source, pairs, ModelCalls(inputs, before=before, label=label))
@@ -72,6 +72,13 @@ def _proofs(
         yield single
     if user_inputs is not None:
         yield run(_unfixed(user_inputs, description.fixed), label=YOURS)
+
+
+def _both(shapes: Sequence[Sequence[int | None]], others: Sequence[Sequence[int | None]]) -> Sequence[Sequence[int | None]]:
+    """Return shapes whose open axes are as others state them."""
+    if [*map(len, shapes)] != [*map(len, others)]:
+        return shapes or others
+    return [[a if a is not None else b for a, b in zip(*pair, strict=True)] for pair in zip(shapes, others, strict=True)]
 
 
 def _unfixed(user_inputs: Mapping[str, Array], fixed: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from rnnconvert.containers.files import move_together, only_replace, replacing
 from rnnconvert.containers.reading import charge_output, reading
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import checked, passes_on, unknown
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError, unwritable
 from rnnconvert.core.remedies import Command, Flag, InPart, called_by_flags
 from rnnconvert.core.text_file import sha256
@@ -25,9 +27,11 @@ from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description
+from rnnconvert.scaffolding.exported import ExportedModel
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, SourceFacts, described_source
 from rnnconvert.scaffolding.text import OPEN_DIGEST
+from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.written import FilledModel, ModelMaker, WrittenSource, filled_model
 
 if TYPE_CHECKING:
@@ -220,6 +224,24 @@ def _count(scope: DescribedModel) -> int:
     )
 
 
+def _compared(model: DescribedSource, filled: FilledModel, source: Any, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
+    """Yield the comparisons of a written model with its source.
+
+    One that rounds to integers as it runs is compared with the same model as a file that does not round, and that file with the source.
+    """
+    if not model.description.integers:
+        yield from proofs(model.description, filled.value, source, filled.pairs, user_inputs)
+        return
+    writer = registry.named("export_to")[model.model.framework]
+    graph = writer.graph(model.description, LayerWeights(model.model, model.description.names))
+    with new_folder() as folder:
+        unrounded = Path(folder) / f"unrounded{writer.SUFFIXES[0]}"
+        graph.write(unrounded)
+        export = ExportedModel(writer, graph, model, {})
+        yield from export.proofs(unrounded, user_inputs)
+        yield from proofs(model.description, filled.value, export.opened(unrounded), [], user_inputs)
+
+
 def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource, verify: bool | PathLike, force: bool) -> Scaffolded:
     """Write the files, once they are proved if that is asked for; the code and its weights take their places together."""
     folders = contextlib.ExitStack()
@@ -246,9 +268,9 @@ def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource
                     save(filled, Path(done.weights), file)
 
     def compare(filled: FilledModel, source: Any) -> None:
-        for comparison in proofs(model.description, filled.value, source, filled.pairs, user_inputs):
+        for comparison in _compared(model, filled, source, user_inputs):
             done_proofs.append(comparison)
-            if not comparison:
+            if comparison.exit_code:
                 raise NotEqualError(done.output or done.source, comparison)
 
     def save(filled: FilledModel, weights: Path, code: Path) -> None:

@@ -204,8 +204,11 @@ def described(
         description = _description(path, model.framework, config, partial, axes, fix)
         if description.fixed and not description.scope.inputs:
             raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
-        model = description.model or model
-        return model, _named(description, model, partial)
+        named = _named(description, description.model or model, partial)
+        stated = {unit.name for unit in model.units}
+        if all(words and words[0] in stated for words in named.names.values()):
+            named = replace(named, through="")
+        return description.model or model, named
     except UsageError as error:
         asked = unstated(model, error) if config is None and not axes and not fix else None
         raise asked or error from None

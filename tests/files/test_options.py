@@ -492,6 +492,7 @@ def test_every_option_is_tested() -> None:
             "files/test_questions.py",
             "formats/keras/test_keras_architecture.py",
             "formats/rtneural/test_stream_files.py",
+            "formats/ncnn/test_whole_ncnn.py",
         )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []

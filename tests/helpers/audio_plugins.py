@@ -46,7 +46,7 @@ int main(int count, char **words) {
     timespec begin, end;
     float sum = 0;
     if (fread(x.data(), sizeof(float), x.size(), stdin) != x.size()) return 1;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     for (size_t sequence = 0; sequence < sequences; sequence++) {
         model->reset();
         for (size_t t = 0; t < steps; t++) {
@@ -55,7 +55,7 @@ int main(int count, char **words) {
             if (count < 5) fwrite(model->getOutputs(), sizeof(float), outputs, stdout);
         }
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     if (count > 4)
         printf("%g %g", ((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / (double)sequences, sum);
     return 0;
@@ -64,7 +64,9 @@ int main(int count, char **words) {
 _NAM = """
 #include <NAM/lstm.h>
 #include <json.hpp>
-int main(int, char **words) {
+int main(int count, char **words) {
+    timespec begin, end;
+    double taken = 0;
     std::ifstream stream(words[1]);
     nlohmann::json document;
     stream >> document;
@@ -82,16 +84,26 @@ int main(int, char **words) {
         if (fread(x.data(), sizeof(float), x.size(), stdin) != x.size()) return 1;
         for (size_t t = 0; t < steps; t++)
             for (int i = 0; i < inputs; i++) in[i][t] = x[t * inputs + i];
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
         model.process(from.data(), to.data(), (int)steps);
-        for (size_t t = 0; t < steps; t++)
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+        taken += (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+        for (size_t t = 0; count < 5 && t < steps; t++)
             for (int i = 0; i < outputs; i++) {
                 float y = (float)out[i][t];
                 fwrite(&y, sizeof y, 1, stdout);
             }
     }
+    if (count > 4) printf("%g", taken / (double)sequences);
     return 0;
 }
 """
+
+
+_PLAIN: dict[str, tuple[str, ...]] = {"RTNEURAL": ("-DRTNEURAL_USE_STL=1",), "NAM": ()}
+"""The compiler's words for models of any sizes."""
+_FAST = {"RTNEURAL": ("-DRTNEURAL_USE_EIGEN=1", "-O3", "-march=native"), "NAM": ("-O3", "-march=native")}
+"""Those for such models that are timed."""
 
 
 def checkout(name: str) -> Path | None:
@@ -127,9 +139,15 @@ def program(name: str, *words: str) -> Path:
 
 def outputs(name: str, path: Path, x: Any) -> Any:
     """What a library makes of a file on sequences (batch, time, values), each begun anew; likewise."""
-    words = ["-DRTNEURAL_USE_STL=1"] if name == "RTNEURAL" else []
     data = np.ascontiguousarray(x, np.float32)
     batch, steps = data.shape[:2]
-    command = [str(program(name, *words)), str(path), str(steps), str(batch)]
+    command = [str(program(name, *_PLAIN[name])), str(path), str(steps), str(batch)]
     done = subprocess.run(command, input=data.tobytes(), capture_output=True, check=True)
     return np.frombuffer(done.stdout, np.float32).reshape(batch, steps, -1)
+
+
+def seconds(name: str, path: Path, x: Any, sequences: int) -> float:
+    """How long a library takes for one of so many equal sequences (1, time, values), of a model that is read from its file as it runs."""
+    command = [str(program(name, *_FAST[name])), str(path), str(x.shape[1]), str(sequences), "time"]
+    data = np.repeat(np.ascontiguousarray(x, np.float32), sequences, 0).tobytes()
+    return float(subprocess.run(command, input=data, capture_output=True, check=True).stdout.split()[0])

@@ -19,7 +19,7 @@ HELD = {
     "lstm": {*EVERYWHERE, "TensorFlow.js"},
     "gru": EVERYWHERE,
     "rnn": {*EVERYWHERE, "TensorFlow.js"},
-    "amplifier": EVERYWHERE - {"ncnn"},  # which lacks learned states
+    "amplifier": EVERYWHERE,
     "module": {"ONNX"},
     "chain": {"ONNX", "TFLite", "TFLite float16", "TFLite int8", "Core ML"},
     "graph": {"ONNX"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,10 +19,38 @@ from rnnconvert.scaffolding.graph.scans import ScanValues, flipped, scan
 from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 
+class StepGraph(Protocol):
+    """What the equations of a cell are written in: operations of ONNX's names, and numbers, each by a name that stands for its value.
+
+    title, unknown  the target, and why it has no operation for what it does not know
+    """
+
+    title: str
+
+    @property
+    def unknown(self) -> str: ...
+
+    def number(self, value: float) -> str:
+        """Return a number."""
+        ...
+
+    def integers(self, *values: int) -> str:
+        """Return a list of whole numbers."""
+        ...
+
+    def constant(self, wanted: str, array: Any) -> str:
+        """Return stored numbers."""
+        ...
+
+    def add(self, operator: str, inputs: Sequence[str], wanted: str) -> str:
+        """Return what an operation gives."""
+        ...
+
+
 class _StepValue:
     """A value of a graph under construction, by its name: the arithmetic of rnnconvert.core.equations."""
 
-    def __init__(self, g: GraphWriter, name: str, label: str) -> None:
+    def __init__(self, g: StepGraph, name: str, label: str) -> None:
         self.g, self.name, self.label = g, name, label
 
     def apply(self, operator: str, *others: _StepValue | float) -> _StepValue:
@@ -100,10 +128,10 @@ def _clip(low: float, high: float) -> Callable[[_StepValue], _StepValue]:
     return lambda x: x.apply("Max", low).apply("Min", high)
 
 
-class _StepEquations(Equations):
+class StepEquations(Equations):
     """The equations of a direction's cell and its numbers, on values of a graph."""
 
-    def __init__(self, g: GraphWriter, label: str, direction: Direction) -> None:
+    def __init__(self, g: StepGraph, label: str, direction: Direction) -> None:
         """Take its functions and clips. Raises RefusedError for a function that is unknown here."""
         cell = direction.cell
         self.configure(cell, direction.hidden_size)
@@ -172,7 +200,7 @@ def by_steps(
 
     The product with the input is computed for all steps at once. Raises RefusedError for a function without an operation.
     """
-    cell = _StepEquations(g, label, direction)
+    cell = StepEquations(g, label, direction)
     per = 2 if direction.cell.kind == "lstm" else 1
     widths = [direction.output_size, direction.hidden_size][:per]
     sequences, reads = [x], [Value("x", (batch, len(direction.cell.gates) * direction.hidden_size))]

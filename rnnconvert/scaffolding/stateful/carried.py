@@ -40,10 +40,11 @@ class StreamedDescription:
     outputs: tuple[int | None, ...]
     lasting: bool
 
-    def notes(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def notes(self, inputs: Sequence[str], outputs: Sequence[str], steps: int | None = None) -> list[str]:
         """Return the notes for the user.
 
         inputs   the names of the inputs in the written file, with their axes in brackets behind them; outputs likewise
+        steps    how many steps a piece has, None where any number
         """
         reads, gives = ([text.rpartition(" (")[0] for text in texts] for texts in (inputs, outputs))
         pairs = zip(reads[len(self.inputs) :], gives[len(self.outputs) :], strict=True)
@@ -52,7 +53,8 @@ class StreamedDescription:
         times = [
             f"axis {axis} of {value.name}" for value, axis in zip(self.source.scope.inputs, self.inputs, strict=True) if axis is not None
         ]
-        notes.append(f"the time is {' and '.join(times)}: a piece has any number of steps from 1 on")
+        count = {None: "any number of steps from 1 on", 1: "one step"}.get(steps, f"{steps} steps")
+        notes.append(f"the time is {' and '.join(times)}: a piece has {count}")
         notes += [f"{name} is handed over whole with each piece" for name, axis in zip(reads, self.inputs, strict=False) if axis is None]
         so_far = [name for name, axis in zip(gives, self.outputs, strict=False) if axis is None]
         return [*notes, *(f"{name} is what the model gives for the stream so far" for name in so_far)]

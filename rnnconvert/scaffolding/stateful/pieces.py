@@ -17,6 +17,8 @@ from rnnconvert.scaffolding.stateful.carried import StreamedDescription
 
 _PATTERNS = ((3, 1, 4), (1,), (1, 5, 2))
 """How many steps the pieces have, in turn; the number of steps decides which of these."""
+_PIECES = 5
+"""How many pieces sequences have where each has the same number of steps."""
 
 
 class StreamRun(ModelApart):
@@ -25,6 +27,14 @@ class StreamRun(ModelApart):
     def __init__(self, written: ModelApart, streamed: StreamedDescription) -> None:
         self._written, self._streamed = written, streamed
         self.notes, self.coarse = written.notes, written.coarse
+        pairs = zip(written.fixed, streamed.inputs, strict=False)
+        self._steps = next((sizes[axis] for sizes, axis in pairs if axis is not None and sizes[axis] is not None), None)
+        if self._steps is not None:
+            length = self._steps * _PIECES
+            self.fixed = [
+                [length if place == axis else None for place in range(len(value.shape))]
+                for value, axis in zip(streamed.source.scope.inputs, streamed.inputs, strict=True)
+            ]
 
     @property
     def model(self) -> Model:
@@ -58,7 +68,7 @@ class StreamRun(ModelApart):
         if len(lengths) > 1:
             raise UsageError(f"the inputs have {' and '.join(map(str, sorted(lengths)))} steps. Hand in sequences of one length")
         pieces = []
-        for start, end in _cuts(*lengths):
+        for start, end in _cuts(lengths.pop(), self._steps):
             cut = [
                 array if axis is None else array[(slice(None),) * axis + (slice(start, end),)]
                 for array, axis in zip(arrays, axes, strict=True)
@@ -78,9 +88,9 @@ class StreamRun(ModelApart):
         return [np.zeros((_batch(value, inputs, arrays), *value.shape[1:]), value.dtype) for value in every[len(inputs) :]]
 
 
-def _cuts(length: int) -> Iterator[tuple[int, int]]:
-    """Yield where pieces begin and end."""
-    pattern, start, number = _PATTERNS[length % len(_PATTERNS)], 0, 0
+def _cuts(length: int, steps: int | None) -> Iterator[tuple[int, int]]:
+    """Yield where pieces begin and end; each has so many steps, if that is stated."""
+    pattern, start, number = (steps,) if steps else _PATTERNS[length % len(_PATTERNS)], 0, 0
     while start < length:
         end = min(start + pattern[number % len(pattern)], length)
         yield start, end

@@ -21,7 +21,8 @@ from rnnconvert.models.runners import NotRunError
 from rnnconvert.scaffolding.export import Exported, export_model
 from tests import ROOT
 from tests.formats.pytorch.test_loops_of_steps import RIGHT, scripted
-from tests.helpers.random_models import random_chain
+from tests.helpers.drawn import each
+from tests.helpers.random_models import fill, random_chain
 from tests.helpers.requirements import need, needed
 from tests.helpers.whole_models import randomise
 
@@ -399,6 +400,60 @@ def test_windows_over_an_axis_of_length_1_move_over_the_other_alone(place: int, 
         assert export_model(tmp_path / "m.pt", tmp_path / target, axes=[(None, 8, 4)], verify=True).equal, target
 
 
+def test_windows_over_the_time_and_an_axis_beside_it(tmp_path: Path) -> None:
+    """Spectra: of a stated number of frequencies, in front of the time or behind it, with channels in front or at the end."""
+    torch, keras = needed("torch", "torch"), needed("keras", "keras")
+    need("gcc", absent({}))
+    random = np.random.default_rng(8)
+
+    class Spectra(torch.nn.Module):
+        def __init__(self, turned: bool) -> None:
+            super().__init__()
+            groups, self.turned = int(random.choice([1, 2])), turned
+            stride, dilation, pads, kernel = (
+                tuple(map(int, random.integers(low, high, 2))) for low, high in ((1, 3), (1, 3), (0, 3), (1, 4))
+            )
+            self.conv = torch.nn.Conv2d(2, 4, kernel, stride, pads, dilation, groups, bias=bool(random.integers(2)))
+            reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+            self.places = (7 + 2 * pads[not turned] - reach[not turned] - 1) // stride[not turned] + 1
+            self.rnn = torch.nn.GRU(4 * self.places, 3, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            y = torch.tanh(self.conv(x))
+            y = y.permute(0, 3, 1, 2) if self.turned else y.permute(0, 2, 1, 3)
+            return self.rnn(y.flatten(2))[0]
+
+    def in_torch(seed: int) -> None:
+        torch.manual_seed(seed)
+        turned = bool(seed % 2)
+        module = Spectra(turned).eval()
+        x = torch.randn(2, 2, *((7, 12) if turned else (12, 7)))
+        export_model(module, tmp_path / "m.h", example=x, force=True)
+        with torch.no_grad():
+            agree(in_c(tmp_path / "m.h", x.numpy()), [module(x).numpy()])
+        strictly(tmp_path / "m.h")
+
+    def in_keras(seed: int) -> None:
+        a, k = keras.layers, keras
+        stride, dilation = (1, 2) if seed % 2 else (int(random.integers(1, 4)), 1)
+        conv = a.Conv2D(4, (3, 2), strides=stride, dilation_rate=dilation, padding=str(random.choice(["same", "valid"])))
+        x = k.Input((12, 7, 2))
+        y = conv(x)
+        model = k.Model(x, a.GRU(3)(a.Reshape((y.shape[1], y.shape[2] * 4))(y)))
+        fill(model, seed)
+        model.save(tmp_path / "k.keras")
+        export_model(tmp_path / "k.keras", tmp_path / "k.h", force=True)
+        data = random.normal(size=(2, 12, 7, 2)).astype(np.float32)
+        agree(in_c(tmp_path / "k.h", data), [k.ops.convert_to_numpy(model(data))])
+
+    each(range(10), in_torch)
+    each(range(6), in_keras)
+    large = keras.Sequential([keras.Input((200, 300, 8)), keras.layers.Conv2D(8, 3)])
+    large.save(tmp_path / "large.keras")
+    with pytest.raises(RefusedError, match="one matrix, which would have more than"):
+        export_model(tmp_path / "large.keras", tmp_path / "large.h")
+
+
 def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     torch.manual_seed(0)
@@ -485,3 +540,23 @@ def test_the_lines_that_export_prints_run_the_header(model: str, tmp_path: Path)
     result = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
     (outputs,) = in_c(tmp_path / "m.h", np.zeros((1, 7, 6), np.float32))
     assert abs(float(result.stdout) - outputs.ravel()[0]) < 1e-6
+
+
+def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+
+    def model(operator: str, number: Any) -> Path:
+        nodes = [helper.make_node(operator, ["x", "k"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=types.FLOAT)]
+        places = [helper.make_tensor_value_info(name, kind, ["batch", "time"]) for name, kind in (("x", types.INT64), ("y", types.FLOAT))]
+        stored = onnx.numpy_helper.from_array(np.asarray(number, np.int64), "k")
+        graph = helper.make_graph(nodes, "g", places[:1], places[1:], [stored])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+        return tmp_path / "m.onnx"
+
+    for operator in ("Add", "Sub", "Mul"):
+        for number in ((1 << 24) + 1, [(1 << 24) + 1], -(1 << 24) - 1):
+            with pytest.raises(RefusedError, match="up to 16,777,216 alone"):
+                export_model(model(operator, number), tmp_path / "m.h", force=True)
+        done = export_model(model(operator, 3), tmp_path / "m.h", force=True)
+        assert "whole numbers are computed in float32, exactly up to 16,777,216" in done.notes

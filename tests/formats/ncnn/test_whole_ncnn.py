@@ -11,10 +11,15 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.language.layout import Sizes
 from tests.helpers.drawn import each
 from tests.helpers.exported import FRAMEWORKS_WARN, RUNS
 from tests.helpers.random_models import fill
 from tests.helpers.requirements import needed
+from tests.helpers.sources import checkpoint
+from tests.helpers.stacks import random_stack
 
 pytestmark = FRAMEWORKS_WARN
 
@@ -146,8 +151,6 @@ def test_a_file_is_proved_and_read_again(tmp_path: Path) -> None:
 
 REFUSALS = {
     "a mask": lambda k: [k.layers.Masking(), k.layers.LSTM(3)],
-    "reset": lambda k: [k.layers.GRU(3, reset_after=False)],
-    "activation": lambda k: [k.layers.LSTM(3, activation="relu")],
     "leaves its padding out": lambda k: [k.layers.AveragePooling1D(3, strides=1, padding="same")],
     "stateful": lambda k: [k.layers.LSTM(3, stateful=True)],
     "several axes": lambda k: [k.layers.Reshape((1, 6, 3)), k.layers.Dense(2)],
@@ -160,3 +163,127 @@ def test_what_ncnn_lacks_is_refused_by_name(tmp_path: Path, name: str) -> None:
     k.Sequential([k.Input(batch_shape=(2, 6, 3)), *REFUSALS[name](k)]).save(tmp_path / "m.keras")
     result = CliRunner().invoke(main, ["export", str(tmp_path / "m.keras"), str(tmp_path / "m.param")])
     assert result.exit_code == 4 and not (tmp_path / "m.param").exists() and not (tmp_path / "m.bin").exists(), result.output
+
+
+# Cells and loops that are written out
+
+CELLS: dict[str, tuple[Cell, frozenset[str]]] = {
+    "reset before": (Cell("gru", False), frozenset()),
+    "peepholes": (Cell("lstm"), frozenset({"peephole"})),
+    "coupled gates": (Cell("lstm", coupled="f"), frozenset({"peephole"})),
+    "a clip of gates": (Cell("gru", True, clips=(Clip("gates", -0.2, 0.2),)), frozenset()),
+    "functions": (Cell("lstm", activation=Activation("softsign"), gate_activation=HARD_SIGMOID_KERAS_2), frozenset()),
+    "relu": (Cell("rnn", activation=Activation("relu")), frozenset()),
+    "elu": (Cell("gru", False, activation=Activation("elu", 0.7)), frozenset()),
+}
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_cell_without_a_layer_is_written_out(tmp_path: Path, ways: int) -> None:
+    onnxruntime = needed("onnxruntime", "onnxruntime")
+    random = np.random.default_rng(4)
+
+    def check(name: str) -> None:
+        cell, parts = CELLS[name]
+        sizes = Sizes(cell.kind, 3, 5, 1, ways, parts=parts | {"input", "recurrent", "input_bias", "recurrent_bias"})
+        source, path = tmp_path / "m.onnx", tmp_path / "m.param"
+        stack = random_stack(sizes, 7, np.float32, cell).replace(name="rnn")
+        rc.save(checkpoint(stack), source, "onnx", force=True)
+        session = onnxruntime.InferenceSession(str(source))
+        sizes_of_numbers = set[int]()
+        for time, batch in ((6, 2), (1, 3), (4, 1)):
+            done = rc.export_model(source, path, force=True, verify=True, settings=[f"steps={time}"])
+            assert done.equal and f"written out: {time} step" in done.layers[0]
+            x = random.normal(size=(time, batch, 3)).astype(np.float32)
+            truths = session.run(None, {"x": x})
+            for output, truth in zip(RUNS["param"](path)([x.swapaxes(0, 1)]), truths, strict=True):
+                np.testing.assert_allclose(output, truth.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+            sizes_of_numbers.add(path.with_suffix(".bin").stat().st_size)
+        assert len(sizes_of_numbers) == 1, "the numbers stand in the file once, however many steps there are"
+
+    each(CELLS, check)
+
+
+def test_sequences_of_other_lengths_give_no_numbers(tmp_path: Path) -> None:
+    """ncnn's own layers would read beyond a shorter one, and leave out the end of a longer one."""
+    k = needed("keras", "keras")
+    a = k.layers
+    model = k.Sequential([k.Input((None, 3)), a.GRU(4, reset_after=False, return_sequences=True), a.Dense(2, activation="relu")])
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", settings=["steps=5"])
+    agrees(model, [np.ones((1, 5, 3), np.float32)], tmp_path / "m.param")
+    for time in (1, 2, 4, 6, 10, 11, 40):
+        assert np.isnan(RUNS["param"](tmp_path / "m.param")([np.ones((1, time, 3), np.float32)])[0]).all(), time
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_loop_is_written_out(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.x, self.h, self.norm = torch.nn.Linear(4, 6), torch.nn.Linear(6, 6), torch.nn.LayerNorm(6)
+            self.scale = torch.nn.Parameter(torch.tensor([0.5, 1.5, 1.0, 2.0, -1.0, 0.25]))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            h, states = torch.zeros(x.size(0), 6), torch.jit.annotate(list[torch.Tensor], [])
+            for step in range(x.size(1)):
+                h = torch.tanh(self.norm(self.x(x[:, step]) + self.h(h)) * self.scale)
+                states.append(h)
+            return torch.stack(states, 1), h
+
+    torch.manual_seed(0)
+    module = Norm().eval()
+    torch.jit.script(module).save(tmp_path / "m.pt")
+    with pytest.raises(RefusedError, match="steps=N"):
+        rc.export_model(tmp_path / "m.pt", tmp_path / "m.param")
+    sizes = []
+    for time in (7, 1):
+        rc.export_model(tmp_path / "m.pt", tmp_path / "m.param", settings=[f"steps={time}"], force=True, verify=True)
+        sizes.append((tmp_path / "m.bin").stat().st_size)
+        x = torch.randn(2, time, 4)
+        for output, truth in zip(RUNS["param"](tmp_path / "m.param")([x.numpy()]), module(x), strict=True):
+            np.testing.assert_allclose(output, truth.detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert sizes[0] == sizes[1]
+
+
+def test_a_stream_of_such_a_cell_comes_step_by_step(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    model = k.Sequential([k.Input((None, 3)), a.GRU(4, reset_after=False, return_sequences=True), a.LSTM(5, return_sequences=True)])
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    source, path = tmp_path / "m.keras", tmp_path / "m.param"
+    single = rc.export_model(source, path, stateful=True, verify=True)
+    assert single.equal and single.inputs[0].endswith("(1, 3)") and any(note.endswith("a piece has one step") for note in single.notes)
+    blocks = rc.export_model(source, path, stateful=True, verify=True, force=True, settings=["steps=4"])
+    assert blocks.equal and blocks.inputs[0].endswith("(4, 3)")
+    x = np.random.default_rng(3).normal(size=(2, 12, 3)).astype(np.float32)
+    states, pieces = [np.zeros((2, width), np.float32) for width in (4, 5, 5)], []
+    for start in range(0, 12, 4):
+        piece, *states = RUNS["param"](path)([x[:, start : start + 4], *states])
+        pieces.append(piece)
+    truth = k.ops.convert_to_numpy(model(x))
+    np.testing.assert_allclose(np.concatenate(pieces, 1), truth, rtol=1e-4, atol=1e-5)
+
+
+def test_how_many_steps_are_written_out_is_stated(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    source, path = tmp_path / "m.keras", tmp_path / "m.param"
+    k.Sequential([k.Input((None, 3)), k.layers.GRU(3, reset_after=False)]).save(source)
+    result = CliRunner().invoke(main, ["export", str(source), str(path)])
+    assert result.exit_code == 4 and "--set steps=N" in result.output and "--stateful" in result.output
+    for steps in ("0", "-1", "many", "4097"):
+        with pytest.raises(UsageError, match=r"a number of steps|an integer"):
+            rc.export_model(source, path, settings=[f"steps={steps}"])
+    k.Sequential([k.Input((None, 3)), k.layers.LSTM(3)]).save(tmp_path / "lstm.keras")
+    with pytest.raises(UsageError, match="decides nothing"):
+        rc.export_model(tmp_path / "lstm.keras", path, settings=["steps=4"])
+    strided = [k.layers.Conv1D(4, 2, strides=2), k.layers.GRU(3, reset_after=False)]
+    k.Sequential([k.Input((None, 3)), *strided]).save(tmp_path / "strided.keras")
+    with pytest.raises(RefusedError, match="sequences of one length"):
+        rc.export_model(tmp_path / "strided.keras", path, settings=["steps=4"])
+    k.Sequential([k.Input((9, 3)), k.layers.Conv1D(4, 2, strides=2), k.layers.GRU(3, reset_after=False)]).save(tmp_path / "closed.keras")
+    assert rc.export_model(tmp_path / "closed.keras", path, verify=True).layers[0].endswith("(GRU 4 -> 3, written out: 4 steps)")
