@@ -2,13 +2,14 @@
 
 Run it with `python make.py CONVERTER NODE_MODULES`: CONVERTER has tensorflowjs 4.22.0, installed with --no-deps --target; NODE_MODULES has
 @tensorflow/tfjs-core, -layers and -backend-cpu 4.22.0; tf_keras and TensorFlow are 2.21.0, Keras is 3.15.1. models.tar.xz has each model
-in a folder of the saver's name: model.json, its weights, and io.json, the inputs and outputs in what made it.
+in a folder of the saver's name, and a graph model: model.json, its weights, and io.json, the inputs and outputs in what made it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -64,7 +65,7 @@ def models(keras: Any) -> dict[str, Any]:
         x, z = given((5, 3), name="x"), given((2,), name="z")
         y = layers.LSTM(4)(layers.LSTM(4, return_sequences=True)(layers.Masking()(x)))
         y = layers.Concatenate()([y, z])
-        return keras.Model([x, z], [layers.Dense(3, activation="hard_sigmoid")(y), layers.Dense(2, activation="tanh")(y)])
+        return keras.Model([x, z], [layers.Dense(3, activation="hard_sigmoid")(y), layers.Dense(2, activation="sigmoid")(y)])
 
     def nested() -> Any:
         inner = keras.Sequential([given((5, 3)), layers.LSTM(4, return_sequences=True), layers.Dense(3, activation="tanh")])
@@ -80,7 +81,28 @@ def models(keras: Any) -> dict[str, Any]:
         x, z, layer = given((5, 3), name="x"), given((5, 3), name="z"), layers.GRU(4, reset_after=False)
         return keras.Model([x, z], layers.Add()([layer(x), layer(z)]))
 
-    return {make.__name__: make() for make in (sequence, reset_after, convolution, two_inputs, nested, states, shared)}
+    def functions() -> Any:
+        """What the converter writes as one operation with a bias and a function."""
+        return keras.Sequential(
+            [
+                given((6, 6, 2)),
+                layers.Conv2D(3, 3, activation="relu6"),
+                layers.DepthwiseConv2D(3, activation="relu"),
+                layers.PReLU(shared_axes=[1, 2]),
+                layers.Conv2D(2, 1, activation="elu"),
+                layers.Flatten(),
+                layers.Dense(5, activation="sigmoid"),
+                layers.Dense(4),
+                layers.LeakyReLU(0.1),
+                layers.Dense(3),
+                layers.PReLU(),
+                layers.Reshape((3, 1)),
+                layers.LSTM(2),
+                layers.Dense(2, activation="tanh"),
+            ]
+        )
+
+    return {make.__name__: make() for make in (sequence, reset_after, convolution, two_inputs, nested, states, shared, functions)}
 
 
 def run(model: Any, name: str, folder: Path) -> None:
@@ -103,8 +125,7 @@ def main(folder: Path, converter_place: str, modules: str) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.path.insert(0, converter_place)
     for name, word in {
-        "tensorflowjs.converters.jax_conversion": "convert_jax",  # what converts JAX's programs and SavedModels needs more packages
-        "tensorflowjs.converters.tf_saved_model_conversion_v2": "convert_tf_saved_model",
+        "tensorflowjs.converters.jax_conversion": "convert_jax",  # what converts JAX's programs needs more packages
         "tensorflow_decision_forests": "",
         "tensorflow_hub": "",
     }.items():
@@ -112,7 +133,7 @@ def main(folder: Path, converter_place: str, modules: str) -> None:
         setattr(sys.modules[name], word or "_", None)
     import keras
     import tf_keras
-    from tensorflowjs.converters import converter
+    from tensorflowjs.converters import converter, tf_saved_model_conversion_v2
 
     by_h5 = converter.dispatch_keras_h5_to_tfjs_layers_model_conversion
     source = folder / "model"
@@ -134,6 +155,11 @@ def main(folder: Path, converter_place: str, modules: str) -> None:
                 model.save(source.with_suffix(ending))
                 convert(str(source.with_suffix(ending)), str(out), **options)
                 run(model, name, out)
+            if version == 2 and name in ("two_inputs", "functions"):
+                model.save(source, save_format="tf")
+                tf_saved_model_conversion_v2.convert_tf_saved_model(str(source), str(folder / "graph" / name), control_flow_v2=True)
+                run(model, name, folder / "graph" / name)
+                shutil.rmtree(source)
     for left in folder.glob("model.*"):
         left.unlink()
     subprocess.run(["node", str(HERE / "make.js"), modules, str(folder / "javascript")], check=True)
