@@ -48,7 +48,7 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
         return config, ()
     chosen = outside.of(path, stored_in(path), Options({} if config is None else {"config": str(config)}))
     if chosen.config is None and config is not None:
-        raise UsageError(f"{path} holds its model's configuration. Leave out config ({config})")
+        return None, (chosen.warning,)
     if chosen.config is not None:
         return chosen.path, (chosen.warning,) if chosen.warning else ()
     if not is_architecture(architecture.stated(path)[0]):

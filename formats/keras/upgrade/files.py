@@ -232,7 +232,8 @@ def _config(source: Path, stored: Stored, config_file: Path | None, notes: Notes
     config = stated_model(source, metadata)
     config = metadata.get("root_config") if config is None else config
     if config is not None and config_file is not None:
-        raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
+        notes.notes.append(outside.of(source, stored, Options({"config": str(config_file)})).warning)
+        config_file = None
     if config is None and config_file is None:
         chosen = outside.of(source, stored, Options())
         if chosen.config is None:
