@@ -123,7 +123,7 @@ def test_what_the_converter_fuses_is_written_out(models: Path, tmp_path: Path) -
 def test_a_graph_model_has_the_inputs_and_outputs_of_its_signature(models: Path, tmp_path: Path) -> None:
     """The converter states the inputs in another order than the model that it was made of."""
     x, truth = recorded(models / "graph" / "two_inputs")
-    given, expected = {"x": x[0], "z": x[1]}, {output.shape: output for output in truth}
+    by_name, expected = {"x": x[0], "z": x[1]}, {output.shape: output for output in truth}
     signature = json.loads((models / "graph" / "two_inputs" / "model.json").read_text())["signature"]
     for turn_inputs, turn_outputs in ((False, False), (True, False), (False, True)):
         stated = {
@@ -132,7 +132,7 @@ def test_a_graph_model_has_the_inputs_and_outputs_of_its_signature(models: Path,
         }
         path = copied(models, "graph/two_inputs", tmp_path, lambda document, stated=stated: document.update(signature=stated))
         rc.export_model(path, tmp_path / "a.onnx", force=True)
-        outputs = RUNS["onnx"](tmp_path / "a.onnx")([given[name] for name in stated["inputs"]])
+        outputs = RUNS["onnx"](tmp_path / "a.onnx")([by_name[name] for name in stated["inputs"]])
         widths = [int(tensor["tensorShape"]["dim"][1]["size"]) for tensor in stated["outputs"].values()]
         assert [output.shape[1] for output in outputs] == widths
         for output in outputs:
