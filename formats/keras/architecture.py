@@ -12,6 +12,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
 from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras import layers_model
 from rnnconvert.formats.keras.config import of_json
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file
@@ -44,6 +45,8 @@ def stated(path: Path) -> tuple[Any, str]:
     if file.json is None and path.suffix.lower() not in (*YAML, ".json"):
         return _of_model(path)
     document = _inside(_yaml(path) if path.suffix.lower() in YAML else _json(path))
+    if layers_model.is_layers_model(document):
+        return layers_model.stated(document, path)
     return document, str(document.get("keras_version", "")) if isinstance(document, Mapping) else ""
 
 

@@ -15,7 +15,7 @@ _PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget
 _LEAVES = ("kernel", "recurrent_kernel", "bias", *_PEEPHOLES)
 _OPTIMIZER = ("optimizer", "optimizer_weights")
 _KERAS_1 = re.compile(r"(?P<owner>.+)_(?P<local>[WUb](?:_[icfozrh])?)")
-_CELL = re.compile(r"(?:(?:layer_norm_)?lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
+_CELL = re.compile(r"(?:(?:layer_norm_)?lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell|RNNCell_\d+")
 _STACKED = re.compile(r"stacked_rnn_cells(?:_\d+)?|cells")
 _DIRECTION = re.compile(r"(?P<way>forward|backward)_(?P<inner>.+)")
 

@@ -43,6 +43,11 @@ class Era:
         return int(parts[1]) if parts else 3
 
     @property
+    def of_javascript(self) -> bool:
+        """Whether TensorFlow.js itself wrote it, whose rules are those of Keras 2.0, but for masks."""
+        return "(" in self.text
+
+    @property
     def before_2_3(self) -> bool:
         """Whether hard_sigmoid is what a recurrent layer of this version has for its gates if nothing else is chosen.
 
@@ -50,10 +55,10 @@ class Era:
         2.2.4-tf: see `gates_open`.
         """
         parts = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
-        if parts is None or ("tf" in self.text and parts[3] is None):
+        if parts is None or ("-tf" in self.text and parts[3] is None):
             return False
         version = (int(parts[1]), int(parts[2] or 0), int(parts[3] or 0))
-        return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))
+        return version < ((2, 2, 4) if "-tf" in self.text else (2, 3, 0))
 
     @property
     def gates_open(self) -> bool:

@@ -67,6 +67,8 @@ layouts = written_layouts(NAME)
 
 def refuse_others(path: Path) -> None:
     """Raise UsageError for a file to upgrade that another framework wrote; one that is damaged or of no known kind is its reader's."""
+    from rnnconvert.formats.keras.layers_model import is_layers_model
+
     file = Opened(path)
     if not path.is_file() or "hdf5" in file.kinds or "config.json" in (file.entries or ()):
         return
@@ -74,7 +76,7 @@ def refuse_others(path: Path) -> None:
         framework = detect.source(file).reader.NAME
     except UnreadableError:
         return
-    if framework != NAME:
+    if framework != NAME and not is_layers_model(file.json):
         raise UsageError(
             f"{path} is a file of {registry.title(framework)}, and only models of Keras are upgraded. For its recurrent layers alone: "
             f"{Command('convert', path, 'TARGET')}."
@@ -88,9 +90,11 @@ def stored_in(path: Path) -> Stored:
 
 def _stored_of(file: Opened) -> Stored:
     from rnnconvert.containers import hdf5  # its library is imported where such a file is met
-    from rnnconvert.formats.keras import groups, keras_zip, object_checkpoint, pickled, variables  # few files are each
+    from rnnconvert.formats.keras import groups, keras_zip, layers_model, object_checkpoint, pickled, variables  # few files are each
 
     path = file.path
+    if layers_model.is_layers_model(file.json):
+        return layers_model.read(path)
     if object_checkpoint.recognise(path):
         return object_checkpoint.read(path)
     if pickled.recognise(file):

@@ -16,7 +16,9 @@ class KerasMetadata(FileMetadata, total=False):
     config         the model's configuration, parsed
     metadata       the versions that a .keras file states
     groups_of      the first version of Keras that named groups as these are named
-    keras_version  the version that a SavedModel states
+    keras_version  the version that a SavedModel or a layers model of TensorFlow.js states
+    training_config  how a layers model of TensorFlow.js was compiled
+    by_layers      whether the names of arrays are those of the layers around them
     layer_configs  the configurations of layers by their names, if there is no configuration of the model
     root_config    the configuration of the object around them
     places         the names of layers by their places in a graph of objects
@@ -28,6 +30,8 @@ class KerasMetadata(FileMetadata, total=False):
     metadata: dict[str, Any]
     groups_of: str
     keras_version: str
+    training_config: Any
+    by_layers: bool
     layer_configs: Mapping[str, Mapping[str, Any]]
     root_config: Mapping[str, Any] | None
     places: Mapping[str, str]

@@ -86,6 +86,7 @@ def read(path: Path) -> Stored:
             "layer_configs": configs,
             "keras_version": f"{version.removesuffix('-tf') or '2'}-tf",
             "root_config": model,
+            "by_layers": True,
             "places": names,
         }
     elif by_graph:

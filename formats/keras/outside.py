@@ -18,7 +18,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.core.errors import BudgetError, RnnConvertError, UsageError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.text_file import open_bytes
@@ -65,11 +65,14 @@ class _ModelBeside(NamedTuple):
 def of(path: Path, stored: Stored, options: Options) -> Outside:
     """Return the configuration that another file states, where the weights' own file has none.
 
-    Raises what `architecture.read` raises for a file that the caller names.
+    Raises what `architecture.read` raises for a file that the caller names, and UsageError where that states another model than the
+    weights' own file.
     """
-    if stated_model(path, stored.metadata_as(KerasMetadata)) or "layer_configs" in stored.metadata:
-        return Outside()
+    metadata = stored.metadata_as(KerasMetadata)
+    model = stated_model(path, metadata) or metadata.get("root_config")
     named = options.get("config")
+    if model or "layer_configs" in stored.metadata:
+        return Outside() if named is None else _stated_twice(path, model, local(named))
     if named is not None:
         path = local(named)
         return Outside(*architecture.read(path), path)
@@ -78,6 +81,33 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
     # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.
     candidates = contextvars.Context().run(lambda: [*_candidates(path, stored)])
     return _chosen(path, candidates)
+
+
+def _stated_twice(path: Path, model: Any, named: Path) -> Outside:
+    """Return nothing, with a note, where another file states the model that the weights' own file states. Raises UsageError for another."""
+    document, _ = architecture.read(named)
+    with of_file(path):
+        here, there = _layers(entry(model)) if model else {}, _layers(entry(document))
+    different = next((name for name in (*here, *there) if here.get(name) != there.get(name)), None)
+    if different is not None:
+        what = f": the layer {different!r} is not the same" if different in here and different in there else ""
+        raise UsageError(f"{path} states its model, and {named} states another{what}. Leave out {Flag('config')}")
+    return Outside(warning=f"{path.name} states the same model as {named}, which is not needed")
+
+
+def _layers(model: Entry) -> dict[str, object]:
+    """Return the statements about each layer of a model, by its name; those of the layers inside it stand by themselves."""
+    return {layer.name: (layer.class_name, _settings(layer.config), _settings(layer.nodes)) for layer in every(model)}
+
+
+_UNSTATED = ("layers", "layer", "module", "registered_name", "build_config", "shared_object_id")
+"""Keys of the layers inside, and of what some savers leave out."""
+
+
+def _settings(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _settings(inner) for key, inner in value.items() if key not in _UNSTATED}
+    return [_settings(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _chosen(path: Path, candidates: Sequence[_ModelBeside]) -> Outside:

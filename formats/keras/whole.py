@@ -153,6 +153,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
     """Return arrays by the layer that they belong to: its path in Keras 3, its name before."""
     attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
+    by_layers = checkpoint.metadata_as(KerasMetadata).get("by_layers", False)
     owners: dict[str, list[str]] = {}
     for name in names:
         path = name.removeprefix("model_weights/")
@@ -162,8 +163,8 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
             parts = path.split("/")
             listed = [part for part in parts if f"model_weights/{part}" in attributes or part in attributes]
             inner = [part for part in parts[:-1] if part not in ("kernel", "bias")]
-            if "root_config" in checkpoint.metadata:
-                listed, inner = [], ["/".join(inner)] if inner else []  # of a SavedModel each is a path of layers
+            if by_layers:
+                listed, inner = [], ["/".join(inner)] if inner else []
             owner = "/".join(dict.fromkeys([*listed[:1], *inner[-1:]])) if inner else path
         owners.setdefault(owner, []).append(name)
     return owners

@@ -5,6 +5,7 @@ Source: tfjs-converter/python/tensorflowjs/converters/tf_saved_model_conversion_
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,19 @@ def topology(file: Opened) -> Path | None:
     if document is None or not isinstance(document.get("weightsManifest"), list):
         return None
     return file.path if graph_def_json.is_graph(document.get("modelTopology")) else None
+
+
+def signature(path: Path) -> Mapping[str, Sequence[str]]:
+    """Return the values that a graph model calls its "inputs" and its "outputs"; none for any other file, and where it states none."""
+    file = topology(Opened(path))
+    stated = Opened(file).cached(json_file.read).get("signature") if file is not None else None
+    values: dict[str, Sequence[str]] = {}
+    for word in ("inputs", "outputs"):
+        tensors = stated.get(word) if isinstance(stated, dict) else None
+        listed = list(tensors.values()) if isinstance(tensors, dict) else []
+        names = [tensor["name"] for tensor in listed if isinstance(tensor, dict) and isinstance(tensor.get("name"), str)]
+        values[word] = [name if ":" in name else f"{name}:0" for name in names]
+    return values
 
 
 def read(path: Path) -> tuple[GraphDef, tuple[Path, ...]]:

@@ -41,6 +41,7 @@ _SAME = {
     "Erf": "Erf", "Round": "Round",
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
+_FUSED = {name: _SAME[name] for name in ("Relu", "Elu", "Tanh", "Sigmoid")}
 CELLS = ("LSTMBlockCell", "GRUBlockCell", "BlockLSTM")
 """Operations that are a layer or a step of one, with all that they compute on the way as outputs."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -105,6 +106,27 @@ class OperationStep(Rule):
         dilations = (self.node.integers("dilations") or [1] * 4)[1:3]
         value, order = self.over_space("Conv", [turned], 2, **self._windows(), dilations=dilations, group=groups)
         return self.add("Transpose", [value], perm=order)
+
+    def fused(self, kind: str) -> bool:
+        """Write an operation with its bias and a function. Source: tensorflow/core/kernels/fused_eigen_output_kernels.h."""
+        words = self.node.texts("fused_ops")
+        function = words[1] if len(words) == 2 else ""
+        rules = {"": "Identity", "Relu6": "Clip", "LeakyRelu": "LeakyRelu", "Prelu": "", **_FUSED}
+        plain = OperationStep(self.block, self.node, self.inputs[:2], [f"{self.outputs[0]}/{kind}"], self._stored)
+        if words[:1] != ["BiasAdd"] or len(words) > 2 or function not in rules or len(self.inputs) != 3 + (function == "Prelu"):
+            return False
+        if not _RULES[kind](plain):
+            return False
+        bounds = {"Relu6": {"min": 0.0, "max": 6.0}, "LeakyRelu": {"alpha": self.node.number("leakyrelu_alpha", 0.2)}}
+        total = self.block.add("Add", [*plain.outputs, self.inputs[2]], name=self.label)
+        if function == "Prelu":
+            return self.sloped(total, self.inputs[3])
+        return self.add(rules[function], [total], **bounds.get(function, {}))
+
+    def sloped(self, x: str, slopes: str) -> bool:
+        """Write numbers of which those below zero are multiplied by slopes, one for each place of the last axes."""
+        below = self.block.add("Neg", [self.block.add("Relu", [self.block.add("Neg", [x])])])
+        return self.add("Add", [self.block.add("Relu", [x]), self.block.add("Mul", [below, slopes])])
 
     def pooled(self, kind: str) -> bool:
         """Write the largest number, or the mean, of windows over two axes."""
@@ -300,6 +322,7 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "ReverseV2": lambda step: step.flip(step.integers(1)),
     "ClipByValue": lambda step: step.add("Clip", step.inputs[:3]),
     "Relu6": lambda step: step.add("Clip", step.inputs[:1], min=0.0, max=6.0),
+    "Prelu": lambda step: step.sloped(*step.inputs[:2]),
     "LeakyRelu": lambda step: step.add("LeakyRelu", step.inputs[:1], alpha=step.node.number("alpha", 0.2)),
     "Any": lambda step: step.truths("ReduceMax", step.integers(1), step.option("keep_dims")),
     "All": lambda step: step.truths("ReduceMin", step.integers(1), step.option("keep_dims")),
@@ -317,6 +340,9 @@ _RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "SquaredDifference": OperationStep.difference_squared,
     "Conv2D": lambda step: step.convolved(False),
     "DepthwiseConv2dNative": lambda step: step.convolved(True),
+    "_FusedMatMul": lambda step: step.fused("MatMul"),
+    "_FusedConv2D": lambda step: step.fused("Conv2D"),
+    **dict.fromkeys(("_FusedDepthwiseConv2dNative", "FusedDepthwiseConv2dNative"), lambda step: step.fused("DepthwiseConv2dNative")),
     "MaxPool": lambda step: step.pooled("MaxPool"),
     "AvgPool": lambda step: step.pooled("AveragePool"),
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), OperationStep.normalised),

@@ -40,7 +40,7 @@ def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool
     from rnnconvert.containers.graph_def import GraphDef
     from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
-    from rnnconvert.formats.tensorflow1 import loops
+    from rnnconvert.formats.tensorflow1 import graph_model, loops
     from rnnconvert.formats.tensorflow1.control_flow import Conditions
     from rnnconvert.formats.tensorflow1.files import whole_graph
     from rnnconvert.formats.tensorflow1.names import CellPlaces
@@ -58,4 +58,6 @@ def _program(path: Path, fix: FixedInputs) -> tuple[ProgramModel, dict[str, bool
         program = ReadProgram(looked.scopes, {}, looked.layers) if looked.scopes else None
     if program is None:
         raise UsageError(f"{path} holds weights without a frozen graph, and states no model that can be written")
-    return GraphModel(checkpoint.replace(read=program)), decided
+    model = GraphModel(checkpoint.replace(read=program))
+    model.stated = graph_model.signature(path)
+    return model, decided

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rnnconvert.containers.graph_def import WHILES
 from rnnconvert.core.cached import cached_property
@@ -20,7 +21,12 @@ _LISTS = ("TensorListReserve", "TensorArrayV3")
 
 
 class GraphModel(ProgramModel):
-    """A graph, in which every value that nothing reads is an output, and which begins behind what makes features of a sound."""
+    """A graph, in which every value that nothing reads is an output, and which begins behind what makes features of a sound.
+
+    stated  the values that the file states as its "inputs" and "outputs"
+    """
+
+    stated: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     @property
     def _main(self) -> Scope:
@@ -36,8 +42,11 @@ class GraphModel(ProgramModel):
 
     @cached_property
     def gives(self) -> Sequence[str]:
-        """Those that are numbers, of operations of which nothing is read and in which an input has a part."""
+        """Those that the file states; or else the numbers of operations of which nothing is read and in which an input has a part."""
         main, reached, ends = self._main, {*self._main.body.inputs}, list[str]()
+        outputs = self.stated.get("outputs", ())
+        if outputs and {*outputs} <= {name for node in main.nodes for name in node.outputs}:
+            return outputs
         name_of = self.input_name  # an operation of the graph may be several here, such as one for each part of what it takes apart
         read = {name_of(name) for node in main.nodes for name in node.reads if name_of(name) not in map(name_of, node.outputs)}
         for node in main.nodes:
@@ -56,10 +65,12 @@ class GraphModel(ProgramModel):
 
     @cached_property
     def reads(self) -> Sequence[str]:
-        """The features of a sound and the inputs that outputs depend on."""
+        """The features of a sound and the inputs that outputs depend on, in the order that the file states."""
         behind = [node for node in self._main.nodes if not self._features.keys() & {*node.outputs}]
         read = {name for node in needed(behind, self.gives) for name in node.reads}
-        return [name for name in (*self._features, *self._main.body.inputs) if name in read]
+        inputs = [name for name in (*self._features, *self._main.body.inputs) if name in read]
+        places = {name: place for place, name in enumerate(self.stated.get("inputs", ()))}
+        return sorted(inputs, key=lambda name: places.get(name, len(places)))
 
     @cached_property
     def declared(self) -> dict[str, Declared]:

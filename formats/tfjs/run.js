@@ -10,6 +10,12 @@ const core = load('tfjs-core');
 load('tfjs-backend-cpu');
 const layers = load('tfjs-layers');
 
+// With all of its parts, TensorFlow.js gives tensors these as methods. Its initializer Orthogonal calls them.
+const METHODS = {...core, flatten: (tensor) => core.reshape(tensor, [tensor.size])};
+for (const name of ['flatten', 'stridedSlice', 'sign', 'transpose', 'reshape']) {
+  core.Tensor.prototype[name] = core.Tensor.prototype[name] || function (...args) { return METHODS[name](this, ...args); };
+}
+
 const RECURRENT = new Set(['SimpleRNN', 'LSTM', 'GRU', 'Bidirectional']);
 const TYPES = {float32: Float32Array, int32: Int32Array, bool: Uint8Array};
 class Refused extends Error {}
@@ -59,6 +65,7 @@ let calls = [];
 
 const requests = {
   async load({file}) {
+    if (fs.statSync(file).isDirectory()) file = path.join(file, 'model.json');
     const document = JSON.parse(fs.readFileSync(file, 'utf8'));
     if (document.modelTopology == null) throw new Refused('it is no model');
     const parts = document.weightsManifest.flatMap((group) => group.paths.map((name) => fs.readFileSync(path.join(path.dirname(file), name))));

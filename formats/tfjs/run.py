@@ -150,7 +150,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _recurrent(file: str) -> list[str]:
     """Return the names of the layers of a model that is nothing but recurrent layers."""
-    topology = json.loads(Path(file).read_text(encoding="utf-8"))["modelTopology"]
+    topology = Path(file, "model.json") if Path(file).is_dir() else Path(file)
+    topology = json.loads(topology.read_text(encoding="utf-8"))["modelTopology"]
     layers = topology.get("model_config", topology)["config"]["layers"]
     others = [layer["class_name"] for layer in layers if layer["class_name"] not in ("SimpleRNN", "LSTM", "GRU", "Bidirectional")]
     if others:

@@ -96,10 +96,11 @@ class GraphDefNode:
         return ""
 
     def texts(self, key: str) -> list[str]:
-        """Return an attribute that is a tensor of texts; empty where it is left out."""
+        """Return an attribute that is a list or a tensor of texts; empty where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
-            if which == 8 and isinstance(value, memoryview):
-                listed = [text for number, text in wire.values(value, self.path) if number == 8 and isinstance(text, memoryview)]
+            if which in (1, 8) and isinstance(value, memoryview):
+                place = 2 if which == 1 else 8
+                listed = [text for number, text in wire.values(value, self.path) if number == place and isinstance(text, memoryview)]
                 return [wire.text_of(text, self.path) for text in listed]
         return []
 

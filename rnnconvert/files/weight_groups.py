@@ -88,8 +88,9 @@ def _entry(path: Path, entry: dict[str, Any], data: Array, at: int) -> tuple[str
     dtype = np.dtype(_TYPES[stored])
     array = view(data, at, tuple(shape), dtype, path, name)
     size = array.nbytes
-    if quantization is not None and stored != "float16":
+    if quantization is not None:
         charging(size).memory(8 * array.size, path)
+        scale, least = (1, 0) if stored == "float16" else (quantization.get("scale", 1), quantization.get("min", 0))
         with np.errstate(all="ignore"):
-            array = (array * np.float64(quantization.get("scale", 1)) + quantization.get("min", 0)).astype(np.float32)
+            array = (array * np.float64(scale) + least).astype(np.float32)
     return name, array, stored if quantization is not None else "", at + size

@@ -310,8 +310,7 @@ def opener(format: str) -> Callable[..., FileModel] | None:
     runner = runners().get(format)
     if runner is not None:
         return getattr(runner, "open_file", None)
-    names = [executor.name for executor in built_in().values() if executor.format == format and executor.runs_whole_files]
-    return functools.partial(_run_as_it_is, names) if names else None
+    return functools.partial(whole_file, format) if _whole_executors(format) else None
 
 
 def open_file(format: str, path: Path, **options: Path) -> FileModel:
@@ -322,8 +321,13 @@ def open_file(format: str, path: Path, **options: Path) -> FileModel:
     return opening(path, **options)
 
 
-def _run_as_it_is(executors: Sequence[str], path: Path, config: Path | None = None) -> FileModel:
-    return FileModel(path, executors)
+def whole_file(format: str, path: Path, config: Path | None = None) -> FileModel:
+    """Return a file as it is, run by the executors of a format. Raises what FileModel raises."""
+    return FileModel(path, _whole_executors(format))
+
+
+def _whole_executors(format: str) -> list[str]:
+    return [executor.name for executor in built_in().values() if executor.format == format and executor.runs_whole_files]
 
 
 def argument_names(function: Any) -> list[str]:

@@ -42,7 +42,9 @@ NEIGHBOURS = {
     "formats.keras.saved_calls": "rnnconvert.formats.tensorflow1.lowering",  # a SavedModel's functions are TensorFlow's
     "formats.keras.describe.served": "rnnconvert.formats.tensorflow1",
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are written as ONNX files
-    "formats.tfjs.files": "rnnconvert.formats.keras.model",  # its models are those of Keras, stored otherwise
+    "formats.tfjs.files": "rnnconvert.formats.keras",  # its models are those of Keras, stored otherwise
+    "formats.tfjs.whole": "rnnconvert.formats.keras",
+    "formats.tfjs.scaffold_from": "rnnconvert.formats.keras",
     "formats.tfjs.export_layers": "rnnconvert.formats.keras.scaffold",  # and its layers, by the same table
     "formats.tfjs.export_config": "rnnconvert.formats.keras.scaffold",
     "formats.tfjs.export_model": "rnnconvert.formats.keras.scaffold",

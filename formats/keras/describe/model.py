@@ -15,7 +15,7 @@ from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import architecture, outside
+from rnnconvert.formats.keras import architecture, layers_model, outside
 from rnnconvert.formats.keras.describe import served
 from rnnconvert.formats.keras.describe.layer_facts import TARGET, refuse
 from rnnconvert.formats.keras.describe.writer import Writer
@@ -48,7 +48,7 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
         return config, ()
     chosen = outside.of(path, stored_in(path), Options({} if config is None else {"config": str(config)}))
     if chosen.config is None and config is not None:
-        raise UsageError(f"{path} holds its model's configuration. Leave out config ({config})")
+        return None, (chosen.warning,)
     if chosen.config is not None:
         return chosen.path, (chosen.warning,) if chosen.warning else ()
     if not is_architecture(architecture.stated(path)[0]):
@@ -101,7 +101,7 @@ def _layered(path: Path, config: Path | None, partial: bool) -> Description:
     """Return the model of a file that states its layers."""
     config, notes = _config_of(path, config)
     writer = Writer(partial)
-    writer.notes += notes
+    writer.notes += [*notes, *(layers_model.notes(stored_in(path)) if path.is_file() else ())]
     with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config, writer)
         writer.notes += in_half_precision(layer.config for layer in top.walk())

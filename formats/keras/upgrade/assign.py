@@ -153,30 +153,46 @@ def _has_cell(layer: SourceLayer) -> bool:
 
 
 def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
-    """Give a model the arrays of a SavedModel, whose names hold the names of the layers around a weight; return their names.
+    """Give a model arrays whose names hold the names of the layers around a weight, or of the innermost alone; return their names.
 
     Raises RefusedError for a weight that the file lacks or holds more than once.
     """
     labels = frozenset(layer.name for layer in top.walk() if layer is not top)
-    by_place: dict[tuple[bool, frozenset[str], str], list[str]] = {}
+    by_owner: dict[tuple[bool, str, str], list[tuple[frozenset[str], str]]] = {}
     for name in arrays:
         *components, leaf = name.split("/")
-        by_place.setdefault((False, labels.intersection(components), leaf), []).append(name)
-        by_place.setdefault((True, labels.intersection(components[:-1]), leaf), []).append(name)
+        for of_cell, above in ((False, components), (True, components[:-1])):
+            innermost = next((label for label in reversed(above) if label in labels), "")
+            by_owner.setdefault((of_cell, innermost, leaf), []).append((labels.intersection(above), name))
     around = dict(_labels(top))
-    # TimeDistributed builds its layer under its own name: source: keras/layers/rnn/time_distributed.py of Keras 2, build.
-    nameless = {id(inner) for layer in top.walk() if layer.kind == "TimeDistributed" for inner in layer.inside}
+    # TimeDistributed builds its layer under its own name: source: keras/layers/rnn/time_distributed.py of Keras 2, build. So does the
+    # RNN of TensorFlow.js its cell: source: tfjs-layers 4.22 src/layers/recurrent.ts, RNN.build.
+    around_nameless = {id(inner): layer.name for layer in top.walk() if layer.kind in ("TimeDistributed", "RNN") for inner in layer.inside}
+    all_components = {component for name in arrays for component in name.split("/")}
     used: set[str] = set()
     for layer in top.walk():
-        place = (around[id(layer)] - {top.name}) & labels
-        if id(layer) in nameless and not any(layer.name in name.split("/") for name in arrays):
+        place, owner = (around[id(layer)] - {top.name}) & labels, layer.name
+        if id(layer) in around_nameless and layer.name not in all_components:
             place -= {layer.name}
+            owner = around_nameless[id(layer)]
         for alternatives, _ in words_of(layer):
             # A ConvLSTM of Keras 2 names its weights itself. Source: tf_keras/src/layers/rnn/base_conv_lstm.py, ConvLSTMCell.build.
             of_cell = _has_cell(layer) and not layer.kind.startswith("ConvLSTM")
-            names = [name for word in alternatives for name in by_place.get((of_cell, place, word), ())]
-            if len(names) != 1:
+            names = _at(by_owner, place, owner, alternatives, of_cell) or _at(by_owner, place, owner, alternatives, False)
+            if len(names) != 1 or names[0] in used:
                 raise refuse(layer.name, f"the weight {alternatives[0]!r}", f"the file holds {len(names)} arrays of that name for it")
             layer.arrays[alternatives[0]] = arrays[names[0]]
             used.add(names[0])
     return used
+
+
+def _at(
+    by_owner: Mapping[tuple[bool, str, str], Sequence[tuple[frozenset[str], str]]],
+    place: frozenset[str],
+    owner: str,
+    words: Sequence[str],
+    of_cell: bool,
+) -> list[str]:
+    """Return the arrays of a layer by the names of a weight: those that name all layers around it, or else those that name some."""
+    named = [pair for word in words for pair in by_owner.get((of_cell, owner, word), ()) if pair[0] <= place]
+    return [name for labels, name in named if labels == place] or [name for _, name in named]

@@ -13,20 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import hdf5
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.reading import reading
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.zips import is_zip
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.load import model_path
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import architecture, groups, keras_zip, object_checkpoint, outside
+from rnnconvert.formats.keras import architecture, keras_zip, layers_model, object_checkpoint, outside
 from rnnconvert.formats.keras.config import Era, of_json
-from rnnconvert.formats.keras.files import refuse_others
+from rnnconvert.formats.keras.files import refuse_others, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata, stated_model, stated_of_file, version_shown
 from rnnconvert.formats.keras.model.entries import of_file
 from rnnconvert.formats.keras.model.tree import SourceLayer, tree
@@ -97,16 +95,18 @@ def upgrade(
 ) -> Upgraded:
     """Write an old model, with its weights, as a .keras file that Keras 3 opens in safe mode without custom objects.
 
-    old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file or SavedModel of Keras 2
+    old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, a .keras file or SavedModel of Keras 2, or
+             a layers model of TensorFlow.js
     config   the model's configuration, as model.to_json wrote it, where the old file holds weights alone
     force    replace the new file if it exists
     dry_run  write nothing
-    verify   run the old file in tf_keras and the new one in Keras, and keep it only if they agree
+    verify   run the old file in tf_keras, or TensorFlow.js, and the new one in Keras, and keep it only if they agree
 
     Raises RefusedError for what Keras 3 cannot hold, UnreadableError for a damaged file, UsageError for a file without a
     model, NotEqualError and MissingPackageError where the proof fails or cannot be made.
     """
     source, target = model_path(local(old)), Path(new)
+    source = topology if (topology := layers_model.file_of(source)).is_file() else source
     if target.suffix != ".keras":
         raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
     if os.path.realpath(source) == os.path.realpath(target):
@@ -150,11 +150,17 @@ def as_keras_3(
     stored = read(source)
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     notes = Notes()
+    notes.notes += layers_model.notes(stored)
     config = altered(_config(source, stored, config_file, notes))
     version, backend = _written(stored, config)
     era = Era(version)
     if era.major >= 3 and version:
-        raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
+        way_out = "which reads it itself: keras.saving.load_model(...).save(...)"
+        if layers_model.is_layers_model(stored.metadata.get("document")):
+            way_out = (
+                f"and states no modules of its classes. Write it as code that loads its weights: {Command('scaffold', source, to='keras')}."
+            )
+        raise UsageError(f"{source} was written by Keras {version}, {way_out}")
     top = tree(config)
     if not top.is_model:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
@@ -162,7 +168,9 @@ def as_keras_3(
     translator = Translator(era, _usual_dtype(stored), notes)
     model = Models(Layers(translator, backend, keeps_weights), notes).model(top)
     document = model.serialised()
-    training = (stored.metadata_as(KerasMetadata).get("config") or {}).get("compile_config") or _json(source, attributes, "training_config")
+    metadata = stored.metadata_as(KerasMetadata)
+    training = (metadata.get("config") or {}).get("compile_config") or metadata.get("training_config")
+    training = training or _json(source, attributes, "training_config")
     if training:
         training_config = compiled(training, notes)
         if training_config:
@@ -193,9 +201,7 @@ def read(source: Path) -> Stored:
                 "layers, load the weights into it, and save that"
             )
         return object_checkpoint.read(source)
-    if is_zip(source):
-        return keras_zip.read(source)
-    return groups.modern(source, hdf5.read(source))
+    return stored_in(source)
 
 
 def written_before_keras_3(source: Path) -> bool:
@@ -226,7 +232,8 @@ def _config(source: Path, stored: Stored, config_file: Path | None, notes: Notes
     config = stated_model(source, metadata)
     config = metadata.get("root_config") if config is None else config
     if config is not None and config_file is not None:
-        raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
+        notes.notes.append(outside.of(source, stored, Options({"config": str(config_file)})).warning)
+        config_file = None
     if config is None and config_file is None:
         chosen = outside.of(source, stored, Options())
         if chosen.config is None:
@@ -250,9 +257,9 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     arrays = dict(stored.arrays)
-    if "config" in stored.metadata or any(name.startswith(_TREE) for name in arrays):
+    if "metadata" in stored.metadata or any(name.startswith(_TREE) for name in arrays):
         used = assign_by_path(top, "", arrays)
-    elif "root_config" in stored.metadata:
+    elif stored.metadata_as(KerasMetadata).get("by_layers"):
         used = assign_by_names(top, arrays)
     else:
         children = {layer.name: layer for layer in top.inside}

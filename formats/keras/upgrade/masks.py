@@ -15,9 +15,9 @@ from typing import Any
 
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput
-from rnnconvert.formats.keras.model.entries import Entry
+from rnnconvert.formats.keras.model.entries import HEADED, RECURRENT, Entry
 from rnnconvert.formats.keras.model.layered import RunOrder
-from rnnconvert.formats.keras.model.masks import DROPPED_BEFORE, READING, MaskRules, effect_of, makes_mask, mask_value
+from rnnconvert.formats.keras.model.masks import ADDING, DROPPED_BEFORE, READING, MaskRules, effect_of, makes_mask, mask_value
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
@@ -76,6 +76,10 @@ class Masked:
     last: TensorMask | None = None
 
 
+_LEAKING = "TensorFlow.js gives a mask to all layers that it runs later, also to those whose input has none"
+_MASKED_OTHERWISE = (*ADDING, "Concatenate", "Dot", "Softmax", "GlobalAveragePooling1D", *HEADED)
+_UNMASKING = ("LeakyReLU", "ELU", "ThresholdedReLU")
+"""Layers that drop the mask in TensorFlow.js and pass it on in Keras."""
 _MIXING = ("Attention", "AdditiveAttention")
 """Layers whose outputs at a step are computed from all steps."""
 MakeOperation = Callable[[str, Sequence[LayerOutput], Mapping[str, Any]], LayerOutput]
@@ -91,7 +95,15 @@ class Masks(MaskRules[TensorMask]):
         self.leaving: dict[int, TensorMask | None] = {}  # by model inside a model: the mask on its last output
         self._graph: tuple[KerasCall, MakeOperation] | None = None
         number = re.match(r"(\d+)\.(\d+)", era.text)
-        self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
+        self.leaks = era.of_javascript
+        self._masked, self._unmasked = "", ""
+        self.repeats = "-tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
+
+    def check(self, model: SourceLayer) -> None:
+        """Raise RefusedError for masks of TensorFlow.js in a model with models inside."""
+        models = [layer.name for layer in model.walk() if layer.is_model and layer is not model]
+        if self.leaks and models and any(makes_mask(layer.entry) for layer in model.walk()):
+            raise refuse(models[0], "masks in a model with models inside", _LEAKING)
 
     def line(self, model: SourceLayer, mask: TensorMask | None = None) -> TensorMask | None:
         """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
@@ -133,6 +145,8 @@ class Masks(MaskRules[TensorMask]):
                     masked.stated[node] = [mask.where if mask is not None else None for mask in masks]
                 if old.kind in tables.READING_MERGES:
                     masked.merges.add(name)
+        if self._masked and self._unmasked:
+            raise refuse(self._unmasked, f"its input without a mask beside {self._masked!r}, which has one", _LEAKING)
         masked.last = next((mask for end in plan.ends if (mask := on(end)) is not None), None)
         return masked
 
@@ -145,6 +159,8 @@ class Masks(MaskRules[TensorMask]):
         graph  how it is called, and what adds an operation; None in a Sequential
         """
         there = [mask for mask in masks if mask is not None]
+        if self.leaks:
+            self._leak(old, bool(there), graph is None)
         if old.is_model:
             return [self._model(old, there)]
         effect = effect_of(old.entry, self.era)
@@ -165,6 +181,21 @@ class Masks(MaskRules[TensorMask]):
             self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
             return [mask and replace(mask, zeroed=old.name) for mask in after]
         return [mask and replace(mask, zeroed="") for mask in after] if effect == "sequences" else after
+
+    def _leak(self, old: SourceLayer, masked: bool, in_line: bool) -> None:
+        """Refuse a layer of TensorFlow.js that Keras would give another mask.
+
+        TensorFlow.js gives each layer the mask of its first input, or else the mask that any layer before it had; a merge passes on other
+        masks than those of Keras, and averages over steps count all. Source: tfjs-layers 4.22 src/engine/executor.ts, execute.
+        """
+        if masked and (old.kind in _MASKED_OTHERWISE or (old.kind in _UNMASKING and not in_line)):
+            raise refuse(old.name, "the mask on its input", "TensorFlow.js and Keras differ in what such a layer makes of it")
+        if masked:
+            self._masked = self._masked or old.name
+        elif old.kind in RECURRENT:
+            if in_line and self._masked:
+                raise refuse(old.name, f"its input without a mask beside {self._masked!r}, which has one", _LEAKING)
+            self._unmasked = self._unmasked or ("" if in_line else old.name)
 
     def _model(self, old: SourceLayer, there: Sequence[TensorMask]) -> TensorMask | None:
         leaving = self.leaving.get(id(old))

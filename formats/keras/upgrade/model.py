@@ -69,6 +69,8 @@ class Models:
         """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
         config = old.config
         name = spelled(old.name or old.kind.lower())
+        if outermost:
+            self.masks.check(old)
         if old.kind == "Sequential" and old.inside and old.inside[0].kind == "Merge":
             raise refuse(
                 name,

@@ -1,8 +1,8 @@
-"""The proof of an upgrade: the old file in tf_keras and the new one in Keras, on the same inputs."""
+"""The proof of an upgrade: the old file in tf_keras or TensorFlow.js and the new one in Keras, on the same inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +10,17 @@ import numpy as np
 
 from rnnconvert.containers.files import move
 from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Verdict, Word
+from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras.layers_model import is_layers_model
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.models.runners import open_file
 from rnnconvert.running.scripts import answer_of, python_of, saved
 
 
@@ -48,8 +52,8 @@ class Proof:
 def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
     """Write the new file, keep it only if it gives what the old one gives, and return the proof in words.
 
-    Raises MissingPackageError without tf_keras or Keras, ExecutorError where one of them cannot run its file, NotEqualError
-    where the outputs differ.
+    Raises MissingPackageError without tf_keras or Keras, ExecutorError or UsageError where one of them cannot run its file,
+    NotEqualError where the outputs differ.
     """
     if not target.parent.is_dir():
         raise UsageError(f"{target}: the folder {target.parent} does not exist. Create it first")
@@ -63,15 +67,21 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
         move(path, target)
     outputs = f"all {len(proof.comparisons)} outputs" if len(proof.comparisons) > 1 else "the output"
     errors = [comparison.error for comparison in proof.comparisons]
-    return claimed(errors, f"tf_keras on the old file and Keras on the new one agree in {outputs}")
+    return claimed(errors, f"{_runner(source)} on the old file and Keras on the new one agree in {outputs}")
 
 
 def compared(source: Path, written: Path, folder: Path) -> Proof:
     """Return the comparison of both runs."""
-    python_of("tf_keras", _absent("tf_keras"))
-    _run("keras", written, folder)
-    _run("tf_keras", source, folder)
-    results, truth = saved(folder / "keras.npz"), saved(folder / "tf_keras.npz")
+    if _runner(source) == "tf_keras":
+        python_of("tf_keras", _absent("tf_keras"))
+        _run("keras", written, folder)
+        _run("tf_keras", source, folder)
+        truth: Sequence[Array] = saved(folder / "tf_keras.npz")
+    else:
+        old = open_file("tfjs", source)
+        _run("keras", written, folder)
+        (truth,), _ = old.apart([list(zip(old.names, saved(folder / "x.npz"), strict=True))])
+    results = saved(folder / "keras.npz")
     shaken = [saved(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
     if len(results) != len(truth):
         raise NotEqualError(written, Proof((unlike("random inputs", "outputs", (len(results),), (len(truth),)),)))
@@ -85,6 +95,11 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
         output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(expected.ndim)))
         comparisons.append(compare(output, result, expected, allowance))
     return Proof(tuple(comparisons))
+
+
+def _runner(source: Path) -> str:
+    """Return what runs an old file."""
+    return "TensorFlow.js" if is_layers_model(Opened(source).json) else "tf_keras"
 
 
 def _absent(framework: str) -> MissingPackageError:

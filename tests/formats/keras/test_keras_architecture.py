@@ -15,6 +15,9 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.formats.keras import architecture
+from rnnconvert.formats.keras.upgrade import files as upgrade
+from tests import ROOT
 from tests.helpers.frameworks import KERAS_WARNS
 from tests.helpers.requirements import needed
 
@@ -270,8 +273,7 @@ def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None
         rc.load(tmp_path / "both.pkl")
     with pytest.raises(UnreadableError, match="no configuration of a Keras model"):
         rc.load(folder / "weights" / "alone.weights.h5", config=str(folder / "weights" / "alone.weights.h5"))
-    with pytest.raises(UsageError, match="config"):
-        rc.load(folder / "whole.keras", config=str(folder / "model.json"))
+    assert "which is not needed" in str(rc.load(folder / "whole.keras", config=str(folder / "model.json")).warnings)
     (tmp_path / "bomb.yaml").write_text("a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)))
     with pytest.raises(RnnConvertError, match=r"aliases|package pyyaml"):
         rc.load(folder / "weights" / "alone.weights.h5", config=str(tmp_path / "bomb.yaml"))
@@ -293,3 +295,30 @@ def test_the_graph_of_an_export_states_how_last_outputs_are_joined(tmp_path: Pat
         checkpoint = rc.load(tmp_path / mode)
         (stack,) = checkpoint.layers.values()
         assert (stack.layers[0].merge, stack.cell.activation.name, checkpoint.questions) == (mode, "relu", ())
+
+
+def test_a_model_that_is_stated_twice_is_one_model_or_an_error(tmp_path: Path) -> None:
+    """A script may name the model beside every file: what it repeats is a note, and another model is named as one."""
+    keras = needed("keras", "keras")
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4, return_sequences=True), keras.layers.Dense(2)])
+    same, other = tmp_path / "same.json", tmp_path / "other.json"
+    same.write_text(model.to_json())
+    other.write_text(model.to_json().replace('"sigmoid"', '"relu"'))
+    for ending in (".keras", ".h5"):
+        path = tmp_path / f"model{ending}"
+        model.save(path)
+        note = f"{path.name} states the same model as {same}, which is not needed"
+        assert note in map(str, rc.load(path, config=str(same)).warnings)
+        assert note in rc.export_model(path, tmp_path / "a.onnx", config=same, force=True).notes
+        why = r"states its model, and .*other\.json states another: the layer 'lstm\w*' is not the same"
+        with pytest.raises(UsageError, match=why):
+            rc.load(path, config=str(other))
+        with pytest.raises(UsageError, match=why):
+            rc.export_model(path, tmp_path / "b.onnx", config=other)
+    golden = ROOT / "tests" / "golden" / "upgrade" / "cells.h5"
+    document, version = architecture.read(golden)
+    same.write_text(json.dumps({**document, "keras_version": version}))
+    assert "which is not needed" in str(upgrade.upgrade(golden, tmp_path / "new.keras", config=same))
+    other.write_text(model.to_json())
+    with pytest.raises(UsageError, match="states another"):
+        upgrade.upgrade(golden, tmp_path / "new.keras", config=other, force=True)

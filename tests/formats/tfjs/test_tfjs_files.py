@@ -282,7 +282,7 @@ def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> 
     if not checkpoint.unread:
         (after,) = checkpoint.layers.values()
         same = after.first.cell == before.first.cell and after.first.reverse == before.first.reverse
-        assert not same or after.unconvertible
+        assert not same or after.unconvertible or checkpoint.questions
 
 
 @pytest.mark.parametrize(
@@ -335,8 +335,8 @@ def test_keras_3_leaves_out_the_name_of_a_bidirectional_layer(tmp_path: Path) ->
     rc.convert(path, tmp_path / "a.onnx")
     backward["config"]["activation"] = "relu"
     path.write_text(json.dumps(document))
-    with pytest.raises(RefusedError, match="backward_layer"):
-        rc.convert(path, tmp_path / "b.onnx")
+    (read,) = rc.load(path).layers["rnn"].layers  # as Keras means it: TensorFlow.js makes this layer from the other one
+    assert [direction.cell.activation.name for direction in read.directions] == ["tanh", "relu"]
 
 
 def test_two_layers_are_refused_with_the_command_for_whole_models(tmp_path: Path) -> None:
