@@ -110,17 +110,19 @@ def read(path: Path, message: Message, network: Network, ends: Ends | None = Non
         label = f"custom {custom.text(10)}" if custom is not None else ""
         content = layer.submessage(number) or Message(memoryview(b""), path)
         weights = _plain(path, layer.text(1), number, content, network) if number in _PLAIN else {}
-        makers |= dict.fromkeys(outputs, (number, layer))
         if number in LOOPS:
             before = len(network.layers) + len(network.unread)
+            within = list[Message]()
             for body in filter(None, map(content.submessage, LOOPS[number])):
                 read(path, body, network, None, depth + 1)
-                names = [(inner.texts(2), inner.texts(3)) for inner in body.every(1)]
-                inputs += [name for read_, _ in names for name in read_]
-                outputs += [name for _, gives in names for name in gives]
+                within += body.every(1)
+            outputs += [name for inner in within for name in inner.texts(3)]
+            # What they read is a value of this network, unless one of them gives it first.
+            inputs += [name for inner in within for name in inner.texts(2) if name in makers or name not in outputs]
             if number == _LOOP and before == len(network.layers) + len(network.unread):
                 made_of = "as coremltools makes it of recurrent layers of TensorFlow 2"
                 network.unread.append(LayerNote(layer.text(1) or "loop", f"a loop, {made_of}; what it computes is not read", UNREAD))
+        makers |= dict.fromkeys(outputs, (number, layer))
         rows.append(NetworkLayer(number, content, inputs, [*dict.fromkeys(outputs)], label, layer.text(1), weights))
         if number not in LAYERS or not outputs:
             continue
