@@ -108,6 +108,8 @@ GROUPS = {
             "comparison/test_pairing",
             "comparison/test_other_layers",
             "judging/test_beyond",
+            "verification/test_whole_proofs",
+            "scaffolding/test_whole_rounded",
         ),
         20,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 from rnnconvert.models.model import Model, Unit
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -284,7 +285,7 @@ def _stated(dims: Dims) -> list[int]:
 def _dense(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     units, unit = operation.settings["units"], r.layer(operation)
     wide, axis = r.parted(r.real(x), operation.settings["width"], 1)
-    y = r.add_layer("dense", [wide], (*wide.dims[:axis], units), layer=unit.name, units=units, bias=operation.settings["bias"])
+    y = r.add_layer(kinds.Dense(units=units, bias=operation.settings["bias"]), [wide], (*wide.dims[:axis], units), layer=unit.name)
     return r.flat(y, x.rank - 1)
 
 
@@ -305,7 +306,7 @@ def _embedding(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> 
     places = x if x.dtype in ("int32", "int64") else r.cast(x, "int64")
     places = r.squeeze(places, [x.rank - 1]) if x.dims[-1] == 1 else places
     dims = (*places.dims, width)
-    y = r.add_layer("embedding", [places], dims, "float32", layer=r.layer(operation).name, input_size=rows, output_size=width)
+    y = r.add_layer(kinds.Embedding(input_size=rows, output_size=width), [places], dims, "float32", layer=r.layer(operation).name)
     return r.flat(y, x.rank - 1)
 
 
@@ -341,22 +342,19 @@ def _by_channel(r: _HeaderReading, operation: StepOperation, x: SourceTensor) ->
     """Return what a factor and a sum, or a slope, of each channel give."""
     width, unit = operation.settings["width"], r.layer(operation)
     wide, axis = r.parted(r.real(x), width, operation.settings["inner"])
-    words: dict[str, Any] = {"axis": axis, "size": width}
-    if operation.kind == "affine":
-        words |= {"epsilon": 0.0, "momentum": 0.99, "scale": True, "shift": True}
-    kind = "batch_norm" if operation.kind == "affine" else "prelu first"
-    return r.flat(r.add_layer(kind, [wide], wide.dims, layer=unit.name, **words), x.rank - 1)
+    affine = operation.kind == "affine"
+    kind = kinds.BatchNorm(0.0, True, True, axis, width, 0.99) if affine else kinds.PReLUFirst(axis, width)
+    return r.flat(r.add_layer(kind, [wide], wide.dims, layer=unit.name), x.rank - 1)
 
 
 def _norm(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     s = operation.settings
     wide, axis = r.parted(r.real(x), s["width"], 1)
     if s["unit"]:
-        return r.flat(r.add("unit_norm", [wide], wide.dims, axes=(axis,), epsilon=s["epsilon"]), x.rank - 1)
-    words = {"sizes": (s["width"],), "epsilon": s["epsilon"], "scale": s["scale"], "shift": s["shift"]}
+        return r.flat(r.add(kinds.UnitNorm(axes=(axis,), epsilon=s["epsilon"]), [wide], wide.dims), x.rank - 1)
     layer = r.layer(operation).name if s["scale"] or s["shift"] else ""
-    kind = "layer_norm" if s["centred"] else "rms_norm"
-    return r.flat(r.several(kind, layer, [wide], [(wide.dims, "float32", layer or kind)], **words)[0], x.rank - 1)
+    kind = (kinds.LayerNorm if s["centred"] else kinds.RMSNorm)(s["epsilon"], s["scale"], s["shift"], (s["width"],))
+    return r.flat(r.several(kind, layer, [wide], [(wide.dims, "float32", layer or kind.word)])[0], x.rank - 1)
 
 
 _TRUTHS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "and", "or", "xor")
@@ -467,13 +465,13 @@ def _pads(r: _HeaderReading, operation: StepOperation, x: SourceTensor, reach: i
 
 
 def _conv(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
-    from rnnconvert.scaffolding.windows import conv, reached
+    from rnnconvert.scaffolding.windows import ConvSettings, conv, reached
 
     s, unit = operation.settings, r.layer(operation)
     pads = _pads(r, operation, x, *reached((s["kernel"],), (s["dilation"],)))
     weight = (s["filters"], s["channels"] // s["groups"], s["kernel"])
-    words = {"layer": unit.name, "strides": (s["stride"],), "dilation": (s["dilation"],), "groups": s["groups"], "bias": s["bias"]}
-    return r.transpose(conv(r, r.transpose(r.real(x), [0, 2, 1]), weight, (pads,), **words), [0, 2, 1])
+    stated = ConvSettings(unit.name, (s["stride"],), (s["dilation"],), s["groups"], s["bias"])
+    return r.transpose(conv(r, r.transpose(r.real(x), [0, 2, 1]), weight, (pads,), stated), [0, 2, 1])
 
 
 def _pool(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
@@ -490,7 +488,7 @@ def _over_time(r: _HeaderReading, operation: StepOperation, x: SourceTensor, *ma
         return _reduced(r, x, 1, word)
     x, mask = r.alike([r.real(x), masks[0]], True)
     dims = (x.dims[0], x.dims[2])
-    return r.several("reduce", "", [x], [(dims, "float32", word)], {"mask": [r.mask(mask)]}, operation=word, axes=(1,), keep=False)[0]
+    return r.several(kinds.Reduce(operation=word, axes=(1,), keep=False), "", [x], [(dims, "float32", word)], {"mask": [r.mask(mask)]})[0]
 
 
 def _number(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:

@@ -24,6 +24,7 @@ from rnnconvert.formats.c_header.write import MATRICES, as_bytes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.tried_axes import OtherAxesError, likelier
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -147,15 +148,15 @@ class ModelBuilder:
         """Return whether anything reads one of some tensors of the description."""
         return any(id(value) in self._read for value in values)
 
-    def label(self, node: Node) -> str:
+    def label(self, node: Node[kinds.Kind]) -> str:
         """Return the name of a node's layer: its path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
-    def path(self, node: Node) -> str:
+    def path(self, node: Node[kinds.Kind]) -> str:
         """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.settings.get("of", node.layer))
+        return self.scope.inside(node.source)
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
@@ -193,17 +194,19 @@ class ModelBuilder:
         from rnnconvert.formats.c_header.target_rules import RULES
 
         for node in scope.nodes:
-            if node.kind == "left out":
-                raise node["error"]
-            rule = RULES.get(node.kind)
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
+            rule = RULES.get(type(node.kind))
             if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", "no code in C is known for it")
+                raise self.refused(node, f"a layer of kind {node.kind.word!r}", "no code in C is known for it")
             try:
                 rule(self, node)
             except RefusedError as error:  # its remedies are settings of a conversion
                 raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or self.scope.inside(node.label)) from None
             except ValueError as error:
-                raise OtherAxesError(f"this layer of kind {node.kind!r}", TITLE, f"{error}", "", self.scope.inside(node.label)) from None
+                raise OtherAxesError(
+                    f"this layer of kind {node.kind.word!r}", TITLE, f"{error}", "", self.scope.inside(node.label)
+                ) from None
 
     def add(self, kind: str, reads: Sequence[int], name: str = "", **settings: Any) -> tuple[int, ...]:
         """Append an operation."""
@@ -269,19 +272,19 @@ def _every_read(scope: DescribedModel) -> Iterator[Value]:
     yield from scope.outputs
     for node in scope.nodes:
         yield from node.reads()
-        if "scope" in node.settings:
-            yield from _every_read(node["scope"])
+        if isinstance(node.kind, kinds.Scoped):
+            yield from _every_read(node.kind.scope)
 
 
 def _indices(scope: DescribedModel) -> set[int]:
     """Return the inputs of a model that an embedding reads."""
     read = set()
     for node in scope.nodes:
-        if node.kind == "embedding":
+        if isinstance(node.kind, kinds.Embedding):
             read.add(id(node.x))
-        elif node.kind == "model":
-            inner = _indices(node["scope"])
-            read.update(id(value) for start, value in zip(node["scope"].inputs, node.inputs, strict=False) if id(start) in inner)
+        elif isinstance(node.kind, kinds.Model):
+            inner = _indices(node.kind.scope)
+            read.update(id(value) for start, value in zip(node.kind.scope.inputs, node.inputs, strict=False) if id(start) in inner)
     return read
 
 
@@ -352,5 +355,5 @@ def model_of(builder: ModelBuilder) -> WrittenModel:
     return model
 
 
-Rule = Callable[[ModelBuilder, Node], None]
+Rule = Callable[[ModelBuilder, Node[Any]], None]
 """Adds the operations that a node of a description is."""

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.c_header.target import BATCH, BOTH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor, Rule
-from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, Value, on
 
 
-def _transpose(m: ModelBuilder, node: Node) -> None:
-    x, order = m(node.x), node["order"]
+def _transpose(m: ModelBuilder, node: Node[kinds.Transpose]) -> None:
+    x, order = m(node.x), node.kind.order
     axes = tuple(x.axes[axis] for axis in order)
     _turn(m, node.y, x, axes, [axis for axis in order if isinstance(x.axes[axis], int)])
 
@@ -27,7 +28,7 @@ def _turn(m: ModelBuilder, y: Value, x: ProgramTensor, axes: Axes, order: Sequen
     m.give(y, value, axes)
 
 
-def _reshape(m: ModelBuilder, node: Node) -> None:
+def _reshape(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Let a tensor have other axes: where the time stays, what is at a step has others; otherwise its steps become numbers."""
     x, shape = m(node.x), node.y.shape
     axes = _other_axes(m, x, shape)
@@ -100,37 +101,37 @@ def _flat(m: ModelBuilder, x: ProgramTensor) -> ProgramTensor:
     return ProgramTensor(y, (*x.axes[:place], length, *x.axes[place + 1 :]))
 
 
-def _squeeze(m: ModelBuilder, node: Node) -> None:
+def _squeeze(m: ModelBuilder, node: Node[kinds.Squeeze]) -> None:
     x = m(node.x)
-    stated = node["axis"]
+    stated = node.kind.axis
     dropped = [x.axis(axis) for axis in ([stated] if isinstance(stated, int) else stated)]
     if any(x.axes[axis] != 1 for axis in dropped):
         raise ValueError("an axis that it drops is the batch or the time")
     m.give(node.y, x.value, tuple(axis for place, axis in enumerate(x.axes) if place not in dropped))
 
 
-def _unsqueeze(m: ModelBuilder, node: Node) -> None:
-    x, place = m(node.x), node["axis"] % (len(node.x.shape) + 1)
+def _unsqueeze(m: ModelBuilder, node: Node[kinds.Unsqueeze]) -> None:
+    x, place = m(node.x), node.kind.axis % (len(node.x.shape) + 1)
     m.give(node.y, x.value, (*x.axes[:place], 1, *x.axes[place:]))
 
 
-def _steps_to_batch(m: ModelBuilder, node: Node) -> None:
+def _steps_to_batch(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     x = m(node.x)
     if x.axes[:2] != (BATCH, TIME):
         raise ValueError("it takes steps of a tensor that is not a sequence")
     m.give(node.y, x.value, (BOTH, *x.axes[2:]))
 
 
-def _batch_to_steps(m: ModelBuilder, node: Node) -> None:
+def _batch_to_steps(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     x = m(node.x)
     if x.axes[0] != BOTH:
         raise ValueError("its batch does not hold the steps of a sequence")
     m.give(node.y, x.value, (BATCH, TIME, *x.axes[1:]))
 
 
-def _concatenate(m: ModelBuilder, node: Node) -> None:
+def _concatenate(m: ModelBuilder, node: Node[kinds.Concatenate]) -> None:
     tensors = [m(value) for value in node.inputs]
-    axis = tensors[0].axis(node["axis"])
+    axis = tensors[0].axis(node.kind.axis)
     _join(m, node.y, tensors, axis)
 
 
@@ -145,8 +146,8 @@ def _join(m: ModelBuilder, y: Value, tensors: Sequence[ProgramTensor], axis: int
     m.give(y, value, (*first.axes[:axis], length, *first.axes[axis + 1 :]))
 
 
-def _stack(m: ModelBuilder, node: Node) -> None:
-    place = node["axis"] % len(node.y.shape)
+def _stack(m: ModelBuilder, node: Node[kinds.Stack]) -> None:
+    place = node.kind.axis % len(node.y.shape)
     tensors = [m(value) for value in node.inputs]
     _join(m, node.y, [ProgramTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
 
@@ -159,9 +160,9 @@ def _take(m: ModelBuilder, x: ProgramTensor, axis: int, start: int, count: int, 
     return y
 
 
-def _select(m: ModelBuilder, node: Node) -> None:
-    x, index = m(node.x), node["index"]
-    axis = x.axis(node["axis"])
+def _select(m: ModelBuilder, node: Node[kinds.Select]) -> None:
+    x, index = m(node.x), node.kind.index
+    axis = x.axis(node.kind.axis)
     axes = (*x.axes[:axis], *x.axes[axis + 1 :])
     if x.axes[axis] != TIME:
         length, _ = x.place(axis)
@@ -176,14 +177,14 @@ def _select(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, y, axes)
 
 
-def _slice(m: ModelBuilder, node: Node) -> None:
+def _slice(m: ModelBuilder, node: Node[kinds.Slice]) -> None:
     x = m(node.x)
-    axis, step = x.axis(node["axis"]), node["step"]
+    axis, step = x.axis(node.kind.axis), node.kind.step
     timed = x.axes[axis] == TIME
     length = m.program.length(m.program.values[x.value].time) if timed else x.place(axis)[0]
     if length is None:
         raise ValueError("it takes some steps of a sequence of any length")
-    start, end, _ = slice(node["start"], node["end"], step).indices(length)
+    start, end, _ = slice(node.kind.start, node.kind.end, step).indices(length)
     places = range(start, end, step)
     if step < 1 or not places:
         raise ValueError("it takes nothing, or the other way round")
@@ -196,17 +197,17 @@ def _slice(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, _take(m, x, axis, start, len(places), step), (*x.axes[:axis], len(places), *x.axes[axis + 1 :]))
 
 
-def _split(m: ModelBuilder, node: Node) -> None:
+def _split(m: ModelBuilder, node: Node[kinds.Split]) -> None:
     x, start = m(node.x), 0
-    axis = x.axis(node["axis"])
-    for value, size in zip(node.outputs, node["sizes"], strict=True):
+    axis = x.axis(node.kind.axis)
+    for value, size in zip(node.outputs, node.kind.sizes, strict=True):
         m.give(value, _take(m, x, axis, start, size), (*x.axes[:axis], size, *x.axes[axis + 1 :]))
         start += size
 
 
-def _flip(m: ModelBuilder, node: Node) -> None:
+def _flip(m: ModelBuilder, node: Node[kinds.Flip]) -> None:
     x = m(node.x)
-    for axis in node["axes"]:
+    for axis in node.kind.axes:
         if x.axes[x.axis(axis)] == TIME:
             (value,) = m.add("flip", [x.value])
         else:
@@ -216,16 +217,16 @@ def _flip(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, x.value, x.axes)
 
 
-def _repeat(m: ModelBuilder, node: Node) -> None:
+def _repeat(m: ModelBuilder, node: Node[kinds.Repeat]) -> None:
     """Add what is there once as a sequence: Keras's RepeatVector."""
     x = m(node.x)
     if BATCH not in x.axes or TIME in x.axes:
         raise ValueError("what it repeats has steps")
-    (y,) = m.add("again", [x.value], length=int(node["count"]))
+    (y,) = m.add("again", [x.value], length=int(node.kind.count))
     m.give(node.y, y, (BATCH, TIME, *x.axes[1:]))
 
 
-def _expand(m: ModelBuilder, node: Node) -> None:
+def _expand(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Let what is there once for all sequences be there for each of them."""
     x = m(node.x)
     axes: list[str | int] = []
@@ -240,10 +241,11 @@ def _expand(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, x.value, tuple(axes))
 
 
-AXES: Mapping[str, Rule] = {
-    "transpose": _transpose, "flatten": _reshape, "reshape": _reshape, "view": _reshape, "reshape all": _reshape,
-    "merge axes": _reshape, "split axis": _reshape, "squeeze": _squeeze, "unsqueeze": _unsqueeze,
-    "steps to batch": _steps_to_batch, "batch to steps": _batch_to_steps, "concatenate": _concatenate, "stack": _stack,
-    "select": _select, "slice": _slice, "split": _split, "flip": _flip, "repeat": _repeat, "expand": _expand,
+AXES: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Transpose, _transpose), **on(kinds.Flatten, _reshape), **on(kinds.Reshape, _reshape), **on(kinds.View, _reshape),
+    **on(kinds.ReshapeAll, _reshape), **on(kinds.MergeAxes, _reshape), **on(kinds.SplitAxis, _reshape), **on(kinds.Squeeze, _squeeze),
+    **on(kinds.Unsqueeze, _unsqueeze), **on(kinds.StepsToBatch, _steps_to_batch), **on(kinds.BatchToSteps, _batch_to_steps),
+    **on(kinds.Concatenate, _concatenate), **on(kinds.Stack, _stack), **on(kinds.Select, _select), **on(kinds.Slice, _slice),
+    **on(kinds.Split, _split), **on(kinds.Flip, _flip), **on(kinds.Repeat, _repeat), **on(kinds.Expand, _expand),
 }  # fmt: skip
 """The kinds that are known."""

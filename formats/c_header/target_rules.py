@@ -12,10 +12,11 @@ from rnnconvert.formats.c_header.step_operations import COMBINED, FUNCTIONS
 from rnnconvert.formats.c_header.target import BATCH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor, Rule
 from rnnconvert.formats.c_header.target_axes import AXES
 from rnnconvert.formats.c_header.target_steps import STEPS
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, on
 
 
-def _dense(m: ModelBuilder, node: Node) -> None:
+def _dense(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     x, parts = m(node.x), m.weights.parts(m.path(node), "dense")
     units, width = parts["weight"].shape
     if x.place(-1)[0] != width:
@@ -25,7 +26,7 @@ def _dense(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, y, (*x.axes[:-1], int(units)))
 
 
-def _matmul(m: ModelBuilder, node: Node) -> None:
+def _matmul(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Add products of matrices: of one that is there once, of as many as what it multiplies has, or sums over the steps."""
     x, y = (m(value) for value in node.inputs)
     if (x.axes[:1], x.axes[2:], y.axes[:2]) == ((BATCH,), (TIME,), (BATCH, TIME)) and len(y.axes) == 3:
@@ -48,7 +49,7 @@ def _matmul(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, value, axes[:-1] if is_vector else axes)
 
 
-def _embedding(m: ModelBuilder, node: Node) -> None:
+def _embedding(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     x, table = m(node.x), m.weights.parts(m.path(node), "embedding")["weight"]
     rows, width = map(int, table.shape)
     (y,) = m.add("embedding", [x.value], m.stored(m.label(node), {"table": table}), rows=rows, width=width)
@@ -60,25 +61,25 @@ def _function(m: ModelBuilder, value: int, function: str, alpha: float | None = 
     return y
 
 
-def _activation(m: ModelBuilder, node: Node) -> None:
-    name, x = node["name"], m(node.x)
-    if name in ("softmax", "log_softmax") and x.axes[x.axis(node["axis"])] == TIME:
+def _activation(m: ModelBuilder, node: Node[kinds.Activation]) -> None:
+    name, x = node.kind.name, m(node.x)
+    if name in ("softmax", "log_softmax") and x.axes[x.axis(node.kind.axis)] == TIME:
         (y,) = m.add("softmax of steps", [x.value], log=name == "log_softmax")
     elif name in ("softmax", "log_softmax"):
-        width, inner = x.place(node["axis"])
+        width, inner = x.place(node.kind.axis)
         (y,) = m.add("softmax", [x.value], width=width, inner=inner, log=name == "log_softmax")
     elif name == "bounded_relu":
         y = _bounded(m, node, x)
     elif name in FUNCTIONS:
-        y = _function(m, x.value, name, None if node.settings.get("alpha") is None else float(node["alpha"]))
+        y = _function(m, x.value, name, node.kind.alpha)
     else:
         raise m.refused(node, f"the activation {name!r}", "no function of C is known for it")
     m.give(node.y, y, x.axes)
 
 
-def _bounded(m: ModelBuilder, node: Node, x: ProgramTensor) -> int:
+def _bounded(m: ModelBuilder, node: Node[kinds.Activation], x: ProgramTensor) -> int:
     """Return Keras's ReLU: zero or sloped below a threshold, bounded above."""
-    slope, threshold, highest = (node[key] for key in ("alpha", "threshold", "highest"))
+    slope, threshold, highest = node.kind.alpha, node.kind.threshold, node.kind.highest
     above = x if highest is None else ProgramTensor(m.combined("minimum", [x, float(highest)]), x.axes)
     below: ProgramTensor | float = 0.0
     if slope:
@@ -89,15 +90,15 @@ def _bounded(m: ModelBuilder, node: Node, x: ProgramTensor) -> int:
     return m.combined("where", [reaches, above, below])
 
 
-def _prelu(m: ModelBuilder, node: Node) -> None:
+def _prelu(m: ModelBuilder, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> None:
     x = m(node.x)
-    if node.kind == "prelu":
-        slopes = np.asarray(m.weights.numbers(m.path(node))).reshape(node["slopes"])
+    if isinstance(node.kind, kinds.PReLU):
+        slopes = np.asarray(m.weights.numbers(m.path(node))).reshape(node.kind.slopes)
         if x.axes[-1] in OPEN or any(length != 1 for length in slopes.shape[:-1]) or slopes.shape[-1] not in (1, x.lengths[-1]):
             raise ValueError("its slopes differ from step to step")
         inner, slopes = 1, np.broadcast_to(slopes.reshape(-1), (x.lengths[-1],))
     else:
-        length, inner = x.place(node["axis"])
+        length, inner = x.place(node.kind.axis)
         slopes = np.broadcast_to(m.weights.parts(m.path(node), "prelu")["slope"].reshape(-1), (length,))
     (y,) = m.add("slopes", [x.value], m.stored(m.label(node), {"slope": slopes}), width=int(slopes.size), inner=inner)
     m.give(node.y, y, x.axes)
@@ -106,38 +107,39 @@ def _prelu(m: ModelBuilder, node: Node) -> None:
 # Norms
 
 
-def _batch_norm(m: ModelBuilder, node: Node) -> None:
+def _batch_norm(m: ModelBuilder, node: Node[kinds.BatchNorm]) -> None:
     x, parts = m(node.x), m.weights.parts(m.path(node), "batch_norm")
-    length, inner = x.place(node["axis"])
+    length, inner = x.place(node.kind.axis)
     mean, variance = (parts[word].astype(np.float64) for word in ("mean", "variance"))
-    scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node["epsilon"])
+    scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node.kind.epsilon)
     shift = parts.get("shift", np.zeros_like(mean)) - mean * scale
     arrays: Mapping[str, Array] = {"scale": scale.astype(np.float32), "shift": shift.astype(np.float32)}
     (y,) = m.add("affine", [x.value], m.stored(m.label(node), arrays), width=length, inner=inner)
     m.give(node.y, y, x.axes)
 
 
-def _norm(m: ModelBuilder, node: Node) -> None:
+def _norm(m: ModelBuilder, node: Node[kinds.LastAxesNorm | kinds.UnitNorm]) -> None:
     x, kind = m(node.x), node.kind
-    axes = [x.axis(axis) for axis in node["axes"]] if kind == "unit_norm" else range(len(x.axes) - len(node["sizes"]), len(x.axes))
-    if list(axes) != list(range(len(x.axes) - len(axes), len(x.axes))) or any(x.axes[axis] in OPEN for axis in axes):
+    unit, rank = isinstance(kind, kinds.UnitNorm), len(x.axes)
+    axes = [x.axis(axis) for axis in kind.axes] if isinstance(kind, kinds.UnitNorm) else [*range(rank - len(kind.sizes), rank)]
+    if axes != list(range(rank - len(axes), rank)) or any(x.axes[axis] in OPEN for axis in axes):
         raise ValueError("it works along other axes than the last ones of a step")
     width = math.prod(x.axes[axis] for axis in axes)
-    scale, shift = bool(node.settings.get("scale")), bool(node.settings.get("shift"))
-    parts = m.weights.parts(m.path(node), kind) if scale or shift else {}
+    affine = isinstance(kind, kinds.Norm) and (kind.scale or kind.shift)
+    parts = m.weights.parts(m.path(node), kind.word) if affine else {}
     arrays: Mapping[str, Array] = {word: np.asarray(parts[word]).reshape(-1) for word in ("scale", "shift") if word in parts}
     name = m.stored(m.label(node), arrays) if arrays else ""
     (y,) = m.add(
-        "norm", [x.value], name, width=width, epsilon=float(node["epsilon"]), centred=kind == "layer_norm", unit=kind == "unit_norm",
+        "norm", [x.value], name, width=width, epsilon=float(kind.epsilon), centred=isinstance(kind, kinds.LayerNorm), unit=unit,
         scale="scale" in arrays, shift="shift" in arrays,
     )  # fmt: skip
     m.give(node.y, y, x.axes)
 
 
-def _rescale(m: ModelBuilder, node: Node) -> None:
+def _rescale(m: ModelBuilder, node: Node[kinds.Rescale]) -> None:
     x = m(node.x)
-    y = ProgramTensor(m.combined("multiply", [x, float(node["scale"])]), x.axes)
-    m.give(node.y, m.combined("add", [y, float(node["shift"])]) if node["shift"] else y.value, x.axes)
+    y = ProgramTensor(m.combined("multiply", [x, float(node.kind.scale)]), x.axes)
+    m.give(node.y, m.combined("add", [y, float(node.kind.shift)]) if node.kind.shift else y.value, x.axes)
 
 
 # Numbers at the same place
@@ -178,14 +180,14 @@ def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behin
     return result
 
 
-def _wide(m: ModelBuilder, node: Node) -> None:
+def _wide(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Raise RefusedError for a result of 8 bits, which begins anew behind the last number."""
     if node.y.dtype in ("int8", "uint8"):
-        raise m.refused(node, f"a {node.kind} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
+        raise m.refused(node, f"a {node.kind.word} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
 
 
-def _arithmetic(m: ModelBuilder, node: Node) -> None:
-    tensors, operation = [m(value) for value in node.inputs], node["operation"]
+def _arithmetic(m: ModelBuilder, node: Node[kinds.Arithmetic]) -> None:
+    tensors, operation = [m(value) for value in node.inputs], node.kind.operation
     _wide(m, node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
@@ -201,11 +203,11 @@ def _arithmetic(m: ModelBuilder, node: Node) -> None:
 _FLOATS = ("float16", "float32", "float64")
 
 
-def _elementwise(m: ModelBuilder, node: Node) -> None:
-    operation, tensors = node["operation"], [m(value) for value in node.inputs]
+def _elementwise(m: ModelBuilder, node: Node[kinds.Elementwise]) -> None:
+    operation, tensors = node.kind.operation, [m(value) for value in node.inputs]
     axes = _aligned(tensors)
     wide = _spread(m, tensors, axes, False)
-    operands: list[ProgramTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node["operands"]]
+    operands: list[ProgramTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node.kind.operands]
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
@@ -216,22 +218,22 @@ def _elementwise(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, m.combined(operation, operands), axes)
 
 
-def _clip(m: ModelBuilder, node: Node) -> None:
+def _clip(m: ModelBuilder, node: Node[kinds.Clip]) -> None:
     x = m(node.x)
     y = x
-    for key, operation in (("min", "maximum"), ("max", "minimum")):
-        if node[key] is not None:
-            y = ProgramTensor(m.combined(operation, [y, float(node[key])]), x.axes)
+    for bound, operation in ((node.kind.min, "maximum"), (node.kind.max, "minimum")):
+        if bound is not None:
+            y = ProgramTensor(m.combined(operation, [y, float(bound)]), x.axes)
     m.give(node.y, y.value, x.axes)
 
 
-def _mask(m: ModelBuilder, node: Node) -> None:
-    x, operation = m(node.x), node["operation"]
+def _mask(m: ModelBuilder, node: Node[kinds.Mask]) -> None:
+    x, operation = m(node.x), node.kind.operation
     tensors = [m(value) for value in node.inputs]
     if operation in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
-        m.give(node.y, m.combined(operation, [x, float(node["value"])]), x.axes)
+        m.give(node.y, m.combined(operation, [x, float(node.kind.value or 0)]), x.axes)
     elif operation == "any differs":
-        differs = m.combined("not_equal", [x, float(node["value"])])
+        differs = m.combined("not_equal", [x, float(node.kind.value or 0)])
         (y,) = m.add("folded", [differs], length=x.place(-1)[0], inner=1, operation="any")
         m.give(node.y, y, x.axes[:-1])
     elif operation in ("and", "or"):
@@ -258,39 +260,39 @@ def _full(m: ModelBuilder, x: ProgramTensor, axes: Axes, number: float) -> int:
     return y
 
 
-def _where(m: ModelBuilder, node: Node) -> None:
+def _where(m: ModelBuilder, node: Node[kinds.Where | kinds.ZeroMasked]) -> None:
     """Add a tensor's numbers at the steps that count, and others elsewhere."""
     x, mask = m(node.x), m(node.named["mask"][0])
     wide = ProgramTensor(mask.value, (*mask.axes, 1))
     other: list[ProgramTensor] = [m(node.inputs[1])] if len(node.inputs) > 1 else []
     axes = _aligned([wide, x, *other])
     spread: list[ProgramTensor | float] = [*_spread(m, [wide, x, *other], axes, False)]
-    m.give(node.y, m.combined("where", [*spread, *([] if other else [float(node.settings.get("value", 0))])]), axes)
+    m.give(node.y, m.combined("where", [*spread, *([] if other else [float(node.kind.value)])]), axes)
 
 
 # Stored numbers
 
 
-def _constant(m: ModelBuilder, node: Node) -> None:
-    array = np.asarray(node["numbers"], np.float32)
+def _constant(m: ModelBuilder, node: Node[kinds.Constant]) -> None:
+    array = np.asarray(node.kind.numbers, np.float32)
     if array.size and not np.isfinite(array).all():
         raise ValueError("stored numbers that are not finite")
     tensor = m.constant(m.label(node), array)
     m.give(node.y, tensor.value, tensor.axes)
 
 
-def _parameter(m: ModelBuilder, node: Node) -> None:
-    tensor = m.constant(m.label(node), m.weights.numbers(m.path(node)).reshape(node["sizes"]))
+def _parameter(m: ModelBuilder, node: Node[kinds.Parameter]) -> None:
+    tensor = m.constant(m.label(node), m.weights.numbers(m.path(node)).reshape(node.kind.sizes))
     m.give(node.y, tensor.value, tensor.axes)
 
 
-def _weight(m: ModelBuilder, node: Node) -> None:
-    part: Array = m.weights.parts(m.path(node), node["of"])[node["array"]]
-    tensor = m.constant(f"{m.label(node)}_{node['array']}", part)
+def _weight(m: ModelBuilder, node: Node[kinds.LayerWeight]) -> None:
+    part: Array = m.weights.parts(m.path(node), node.kind.of)[node.kind.array]
+    tensor = m.constant(f"{m.label(node)}_{node.kind.array}", part)
     m.give(node.y, tensor.value, tensor.axes)
 
 
-def _zeros(m: ModelBuilder, node: Node) -> None:
+def _zeros(m: ModelBuilder, node: Node[kinds.Full]) -> None:
     """Add a number as often as the batch and stated lengths say: states that begin with it."""
     axes: list[str | int] = []
     for length in node.y.shape:
@@ -298,12 +300,12 @@ def _zeros(m: ModelBuilder, node: Node) -> None:
             raise ValueError("a tensor of several open lengths")
         axes.append(BATCH if length is None else length)
     size = math.prod(axis for axis in axes if isinstance(axis, int))
-    tensor = m.constant(m.label(node), np.full(size, node["number"], np.float32), tuple(axes))
+    tensor = m.constant(m.label(node), np.full(size, node.kind.number, np.float32), tuple(axes))
     m.give(node.y, tensor.value, tensor.axes)
 
 
-def _cast(m: ModelBuilder, node: Node) -> None:
-    x, target = m(node.x), np.dtype(node["dtype"])
+def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
+    x, target = m(node.x), np.dtype(node.kind.dtype)
     _wide(m, node)
     value = x.value
     if target.kind == "b":
@@ -313,9 +315,9 @@ def _cast(m: ModelBuilder, node: Node) -> None:
     m.give(node.y, value, x.axes)
 
 
-def _model(m: ModelBuilder, node: Node) -> None:
+def _model(m: ModelBuilder, node: Node[kinds.Model]) -> None:
     """Add what a model in the model gives."""
-    scope = node["scope"]
+    scope = node.kind.scope
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         m.give(inside, m(outside).value, m(outside).axes)
     m.run_scope(scope, m.label(node))
@@ -323,12 +325,13 @@ def _model(m: ModelBuilder, node: Node) -> None:
         m.give(outside, m(inside).value, m(inside).axes)
 
 
-RULES: Mapping[str, Rule] = {
-    "dense": _dense, "matmul": _matmul, "embedding": _embedding, "activation": _activation, "prelu": _prelu, "prelu first": _prelu,
-    "dropout": lambda m, node: m.give(node.y, m(node.x).value, m(node.x).axes),
-    "batch_norm": _batch_norm, "layer_norm": _norm, "rms_norm": _norm, "unit_norm": _norm, "rescale": _rescale,
-    "arithmetic": _arithmetic, "elementwise": _elementwise, "clip": _clip, "mask": _mask, "zero masked": _where, "where": _where,
-    "constant": _constant, "parameter": _parameter, "layer's weight": _weight, "full": _zeros, "cast": _cast, "model": _model,
-    **AXES, **STEPS,
+RULES: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Dense, _dense), **on(kinds.Matmul, _matmul), **on(kinds.Embedding, _embedding), **on(kinds.Activation, _activation),
+    **on(kinds.PReLU, _prelu), **on(kinds.PReLUFirst, _prelu),
+    **on(kinds.Dropout, lambda m, node: m.give(node.y, m(node.x).value, m(node.x).axes)), **on(kinds.BatchNorm, _batch_norm),
+    **on(kinds.LayerNorm, _norm), **on(kinds.RMSNorm, _norm), **on(kinds.UnitNorm, _norm), **on(kinds.Rescale, _rescale),
+    **on(kinds.Arithmetic, _arithmetic), **on(kinds.Elementwise, _elementwise), **on(kinds.Clip, _clip), **on(kinds.Mask, _mask),
+    **on(kinds.ZeroMasked, _where), **on(kinds.Where, _where), **on(kinds.Constant, _constant), **on(kinds.Parameter, _parameter),
+    **on(kinds.LayerWeight, _weight), **on(kinds.Full, _zeros), **on(kinds.Cast, _cast), **on(kinds.Model, _model), **AXES, **STEPS,
 }  # fmt: skip
 """The kinds that are known."""

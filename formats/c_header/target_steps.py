@@ -9,15 +9,16 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.windows import ends, reached
 
 
-def _reduce(m: ModelBuilder, node: Node) -> None:
-    x, operation, mask = m(node.x), node["operation"], node.named.get("mask", ())
-    axes = sorted({x.axis(axis) for axis in node["axes"]}, reverse=True)
+def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
+    x, operation, mask = m(node.x), node.kind.operation, node.named.get("mask", ())
+    axes = sorted({x.axis(axis) for axis in node.kind.axes}, reverse=True)
     if operation not in ("mean", "sum", "max", "min", "any", "all"):
         raise m.refused(node, f"a reduction by {operation!r}", "no code in C is known for it")
     value, left = x.value, list(x.axes)
@@ -29,21 +30,23 @@ def _reduce(m: ModelBuilder, node: Node) -> None:
             length, inner = ProgramTensor(value, tuple(left)).place(axis)
             (value,) = m.add("folded", [value], length=length, inner=inner, operation=operation)
         left[axis] = 1
-    m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node["keep"] or place not in axes))
+    m.give(node.y, value, tuple(axis for place, axis in enumerate(left) if node.kind.keep or place not in axes))
 
 
 # Windows
 
 
-def _pads(node: Node, reach: int) -> list[int] | None:
-    """Return the steps that a layer with its channels at the end adds before and after; None where windows of a stride need them."""
-    return None if node["padding"] == "same" and node["strides"][0] > 1 else list(ends(node["padding"], reach))
+def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, reach: int) -> list[int] | None:
+    """Return the steps that a layer adds before and after; None where windows of a stride need them."""
+    if isinstance(kind, kinds.ConvFirst | kinds.PoolFirst):
+        return list(map(int, kind.pads[0]))
+    return None if kind.padding == "same" and kind.strides[0] > 1 else list(ends(kind.padding, reach))
 
 
-def _sequence(m: ModelBuilder, node: Node) -> ProgramTensor:
+def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
     """Return the sequence of channels that windows move over: numbers become steps."""
-    x, place = m(node.x), 2 if node.kind.endswith("first") else 1
-    if node["rank"] != 1:
+    x, place = m(node.x), node.kind.space
+    if node.kind.rank != 1:
         raise m.refused(node, "windows over several axes", "the header computes sequences, along one axis")
     return x if x.axes[place] == TIME else _steps(m, x, place)
 
@@ -57,29 +60,28 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
-def _conv(m: ModelBuilder, node: Node) -> None:
-    x, parts, first = _sequence(m, node), m.weights.parts(m.path(node), "conv"), node.kind == "conv first"
+def _conv(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+    x, parts = _sequence(m, node), m.weights.parts(m.path(node), "conv")
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
     filters, kernel, width = map(int, weight.shape)
-    (reach,) = reached(node["kernel"], node["dilation"])
-    pads = list(map(int, node["pads"][0])) if first else _pads(node, reach)
+    (reach,) = reached(node.kind.kernel, node.kind.dilation)
     arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({"b": parts["bias"]} if "bias" in parts else {})}
     (y,) = m.add(
-        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * node["groups"], filters=filters, kernel=kernel,
-        stride=int(node["strides"][0]), dilation=int(node["dilation"][0]), groups=int(node["groups"]), bias="bias" in parts, pads=pads,
+        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * node.kind.groups, filters=filters, kernel=kernel,
+        stride=int(node.kind.strides[0]), dilation=int(node.kind.dilation[0]), groups=int(node.kind.groups), bias="bias" in parts,
+        pads=_pads(node.kind, reach),
     )  # fmt: skip
-    m.give(node.y, y, (BATCH, filters, TIME) if first else (BATCH, TIME, filters))
+    m.give(node.y, y, (BATCH, filters, TIME) if isinstance(node.kind, kinds.ConvFirst) else (BATCH, TIME, filters))
 
 
-def _pool(m: ModelBuilder, node: Node) -> None:
-    x, first = _sequence(m, node), node.kind == "pool first"
-    if first and (node["ceil"] or tuple(node.settings.get("dilation", (1,))) != (1,)):
+def _pool(m: ModelBuilder, node: Node[kinds.Pool | kinds.PoolFirst]) -> None:
+    x, kind = _sequence(m, node), node.kind
+    if isinstance(kind, kinds.PoolFirst) and (kind.ceil or kind.dilation != (1,)):
         raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
-    pads = list(map(int, node["pads"][0])) if first else _pads(node, node["kernel"][0])
-    counted = bool(first and node["operation"] == "average" and node["counted"])
+    counted = isinstance(kind, kinds.PoolFirst) and kind.operation == "average" and kind.counted
     (y,) = m.add(
-        "pool", [x.value], operation=node["operation"], kernel=int(node["kernel"][0]), stride=int(node["strides"][0]), pads=pads,
-        counted=counted,
+        "pool", [x.value], operation=kind.operation, kernel=int(kind.kernel[0]), stride=int(kind.strides[0]),
+        pads=_pads(kind, kind.kernel[0]), counted=counted,
     )  # fmt: skip
     m.give(node.y, y, x.axes)
 
@@ -87,9 +89,9 @@ def _pool(m: ModelBuilder, node: Node) -> None:
 # Loops
 
 
-def _loop(m: ModelBuilder, node: Node) -> None:
+def _loop(m: ModelBuilder, node: Node[kinds.Loop]) -> None:
     """Add a loop over the steps of sequences: its operations read and give these steps, and its states are kept between them."""
-    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    scope, states, count = node.kind.scope, node.kind.states, node.kind.states + node.kind.sequences
     tensors = [m(value) for value in node.inputs]
     steps = [_steps(m, x, 0) if x.axes and isinstance(x.axes[0], int) else x for x in tensors[states:count]]
     if any(x.axes[:1] != (TIME,) or TIME in x.axes[1:] or BOTH in x.axes for x in steps):
@@ -124,10 +126,10 @@ def _of_each_sequence(m: ModelBuilder, x: ProgramTensor, axes: Axes) -> ProgramT
     return ProgramTensor(x.value, (*x.axes[:place], BATCH, *x.axes[place + 1 :]))
 
 
-def _range(m: ModelBuilder, node: Node) -> None:
+def _range(m: ModelBuilder, node: Node[kinds.Range]) -> None:
     """Add the numbers of the steps of a sequence."""
     x = m(node.x) if node.inputs else None
-    if x is None or TIME not in x.axes or (node["start"], node["step"], axis_of(node["stop"])) != (0, 1, (0, x.axes.index(TIME))):
+    if x is None or TIME not in x.axes or (node.kind.start, node.kind.step, axis_of(node.kind.stop)) != (0, 1, (0, x.axes.index(TIME))):
         raise ValueError("its numbers are not those of all steps of a sequence")
     m.give(node.y, m.add("number", [x.value])[0], (TIME,))
 
@@ -135,7 +137,7 @@ def _range(m: ModelBuilder, node: Node) -> None:
 # Recurrent layers
 
 
-def _recurrent(m: ModelBuilder, node: Node) -> None:
+def _recurrent(m: ModelBuilder, node: Node[kinds.Recurrent]) -> None:
     directions = m.weights.directions(m.path(node))
     x, ways, mask = m(node.x), len(directions), node.named.get("mask", ())
     states = [m(value) for value in node.named.get("states", ())]
@@ -147,24 +149,24 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         x = _steps(m, x, 1)
     if len(x.axes) != 3:
         raise ValueError("it reads more than a vector at each step")
-    m.stateful.add(bool(node["stateful"]))
+    m.stateful.add(bool(node.kind.stateful))
     outputs, finals = [], list[int]()
     for way, direction in enumerate(directions):
-        backwards = bool(way) if ways == 2 else bool(node["backwards"])
+        backwards = bool(way) if ways == 2 else bool(node.kind.backwards)
         cell = direction.cell.kind == "lstm"
         initial = [states.pop(0).value for _ in range(min(1 + cell, len(states)))]
         label = m.label(node) if ways == 1 else f"{m.label(node)}/{WAYS[way]}"
         name = m.layer(label, direction)
         masks = [m(mask[0]).value] if mask else []
         y, *ends = m.add(
-            "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node["sequences"]),
-            zero=bool(node["zero"]), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
+            "recurrent", [x.value, *masks, *initial], name, backwards=backwards, turned=ways == 1, sequences=bool(node.kind.sequences),
+            zero=bool(node.kind.zero), masked=bool(masks), begun=bool(initial), ends=m.reads(node.outputs[1:]), cell=cell,
         )  # fmt: skip
         outputs.append(y)
         finals += ends
-    axes: Axes = (BATCH, TIME) if node["sequences"] else (BATCH,)
+    axes: Axes = (BATCH, TIME) if node.kind.sequences else (BATCH,)
     sizes = [m.program.values[value].size for value in outputs]
-    merge = node["merge"]
+    merge = node.kind.merge
     if ways == 2 and merge == "concat":
         (joined,) = m.add("joined", outputs, outer=1)
         outputs, sizes = [joined], [sum(sizes)]
@@ -178,21 +180,21 @@ def _recurrent(m: ModelBuilder, node: Node) -> None:
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
-def _cell(m: ModelBuilder, node: Node, reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
+def _cell(m: ModelBuilder, node: Node[kinds.Recurrent], reads: Sequence[ProgramTensor], directions: Sequence[Direction]) -> None:
     """Add a recurrent layer that reads one step at each step of a loop: it goes on from the states that it is given."""
-    if len(directions) > 1 or node["stateful"]:
+    if len(directions) > 1 or node.kind.stateful:
         raise ValueError("at each step of a loop it has two directions, or states of its own")
     (direction,) = directions
     name = m.layer(m.label(node), direction)
     y, *ends = m.add("cell", [each.value for each in reads], name, cell=direction.cell.kind == "lstm")
     size = m.program.values[y].size
-    m.give(node.outputs[0], y, (BATCH, 1, size) if node["sequences"] else (BATCH, size))
+    m.give(node.outputs[0], y, (BATCH, 1, size) if node.kind.sequences else (BATCH, size))
     for value, number in zip(node.outputs[1:], ends, strict=False):
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
-STEPS: Mapping[str, Rule] = {
-    "reduce": _reduce, "conv": _conv, "conv first": _conv, "pool": _pool, "pool first": _pool, "loop": _loop, "range": _range,
-    "recurrent": _recurrent,
+STEPS: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Reduce, _reduce), **on(kinds.Conv, _conv), **on(kinds.ConvFirst, _conv), **on(kinds.Pool, _pool),
+    **on(kinds.PoolFirst, _pool), **on(kinds.Loop, _loop), **on(kinds.Range, _range), **on(kinds.Recurrent, _recurrent),
 }  # fmt: skip
 """The kinds that are known."""

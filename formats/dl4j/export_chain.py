@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from rnnconvert.formats.dl4j.write import TITLE, GraphVertex, applied, by_itself
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.description import Description, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Description, Node, Value, on
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _TO_ROWS, _TO_STEPS = "RnnToFeedForwardPreProcessor", "FeedForwardToRnnPreProcessor"
@@ -74,7 +76,7 @@ class _NetworkChain:
         self.vertices: list[GraphVertex] = []
         self.words: list[str] = []
 
-    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str) -> RefusedError:
         """Return the refusal of a layer."""
         return RefusedError(feature, TITLE, reason, "", node.label)
 
@@ -93,7 +95,7 @@ class _NetworkChain:
         note = "its states last from one call to the next: call rnnTimeStep, not output; rnnClearPreviousState begins anew"
         return [note, *(["it gives every step, of which the model gives the last one"] if self.every else [])] if self._stateful else []
 
-    def add(self, node: Node, make: Callable[[str, str], GraphVertex]) -> None:
+    def add(self, node: Node[kinds.Kind], make: Callable[[str, str], GraphVertex]) -> None:
         """Add a layer behind the last one, which a function makes of its name and of what it reads."""
         names = {_INPUT, *(vertex.name for vertex in self.vertices)}
         self.vertices.append(make(unique(node.label, names), self.vertices[-1].name if self.vertices else _INPUT))
@@ -104,16 +106,20 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
     scope = description.scope
     if len(scope.inputs) != 1 or len(scope.outputs) != 1 or len(scope.inputs[0].shape) != 3 or scope.inputs[0].dtype != "float32":
         raise RefusedError("this model", TITLE, "what is written is a chain of layers from one input (batch, time, features) to one output")
-    stateful = {bool(node["stateful"]) for node in scope.nodes if node.kind == "recurrent"}
+    stateful = {bool(node.kind.stateful) for node in scope.nodes if isinstance(node.kind, kinds.Recurrent)}
     if len(stateful) > 1:
         raise RefusedError("stateful = True", TITLE, "its rnnTimeStep keeps the states of all layers, and others here begin anew")
     chain = _NetworkChain(weights, scope.inputs[0], True in stateful)
     for node in scope.nodes:
-        if node.kind == "left out":
-            raise node["error"]
-        rule = _RULES.get(node.kind)
+        if isinstance(node.kind, kinds.LeftOut):
+            raise node.kind.error
+        rule = _RULES.get(type(node.kind))
         if rule is None:
-            raise chain.refused(node, f"a layer of kind {node.kind!r}", f"what is written are layers of the kinds {', '.join(_RULES)}")
+            raise chain.refused(
+                node,
+                f"a layer of kind {node.kind.word!r}",
+                f"what is written are layers of the kinds {', '.join(kind.word for kind in _RULES)}",
+            )
         if node.x is not chain.end:
             raise chain.refused(node, "a branch", "what is written is a chain of layers, each of which reads the one before it")
         rule(chain, node)
@@ -145,16 +151,16 @@ def _is_dense(vertex: GraphVertex) -> bool:
     return str(vertex.layer["@class"]).endswith(".DenseLayer")
 
 
-def _recurrent(chain: _NetworkChain, node: Node) -> None:
+def _recurrent(chain: _NetworkChain, node: Node[kinds.Recurrent]) -> None:
     for feature, word in {"a mask": "mask", "initial states": "states"}.items():
         if node.named.get(word):
             raise chain.refused(node, feature, "it is not written for its recurrent layers")
-    stack = chain.weights.stack(node.settings.get("of", node.layer))
-    if node["stateful"] and len(stack.layers[0].directions) > 1:
+    stack = chain.weights.stack(node.source)
+    if node.kind.stateful and len(stack.layers[0].directions) > 1:
         raise chain.refused(node, "stateful = True of two directions", "its rnnTimeStep takes layers of one direction")
-    if node["backwards"] or (len(stack.layers[0].directions) > 1 and (not node["sequences"] or node["merge"] is None)):
+    if node.kind.backwards or (len(stack.layers[0].directions) > 1 and (not node.kind.sequences or node.kind.merge is None)):
         raise chain.refused(node, "a layer that gives the end of what it reads backwards", "its LastTimeStep gives the last step in time")
-    merged = stack.replace(layers=(Layer(stack.layers[0].directions, node["merge"] or "concat"),))
+    merged = stack.replace(layers=(Layer(stack.layers[0].directions, node.kind.merge or "concat"),))
     try:
         fitted = fit_to_layout(merged, registry.layouts_of("dl4j"), retyped=True)
     except RefusedError as error:  # its remedies are settings of a conversion
@@ -164,28 +170,26 @@ def _recurrent(chain: _NetworkChain, node: Node) -> None:
     vertex = chain.vertices[-1]
     chain.vertices[-1] = replace(vertex, before=_TO_STEPS if chain.rows else "")
     chain.rows = False
-    if not node["sequences"]:
+    if not node.kind.sequences:
         chain.give_last()
     chain.words.append(f"{vertex.name} ({stack.cell.kind.upper()} {stack.input_size} -> {stack.layers[-1].output_size})")
 
 
-def _dense(chain: _NetworkChain, node: Node) -> None:
+def _dense(chain: _NetworkChain, node: Node[kinds.Dense]) -> None:
     before = _TO_ROWS if chain.in_steps(node.x) and not chain.rows else ""
-    parts = {
-        part: np.asarray(array, np.float32) for part, array in chain.weights.parts(node.settings.get("of", node.layer), "dense").items()
-    }
+    parts = {part: np.asarray(array, np.float32) for part, array in chain.weights.parts(node.source, "dense").items()}
     chain.add(node, lambda name, reads: dense(name, reads, parts, before))
     chain.rows = chain.in_steps(node.x)
 
 
-def _activation(chain: _NetworkChain, node: Node) -> None:
+def _activation(chain: _NetworkChain, node: Node[kinds.Activation]) -> None:
     """Add a function: to the dense layer before it, or as a separate layer."""
-    softmax = node["name"] == "softmax"
-    if softmax and node["axis"] % len(node.x.shape) != len(node.x.shape) - 1:
+    softmax = node.kind.name == "softmax"
+    if softmax and node.kind.axis % len(node.x.shape) != len(node.x.shape) - 1:
         raise chain.refused(node, "a softmax over another axis than the features", "its softmax is over these")
     # A description's hard_sigmoid is that of Keras 3 and PyTorch.
-    alpha = 1 / 6 if node["name"] == "hard_sigmoid" and node["alpha"] is None else node["alpha"]
-    activation = Activation(node["name"], alpha)
+    alpha = 1 / 6 if node.kind.name == "hard_sigmoid" and node.kind.alpha is None else node.kind.alpha
+    activation = Activation(node.kind.name, alpha)
     before = chain.vertices[-1] if chain.vertices else None
     if before is not None and _is_dense(before) and str(before.layer["activationFn"]["@class"]).endswith("Identity"):
         chain.vertices[-1] = applied(before, activation)
@@ -195,18 +199,19 @@ def _activation(chain: _NetworkChain, node: Node) -> None:
     chain.add(node, lambda name, reads: by_itself(name, reads, activation))
 
 
-def _select(chain: _NetworkChain, node: Node) -> None:
+def _select(chain: _NetworkChain, node: Node[kinds.Select]) -> None:
     """Take the last step of the recurrent layer before."""
     before = chain.vertices[-1] if chain.vertices else None
     plain = before is not None and str(before.layer["@class"]).endswith(("LSTM", "SimpleRnn"))
-    if before is None or not plain or node["axis"] != 1 or node["index"] != -1:
+    if before is None or not plain or node.kind.axis != 1 or node.kind.index != -1:
         raise chain.refused(
-            node, f"the place {node['index']} of axis {node['axis']}", "of a recurrent layer of one direction it takes the last step"
+            node, f"the place {node.kind.index} of axis {node.kind.axis}", "of a recurrent layer of one direction it takes the last step"
         )
     chain.give_last()
 
 
-_RULES: Mapping[str, Callable[[_NetworkChain, Node], None]] = {
-    "recurrent": _recurrent, "dense": _dense, "activation": _activation, "dropout": lambda chain, node: None, "select": _select,
+_RULES: Mapping[type[kinds.Kind], Callable[[_NetworkChain, Node[Any]], None]] = {
+    **on(kinds.Recurrent, _recurrent), **on(kinds.Dense, _dense), **on(kinds.Activation, _activation),
+    **on(kinds.Dropout, lambda chain, node: None), **on(kinds.Select, _select),
 }  # fmt: skip
 """The kinds that are written."""

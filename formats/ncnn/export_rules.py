@@ -22,7 +22,8 @@ from rnnconvert.formats.ncnn.files import ORDER, parameters
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.description import Description, Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Description, Node, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import likelier
@@ -64,8 +65,8 @@ def exported(description: Description, weights: LayerWeights) -> NetExport:
 # Recurrent layers
 
 
-def _recurrent(w: NetWriter, node: Node) -> None:
-    if node["stateful"]:
+def _recurrent(w: NetWriter, node: Node[kinds.Recurrent]) -> None:
+    if node.kind.stateful:
         remedy = f"Write its states as inputs and outputs ({Flag('stateful')}), or build it without."
         raise w.refused(node, "stateful = True", "its layers begin each call anew", remedy)
     if node.named.get("mask"):
@@ -77,7 +78,7 @@ def _recurrent(w: NetWriter, node: Node) -> None:
     every, lasts, finals = [], list[str](), list[str]()
     for way, direction in enumerate(directions):
         name = w.label(node) if ways == 1 else f"{w.label(node)}/{WAYS[way]}"
-        reverse = bool(way) or (ways == 1 and node["backwards"])
+        reverse = bool(way) or (ways == 1 and node.kind.backwards)
         initial = [w.blob(node, value) for value in states[way * per : (way + 1) * per]]
         if any(w(value).batch != 0 for value in states):
             raise w.refused(node, "initial states of all sequences", "it computes one sequence at a time")
@@ -85,15 +86,15 @@ def _recurrent(w: NetWriter, node: Node) -> None:
         every.append(output)
         lasts.append(ends[0])
         finals += ends
-    outputs = every if node["sequences"] else lasts
+    outputs = every if node.kind.sequences else lasts
     joined = _joined(w, node, outputs)
-    if ways == 1 and node["backwards"] and node["sequences"]:
+    if ways == 1 and node.kind.backwards and node.kind.sequences:
         joined = [w.add("Flip", joined, f"{w.label(node)}/in_processing_order", {0: [0]})]
     for value, blob in zip(node.outputs, [*joined, *finals], strict=False):
         w.give(value, blob, 0)
 
 
-def _direction(w: NetWriter, node: Node, name: str, direction: Direction, reverse: bool, states: Sequence[str]) -> list[str]:
+def _direction(w: NetWriter, node: Node[kinds.Kind], name: str, direction: Direction, reverse: bool, states: Sequence[str]) -> list[str]:
     """Add a layer; return its outputs in the order of time, and its last states."""
     single = Recurrent(name, (Layer((direction.replace(reverse=reverse),)),))
     try:
@@ -110,9 +111,9 @@ def _direction(w: NetWriter, node: Node, name: str, direction: Direction, revers
     return [outputs[0], *(w.shaped(final, [-1], f"{name}/last") for final in outputs[1:])]
 
 
-def _joined(w: NetWriter, node: Node, outputs: Sequence[str]) -> list[str]:
+def _joined(w: NetWriter, node: Node[kinds.Recurrent], outputs: Sequence[str]) -> list[str]:
     """Return the outputs of a layer, from its directions' outputs."""
-    merge, label = node["merge"], w.label(node)
+    merge, label = node.kind.merge, w.label(node)
     if len(outputs) == 1 or merge is None:
         return [*outputs]
     if merge == "concat":
@@ -124,7 +125,7 @@ def _joined(w: NetWriter, node: Node, outputs: Sequence[str]) -> list[str]:
 # Dense layers, embeddings and norms
 
 
-def _dense(w: NetWriter, node: Node) -> None:
+def _dense(w: NetWriter, node: Node[kinds.Kind]) -> None:
     tensor, label, parts = w(node.x), w.label(node), w.parts(node, "dense")
     axes = len(tensor.lengths)
     if axes > 2 or tensor.batch == len(tensor.shape) - 1:
@@ -137,7 +138,7 @@ def _dense(w: NetWriter, node: Node) -> None:
     w.give(node.y, blob if axes == 1 else w.shaped(blob, [-1, units], f"{label}/rows"), tensor.batch)
 
 
-def _embedding(w: NetWriter, node: Node) -> None:
+def _embedding(w: NetWriter, node: Node[kinds.Kind]) -> None:
     tensor, table = w(node.x), w.parts(node, "embedding")["weight"]
     if len(tensor.lengths) != 1 or tensor.batch is None:
         raise w.refused(node, f"an embedding of {len(tensor.shape)} axes", "its Embed reads one sequence of integers")
@@ -146,7 +147,7 @@ def _embedding(w: NetWriter, node: Node) -> None:
     w.give(node.y, w.add("Embed", [tensor.blob], w.label(node), settings, [(True, real(table))]), tensor.batch)
 
 
-def affine(w: NetWriter, node: Node, blob: str, axis: int, numbers: Mapping[str, Array]) -> str:
+def affine(w: NetWriter, node: Node[kinds.Kind], blob: str, axis: int, numbers: Mapping[str, Array]) -> str:
     """Add a scale and a shift of each place along an axis of what a node reads."""
     tensor, label = w(node.x), w.label(node)
     shape = [1] * len(tensor.lengths)
@@ -157,40 +158,40 @@ def affine(w: NetWriter, node: Node, blob: str, axis: int, numbers: Mapping[str,
     return blob
 
 
-def _batch_norm(w: NetWriter, node: Node) -> None:
+def _batch_norm(w: NetWriter, node: Node[kinds.BatchNorm]) -> None:
     parts = w.parts(node, "batch_norm")
-    if w(node.x).place(node["axis"]) < 0:
+    if w(node.x).place(node.kind.axis) < 0:
         raise w.refused(node, "a norm over the batch", "a blob has none")
     mean, variance = (parts[word].astype(np.float64) for word in ("mean", "variance"))
-    scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node["epsilon"])
+    scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node.kind.epsilon)
     shift = parts.get("shift", np.zeros_like(mean)) - mean * scale
-    w.give(node.y, affine(w, node, w.blob(node, node.x), node["axis"], {"scale": scale, "shift": shift}), w(node.x).batch)
+    w.give(node.y, affine(w, node, w.blob(node, node.x), node.kind.axis, {"scale": scale, "shift": shift}), w(node.x).batch)
 
 
-def _layer_norm(w: NetWriter, node: Node) -> None:
+def _layer_norm(w: NetWriter, node: Node[kinds.LayerNorm]) -> None:
     tensor = w(node.x)
-    if len(node["sizes"]) != 1 or tensor.batch == len(tensor.shape) - 1 or len(tensor.lengths) > 2:
+    if len(node.kind.sizes) != 1 or tensor.batch == len(tensor.shape) - 1 or len(tensor.lengths) > 2:
         raise w.refused(node, "a norm over several axes", "its LayerNorm of a sequence is over the features")
-    parts = w.parts(node, "layer_norm") if node["scale"] or node["shift"] else {}
-    blob = w.add("LayerNorm", [w.blob(node, node.x)], w.label(node), {0: node["sizes"][0], 1: float(node["epsilon"]), 2: 0})
+    parts = w.parts(node, "layer_norm") if node.kind.scale or node.kind.shift else {}
+    blob = w.add("LayerNorm", [w.blob(node, node.x)], w.label(node), {0: node.kind.sizes[0], 1: float(node.kind.epsilon), 2: 0})
     w.give(node.y, affine(w, node, blob, -1, {word: parts[word] for word in ("scale", "shift") if word in parts}), tensor.batch)
 
 
-def _prelu(w: NetWriter, node: Node) -> None:
+def _prelu(w: NetWriter, node: Node[kinds.PReLU]) -> None:
     """Add the numbers above zero, and those below times slopes, which stand for the axes behind the batch."""
     w.batch_first(node)
-    slopes = w.weights.numbers(w.path(node)).reshape(node["slopes"])
+    slopes = w.weights.numbers(w.path(node)).reshape(node.kind.slopes)
     w.give(node.y, _sloped(w, node, slopes), 0)
 
 
-def _prelu_first(w: NetWriter, node: Node) -> None:
+def _prelu_first(w: NetWriter, node: Node[kinds.PReLUFirst]) -> None:
     w.batch_first(node)
     slopes, rank = w.parts(node, "prelu")["slope"], len(node.x.shape)
-    shape = [-1 if axis == node["axis"] and node["size"] > 1 else 1 for axis in range(1, rank)]
+    shape = [-1 if axis == node.kind.axis and node.kind.size > 1 else 1 for axis in range(1, rank)]
     w.give(node.y, _sloped(w, node, slopes.reshape(shape)), 0)
 
 
-def _sloped(w: NetWriter, node: Node, slopes: Array) -> str:
+def _sloped(w: NetWriter, node: Node[kinds.Kind], slopes: Array) -> str:
     label, x = w.label(node), w.blob(node, node.x)
     above = w.add("ReLU", [x], f"{label}/above")
     below = w.binary(SUBTRACT, [x, above], f"{label}/below")
@@ -209,15 +210,15 @@ _FUNCTIONS: Mapping[str, tuple[str, Mapping[int, int | float]]] = {
 }  # fmt: skip
 
 
-def _activation(w: NetWriter, node: Node) -> None:
-    name, label = node["name"], w.label(node)
+def _activation(w: NetWriter, node: Node[kinds.Activation]) -> None:
+    name, label = node.kind.name, w.label(node)
     if name in _FUNCTIONS:
         w.put(node, *_FUNCTIONS[name])
     elif name in ("elu", "leaky_relu"):
-        alpha = 1.0 if node["alpha"] is None else float(node["alpha"])
+        alpha = 1.0 if node.kind.alpha is None else float(node.kind.alpha)
         w.put(node, {"elu": "ELU", "leaky_relu": "ReLU"}[name], {0: alpha})
     elif name == "softmax":
-        axis = w(node.x).place(node["axis"])
+        axis = w(node.x).place(node.kind.axis)
         if axis < 0:
             raise w.refused(node, "a softmax over the batch", "a blob has none")
         w.put(node, "Softmax", {0: axis, 1: 1})
@@ -229,15 +230,15 @@ def _activation(w: NetWriter, node: Node) -> None:
         raise w.refused(node, f"the activation {name!r}", "no layer of ncnn's is known for it")
 
 
-def _rescale(w: NetWriter, node: Node) -> None:
+def _rescale(w: NetWriter, node: Node[kinds.Rescale]) -> None:
     label, blob = w.label(node), w.blob(node, node.x)
-    blob = w.by_number(MULTIPLY, blob, node["scale"], f"{label}/scaled")
-    w.give(node.y, w.by_number(ADD, blob, node["shift"], label) if node["shift"] else blob, w(node.x).batch)
+    blob = w.by_number(MULTIPLY, blob, node.kind.scale, f"{label}/scaled")
+    w.give(node.y, w.by_number(ADD, blob, node.kind.shift, label) if node.kind.shift else blob, w(node.x).batch)
 
 
-def _model(w: NetWriter, node: Node) -> None:
+def _model(w: NetWriter, node: Node[kinds.Model]) -> None:
     """Add a model in the model."""
-    scope = node["scope"]
+    scope = node.kind.scope
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         w.give(inside, w(outside).blob, w(outside).batch)
     w.run(scope, w.label(node))
@@ -254,19 +255,19 @@ _TURNED = 1
 """Permute's number for the order (steps, channels) of a blob of two axes."""
 
 
-def _over_time(w: NetWriter, node: Node) -> None:
+def _over_time(w: NetWriter, node: Node[kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst]) -> None:
     w.batch_first(node)
-    if node["rank"] != 1:
-        raise w.refused(node, f"windows over {node['rank']} axes", "those over time alone are written")
+    if node.kind.rank != 1:
+        raise w.refused(node, f"windows over {node.kind.rank} axes", "those over time alone are written")
 
 
 def _turned(w: NetWriter, blob: str, wanted: str) -> str:
     return w.add("Permute", [blob], wanted, {0: _TURNED})
 
 
-def _convolved(w: NetWriter, node: Node, blob: str, pads: tuple[int, int]) -> str:
-    parts, groups = w.parts(node, "conv"), node["groups"]
-    (kernel,), (stride,), (dilation,) = node["kernel"], node["strides"], node["dilation"]
+def _convolved(w: NetWriter, node: Node[kinds.Conv | kinds.ConvFirst], blob: str, pads: tuple[int, int]) -> str:
+    parts, groups = w.parts(node, "conv"), node.kind.groups
+    (kernel,), (stride,), (dilation,) = node.kind.kernel, node.kind.strides, node.kind.dilation
     weight = parts["weight"]
     settings = {0: weight.shape[0], 1: kernel, 2: dilation, 3: stride, 4: pads[0], 15: pads[1], 5: int("bias" in parts), 6: weight.size}
     numbers = [(True, real(weight)), *([(False, real(parts["bias"]))] if "bias" in parts else [])]
@@ -275,32 +276,32 @@ def _convolved(w: NetWriter, node: Node, blob: str, pads: tuple[int, int]) -> st
     return w.add("ConvolutionDepthWise1D", [blob], f"{w.label(node)}/convolved", {**settings, 7: groups}, numbers)
 
 
-def _pads(w: NetWriter, node: Node, dilation: Sequence[int]) -> tuple[int, int]:
-    if node["padding"] == "same" and max(node["strides"]) > 1:
+def _pads(w: NetWriter, node: Node[kinds.Conv], dilation: Sequence[int]) -> tuple[int, int]:
+    if node.kind.padding == "same" and max(node.kind.strides) > 1:
         return _SAME_UPPER, _SAME_UPPER
-    (window,) = reached(node["kernel"], dilation)
-    return ends(node["padding"], window)
+    (window,) = reached(node.kind.kernel, dilation)
+    return ends(node.kind.padding, window)
 
 
-def _conv(w: NetWriter, node: Node) -> None:
+def _conv(w: NetWriter, node: Node[kinds.Conv]) -> None:
     _over_time(w, node)
     label = w.label(node)
-    blob = _convolved(w, node, _turned(w, w.blob(node, node.x), f"{label}/channels"), _pads(w, node, node["dilation"]))
+    blob = _convolved(w, node, _turned(w, w.blob(node, node.x), f"{label}/channels"), _pads(w, node, node.kind.dilation))
     w.give(node.y, _turned(w, blob, label), 0)
 
 
-def _conv_first(w: NetWriter, node: Node) -> None:
+def _conv_first(w: NetWriter, node: Node[kinds.ConvFirst]) -> None:
     _over_time(w, node)
-    (pads,) = node["pads"]
+    (pads,) = node.kind.pads
     w.give(node.y, _convolved(w, node, w.blob(node, node.x), pads), 0)
 
 
 _MAX, _AVERAGE, _VALID, _SAME = 0, 1, 1, 2
 
 
-def _pooled(w: NetWriter, node: Node, blob: str, pads: tuple[int, int], counted: bool) -> str:
-    (kernel,), (stride,) = node["kernel"], node["strides"]
-    kind = _MAX if node["operation"] == "max" else _AVERAGE
+def _pooled(w: NetWriter, node: Node[kinds.Pool | kinds.PoolFirst], blob: str, pads: tuple[int, int], counted: bool) -> str:
+    (kernel,), (stride,) = node.kind.kernel, node.kind.strides
+    kind = _MAX if node.kind.operation == "max" else _AVERAGE
     same = _SAME_UPPER in pads
     if same and kind == _AVERAGE:
         raise w.refused(
@@ -311,39 +312,44 @@ def _pooled(w: NetWriter, node: Node, blob: str, pads: tuple[int, int], counted:
     return w.add("Pooling1D", [blob], f"{w.label(node)}/pooled", settings)
 
 
-def _pool(w: NetWriter, node: Node) -> None:
+def _pool(w: NetWriter, node: Node[kinds.Pool]) -> None:
     _over_time(w, node)
-    label, same = w.label(node), node["padding"] == "same"
+    label, same = w.label(node), node.kind.padding == "same"
     blob = _turned(w, w.blob(node, node.x), f"{label}/channels")
     pooled = _pooled(w, node, blob, (_SAME_UPPER, _SAME_UPPER) if same else (0, 0), False)
     w.give(node.y, _turned(w, pooled, label), 0)
 
 
-def _pool_first(w: NetWriter, node: Node) -> None:
+def _pool_first(w: NetWriter, node: Node[kinds.PoolFirst]) -> None:
     _over_time(w, node)
-    if node["ceil"] or max(node["dilation"]) > 1:
+    if node.kind.ceil or max(node.kind.dilation) > 1:
         raise w.refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "these are not written")
-    (pads,) = node["pads"]
-    w.give(node.y, _pooled(w, node, w.blob(node, node.x), pads, bool(node["operation"] == "average" and node["counted"])), 0)
+    (pads,) = node.kind.pads
+    w.give(node.y, _pooled(w, node, w.blob(node, node.x), pads, bool(node.kind.operation == "average" and node.kind.counted)), 0)
 
 
-SPACE: Mapping[str, Rule] = {"conv": _conv, "conv first": _conv_first, "pool": _pool, "pool first": _pool_first}
+SPACE: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Conv, _conv),
+    **on(kinds.ConvFirst, _conv_first),
+    **on(kinds.Pool, _pool),
+    **on(kinds.PoolFirst, _pool_first),
+}
 """The kinds that are known."""
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[type[kinds.Kind], Rule] = {
     **TENSORS,
     **SPACE,
-    "activation": _activation,
-    "batch_norm": _batch_norm,
-    "dense": _dense,
-    "dropout": lambda w, node: w.give(node.y, w(node.x).blob, w(node.x).batch),
-    "embedding": _embedding,
-    "layer_norm": _layer_norm,
-    "model": _model,
-    "prelu": _prelu,
-    "prelu first": _prelu_first,
-    "recurrent": _recurrent,
-    "rescale": _rescale,
+    **on(kinds.Activation, _activation),
+    **on(kinds.BatchNorm, _batch_norm),
+    **on(kinds.Dense, _dense),
+    **on(kinds.Dropout, lambda w, node: w.give(node.y, w(node.x).blob, w(node.x).batch)),
+    **on(kinds.Embedding, _embedding),
+    **on(kinds.LayerNorm, _layer_norm),
+    **on(kinds.Model, _model),
+    **on(kinds.PReLU, _prelu),
+    **on(kinds.PReLUFirst, _prelu_first),
+    **on(kinds.Recurrent, _recurrent),
+    **on(kinds.Rescale, _rescale),
 }
 """The kinds that are known."""

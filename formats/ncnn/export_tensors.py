@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.ncnn.export_writer import NetWriter, Rule
-from rnnconvert.scaffolding.description import Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, Value, on
 from rnnconvert.scaffolding.operators import axis_of
 
 _BINARY = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "maximum": 4, "minimum": 5, "power": 6}
@@ -24,7 +25,7 @@ _UNARY = {
 _UNKNOWN = "no layer of ncnn's is known for it"
 
 
-def _widened(w: NetWriter, node: Node, value: Value, rank: int, behind_batch: bool) -> str:
+def _widened(w: NetWriter, node: Node[kinds.Kind], value: Value, rank: int, behind_batch: bool) -> str:
     """Return a tensor as a blob of as many axes as that of a tensor with `rank` axes, new ones in front or behind the batch."""
     tensor, blob = w(value), w.blob(node, value)
     batch = 0 if tensor.batch is None else tensor.batch
@@ -43,14 +44,14 @@ def _widened(w: NetWriter, node: Node, value: Value, rank: int, behind_batch: bo
     return blob if not missing else w.shaped(blob, _closed(w, node, [1] * missing + lengths), f"{w.label(node)}/widened")
 
 
-def _closed(w: NetWriter, node: Node, lengths: Sequence[int | None]) -> list[int]:
+def _closed(w: NetWriter, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
     """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
     if lengths.count(None) > 1:
         raise w.refused(node, "a change of axes with several open lengths", "its Reshape has one")
     return [-1 if length is None else length for length in lengths]
 
 
-def _batch(w: NetWriter, node: Node, values: Sequence[Value]) -> int | None:
+def _batch(w: NetWriter, node: Node[kinds.Kind], values: Sequence[Value]) -> int | None:
     """Return which axis of what a node gives is the batch: that of what it reads, counted from the end."""
     rank = len(node.y.shape)
     places = {rank - len(w(value).shape) + batch for value in values if (batch := w(value).batch) is not None}
@@ -59,8 +60,8 @@ def _batch(w: NetWriter, node: Node, values: Sequence[Value]) -> int | None:
     return places.pop() if places else None
 
 
-def _arithmetic(w: NetWriter, node: Node) -> None:
-    rank, operation, label = len(node.y.shape), node["operation"], w.label(node)
+def _arithmetic(w: NetWriter, node: Node[kinds.Arithmetic]) -> None:
+    rank, operation, label = len(node.y.shape), node.kind.operation, w.label(node)
     if operation != "average" and operation not in _BINARY:
         raise w.refused(node, f"the operator {operation!r}", _UNKNOWN)
     tensors = [w(value) for value in node.inputs]
@@ -73,8 +74,8 @@ def _arithmetic(w: NetWriter, node: Node) -> None:
     w.give(node.y, w.by_number(3, blob, len(node.inputs), f"{label}/mean") if operation == "average" else blob, 0)
 
 
-def _elementwise(w: NetWriter, node: Node) -> None:
-    operation, operands, label = node["operation"], node["operands"], w.label(node)
+def _elementwise(w: NetWriter, node: Node[kinds.Elementwise]) -> None:
+    operation, operands, label = node.kind.operation, node.kind.operands, w.label(node)
     values = [node.inputs[value] for kind, value in operands if kind == "input"]
     batch, rank = _batch(w, node, values), len(node.y.shape)
     if operation in _UNARY and len(operands) == 1:
@@ -94,31 +95,31 @@ def _elementwise(w: NetWriter, node: Node) -> None:
     w.give(node.y, blob, batch)
 
 
-def _clip(w: NetWriter, node: Node) -> None:
+def _clip(w: NetWriter, node: Node[kinds.Clip]) -> None:
     largest = float(np.finfo(np.float32).max)
-    low, high = (bound if node[key] is None else float(node[key]) for key, bound in (("min", -largest), ("max", largest)))
+    low, high = (end if bound is None else float(bound) for bound, end in ((node.kind.min, -largest), (node.kind.max, largest)))
     w.put(node, "Clip", {0: low, 1: high})
 
 
 # Axes
 
 
-def _place(w: NetWriter, node: Node, axis: int) -> int:
+def _place(w: NetWriter, node: Node[kinds.Kind], axis: int) -> int:
     place = w(node.x).place(axis)
     if place < 0:
-        raise w.refused(node, f"a layer of kind {node.kind!r} over the batch", "a blob has none")
+        raise w.refused(node, f"a layer of kind {node.kind.word!r} over the batch", "a blob has none")
     return place
 
 
-def _concatenate(w: NetWriter, node: Node) -> None:
+def _concatenate(w: NetWriter, node: Node[kinds.Concatenate]) -> None:
     if len({w(value).batch for value in node.inputs}) > 1:
         raise w.refused(node, "tensors whose batches are different axes", "a blob has no axis for it")
-    axis = _place(w, node, node["axis"])
+    axis = _place(w, node, node.kind.axis)
     blobs = [w.blob(node, value) for value in node.inputs]
     w.give(node.y, w.add("Concat", blobs, w.label(node), {0: axis}) if len(blobs) > 1 else blobs[0], w(node.x).batch)
 
 
-def _cut(w: NetWriter, node: Node, place: int, start: int, end: int | None) -> str:
+def _cut(w: NetWriter, node: Node[kinds.Kind], place: int, start: int, end: int | None) -> str:
     """Add a part along an axis of a blob; a negative bound counts from the end."""
     ends = -233 if end is None else end
     if -233 in (start, end):
@@ -126,37 +127,37 @@ def _cut(w: NetWriter, node: Node, place: int, start: int, end: int | None) -> s
     return w.add("Crop", [w.blob(node, node.x)], f"{w.label(node)}/part", {9: [start], 10: [ends], 11: [place]})
 
 
-def _select(w: NetWriter, node: Node) -> None:
-    tensor, index = w(node.x), node["index"]
-    place = _place(w, node, node["axis"])
+def _select(w: NetWriter, node: Node[kinds.Select]) -> None:
+    tensor, index = w(node.x), node.kind.index
+    place = _place(w, node, node.kind.axis)
     blob = _cut(w, node, place, index, None if index == -1 else index + 1)
     left = [length for axis, length in enumerate(tensor.lengths) if axis != place]
-    axis = node["axis"] % len(tensor.shape)
+    axis = node.kind.axis % len(tensor.shape)
     batch = None if tensor.batch is None else tensor.batch - (axis < tensor.batch)
     w.give(node.y, w.shaped(blob, _closed(w, node, left), w.label(node)), batch)
 
 
-def _slice(w: NetWriter, node: Node) -> None:
-    start, end = 0 if node["start"] is None else node["start"], node["end"]
-    if node["step"] != 1:
-        raise w.refused(node, f"a part with the step {node['step']}", _UNKNOWN)
+def _slice(w: NetWriter, node: Node[kinds.Slice]) -> None:
+    start, end = 0 if node.kind.start is None else node.kind.start, node.kind.end
+    if node.kind.step != 1:
+        raise w.refused(node, f"a part with the step {node.kind.step}", _UNKNOWN)
     end = None if end is not None and end >= np.iinfo(np.int32).max else end
-    w.give(node.y, _cut(w, node, _place(w, node, node["axis"]), start, end), w(node.x).batch)
+    w.give(node.y, _cut(w, node, _place(w, node, node.kind.axis), start, end), w(node.x).batch)
 
 
-def _crop(w: NetWriter, node: Node) -> None:
+def _crop(w: NetWriter, node: Node[kinds.Crop]) -> None:
     w.batch_first(node)
-    pairs = node["pairs"]
+    pairs = node.kind.pairs
     settings = {9: [low for low, _ in pairs], 10: [-high if high else -233 for _, high in pairs], 11: [*range(len(pairs))]}
     w.put(node, "Crop", settings)
 
 
-def _flip(w: NetWriter, node: Node) -> None:
-    w.put(node, "Flip", {0: [_place(w, node, axis) for axis in node["axes"]]})
+def _flip(w: NetWriter, node: Node[kinds.Flip]) -> None:
+    w.put(node, "Flip", {0: [_place(w, node, axis) for axis in node.kind.axes]})
 
 
-def _transpose(w: NetWriter, node: Node) -> None:
-    tensor, order = w(node.x), list(node["order"])
+def _transpose(w: NetWriter, node: Node[kinds.Transpose]) -> None:
+    tensor, order = w(node.x), list(node.kind.order)
     batch = None if tensor.batch is None else order.index(tensor.batch)
     moved = [tensor.place(axis) for axis in order if axis != tensor.batch]
     blob = w.blob(node, node.x)
@@ -171,28 +172,28 @@ _NUMBERS = {2: {"hw": 0, "wh": 1}, 3: {"chw": 0, "cwh": 1, "hcw": 2, "hwc": 3, "
 """Permute's numbers by the axes of what it gives, the outermost first: 2 is (w, c, h) from the innermost on."""
 
 
-def _reshaped(w: NetWriter, node: Node, lengths: Sequence[int | None]) -> None:
+def _reshaped(w: NetWriter, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> None:
     """Add a change of the axes behind the batch."""
     w.batch_first(node)
     w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, lengths), w.label(node)), 0)
 
 
-def _view(w: NetWriter, node: Node) -> None:
-    first, *others = node["lengths"]
+def _view(w: NetWriter, node: Node[kinds.View]) -> None:
+    first, *others = node.kind.lengths
     if axis_of(first) != (0, 0) and first != node.x.shape[0]:
         raise w.refused(node, "a change of axes that moves the batch", "a blob has none")
     _reshaped(w, node, [length if isinstance(length, int) and length >= 0 else None for length in others])
 
 
-def _behind(w: NetWriter, node: Node) -> None:
+def _behind(w: NetWriter, node: Node[kinds.MergeAxes | kinds.SplitAxis]) -> None:
     """Add a change of axes whose outcome the description states."""
-    if node["start"] == 0 if node.kind == "merge axes" else node["axis"] == 0:
+    if node.kind.start == 0 if isinstance(node.kind, kinds.MergeAxes) else node.kind.axis == 0:
         raise w.refused(node, "a change of axes that moves the batch", "a blob has none")
     _reshaped(w, node, node.y.shape[1:])
 
 
-def _squeeze(w: NetWriter, node: Node) -> None:
-    tensor, axes = w(node.x), node["axis"]
+def _squeeze(w: NetWriter, node: Node[kinds.Squeeze]) -> None:
+    tensor, axes = w(node.x), node.kind.axis
     gone = {axis % len(tensor.shape) for axis in ([axes] if isinstance(axes, int) else axes)}
     if tensor.batch in gone:
         raise w.refused(node, "the batch as an axis of one", "a blob has none")
@@ -201,16 +202,16 @@ def _squeeze(w: NetWriter, node: Node) -> None:
     w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, left), w.label(node)), batch)
 
 
-def _unsqueeze(w: NetWriter, node: Node) -> None:
+def _unsqueeze(w: NetWriter, node: Node[kinds.Unsqueeze]) -> None:
     tensor = w(node.x)
-    axis = node["axis"] % len(node.y.shape)
+    axis = node.kind.axis % len(node.y.shape)
     batch = None if tensor.batch is None else tensor.batch + (axis <= tensor.batch)
     lengths = [length for place, length in enumerate(node.y.shape) if place != batch]
     w.give(node.y, w.shaped(w.blob(node, node.x), _closed(w, node, lengths), w.label(node)), batch)
 
 
-def _stack(w: NetWriter, node: Node) -> None:
-    tensor, axis = w(node.x), node["axis"] % len(node.y.shape)
+def _stack(w: NetWriter, node: Node[kinds.Stack]) -> None:
+    tensor, axis = w(node.x), node.kind.axis % len(node.y.shape)
     if tensor.batch is None or any(w(value).batch != tensor.batch for value in node.inputs):
         raise w.refused(node, "tensors whose batches are different axes", "a blob has no axis for it")
     batch = tensor.batch + (axis <= tensor.batch)
@@ -220,15 +221,15 @@ def _stack(w: NetWriter, node: Node) -> None:
     w.give(node.y, w.add("Concat", wide, w.label(node), {0: place}), batch)
 
 
-def _repeat(w: NetWriter, node: Node) -> None:
+def _repeat(w: NetWriter, node: Node[kinds.Repeat]) -> None:
     w.batch_first(node, 2)
     row = w.shaped(w.blob(node, node.x), [1, -1], f"{w.label(node)}/row")
-    w.give(node.y, w.add("Tile", [row], w.label(node), {0: 0, 1: node["count"]}), 0)
+    w.give(node.y, w.add("Tile", [row], w.label(node), {0: 0, 1: node.kind.count}), 0)
 
 
-def _split(w: NetWriter, node: Node) -> None:
-    axis = _place(w, node, node["axis"])
-    blobs = w.net.add("Slice", [w.blob(node, node.x)], w.label(node), {0: [*node["sizes"]], 1: axis}, (), len(node.outputs))
+def _split(w: NetWriter, node: Node[kinds.Split]) -> None:
+    axis = _place(w, node, node.kind.axis)
+    blobs = w.net.add("Slice", [w.blob(node, node.x)], w.label(node), {0: [*node.kind.sizes], 1: axis}, (), len(node.outputs))
     for value, blob in zip(node.outputs, blobs, strict=True):
         w.give(value, blob, w(node.x).batch)
 
@@ -236,35 +237,37 @@ def _split(w: NetWriter, node: Node) -> None:
 _REDUCED = {"sum": 0, "mean": 3, "max": 4, "min": 5, "prod": 6}
 
 
-def _reduce(w: NetWriter, node: Node) -> None:
-    tensor, operation = w(node.x), node["operation"]
+def _reduce(w: NetWriter, node: Node[kinds.Reduce]) -> None:
+    tensor, operation = w(node.x), node.kind.operation
     if node.named.get("mask") or operation not in _REDUCED:
         raise w.refused(node, "a mask" if node.named.get("mask") else f"a reduction by {operation!r}", _UNKNOWN)
-    places = sorted(_place(w, node, axis) for axis in node["axes"])
-    gone = {axis % len(tensor.shape) for axis in node["axes"]}
+    places = sorted(_place(w, node, axis) for axis in node.kind.axes)
+    gone = {axis % len(tensor.shape) for axis in node.kind.axes}
     batch = tensor.batch
-    if batch is not None and not node["keep"]:
+    if batch is not None and not node.kind.keep:
         batch -= sum(axis < batch for axis in gone)
-    settings: dict[int, Any] = {0: _REDUCED[operation], 1: 0, 3: places, 4: int(node["keep"]), 5: 1}
+    settings: dict[int, Any] = {0: _REDUCED[operation], 1: 0, 3: places, 4: int(node.kind.keep), 5: 1}
     w.give(node.y, w.add("Reduction", [w.blob(node, node.x)], w.label(node), settings), batch)
 
 
 # Stored numbers
 
 
-def _stored(w: NetWriter, node: Node, numbers: Any) -> None:
+def _stored(w: NetWriter, node: Node[kinds.Kind], numbers: Any) -> None:
     array = np.asarray(numbers)
     if array.dtype.kind != "f":
         raise w.refused(node, "stored whole numbers", "its layers compute in float32 alone")
     w.give(node.y, w.stored(w.label(node), array), None)
 
 
-TENSORS: Mapping[str, Rule] = {
-    "arithmetic": _arithmetic, "elementwise": _elementwise, "clip": _clip, "concatenate": _concatenate, "select": _select, "slice": _slice,
-    "crop": _crop, "flip": _flip, "transpose": _transpose, "repeat": _repeat, "stack": _stack, "split": _split, "reduce": _reduce,
-    "reshape": lambda w, node: _reshaped(w, node, node.y.shape[1:]), "flatten": lambda w, node: _reshaped(w, node, [None]),
-    "view": _view, "merge axes": _behind, "split axis": _behind, "squeeze": _squeeze, "unsqueeze": _unsqueeze,
-    "constant": lambda w, node: _stored(w, node, node["numbers"]),
-    "parameter": lambda w, node: _stored(w, node, w.weights.numbers(w.path(node)).reshape(node["sizes"])),
+TENSORS: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Arithmetic, _arithmetic), **on(kinds.Elementwise, _elementwise), **on(kinds.Clip, _clip),
+    **on(kinds.Concatenate, _concatenate), **on(kinds.Select, _select), **on(kinds.Slice, _slice), **on(kinds.Crop, _crop),
+    **on(kinds.Flip, _flip), **on(kinds.Transpose, _transpose), **on(kinds.Repeat, _repeat), **on(kinds.Stack, _stack),
+    **on(kinds.Split, _split), **on(kinds.Reduce, _reduce), **on(kinds.Reshape, lambda w, node: _reshaped(w, node, node.y.shape[1:])),
+    **on(kinds.Flatten, lambda w, node: _reshaped(w, node, [None])), **on(kinds.View, _view), **on(kinds.MergeAxes, _behind),
+    **on(kinds.SplitAxis, _behind), **on(kinds.Squeeze, _squeeze), **on(kinds.Unsqueeze, _unsqueeze),
+    **on(kinds.Constant, lambda w, node: _stored(w, node, node.kind.numbers)),
+    **on(kinds.Parameter, lambda w, node: _stored(w, node, w.weights.numbers(w.path(node)).reshape(node.kind.sizes))),
 }  # fmt: skip
 """The kinds that are known."""

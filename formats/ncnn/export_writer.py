@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "ncnn"
-Rule = Callable[["NetWriter", Node], None]
+Rule = Callable[["NetWriter", Node[Any]], None]
 """Adds the layers that a node of a description is."""
 
 
@@ -52,7 +54,9 @@ class NetWriter:
     recurrent  its recurrent layers, in words
     """
 
-    def __init__(self, description: Description, weights: LayerWeights, rules: Mapping[str, Rule], batches: Sequence[int]) -> None:
+    def __init__(
+        self, description: Description, weights: LayerWeights, rules: Mapping[type[kinds.Kind], Rule], batches: Sequence[int]
+    ) -> None:
         """Build it.
 
         batches  for each input which of its axes is the batch
@@ -94,7 +98,7 @@ class NetWriter:
         """Return the net's counterpart of a tensor of the description."""
         return self._tensors[id(value)]
 
-    def blob(self, node: Node, value: Value) -> str:
+    def blob(self, node: Node[kinds.Kind], value: Value) -> str:
         """Return the blob of a tensor of real numbers. Raises RefusedError for another."""
         if value.dtype != "float32":
             raise self.refused(node, f"a tensor of type {value.dtype}", "its layers compute in float32 alone")
@@ -110,7 +114,11 @@ class NetWriter:
         self._tensors[id(value)] = tensor
 
     def put(
-        self, node: Node, kind: str, settings: Settings | None = None, numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = ()
+        self,
+        node: Node[kinds.Kind],
+        kind: str,
+        settings: Settings | None = None,
+        numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = (),
     ) -> None:
         """Add the layer that gives what a node gives of its first input, number by number."""
         self.give(node.y, self.add(kind, [self.blob(node, node.x)], self.label(node), settings, numbers), self(node.x).batch)
@@ -146,40 +154,40 @@ class NetWriter:
 
     # Nodes
 
-    def label(self, node: Node) -> str:
+    def label(self, node: Node[kinds.Kind]) -> str:
         """Return the name of a node's layer: its path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
-    def path(self, node: Node) -> str:
+    def path(self, node: Node[kinds.Kind]) -> str:
         """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.settings.get("of", node.layer))
+        return self.scope.inside(node.source)
 
-    def parts(self, node: Node, kind: str) -> dict[str, Array]:
+    def parts(self, node: Node[kinds.Kind], kind: str) -> dict[str, Array]:
         """Return the canonical weights of a node's layer, by part."""
         return self.weights.parts(self.path(node), kind)
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
 
-    def batch_first(self, node: Node, rank: int | None = None) -> None:
+    def batch_first(self, node: Node[kinds.Kind], rank: int | None = None) -> None:
         """Raise RefusedError where a layer's first input does not begin with the batch, or has another number of axes."""
         tensor = self(node.x)
         if tensor.batch != 0 or (rank is not None and len(tensor.shape) != rank):
             reason = "the batch, of which a blob has none, is among them"
-            raise OtherAxesError(f"a layer of kind {node.kind!r} over these axes", TITLE, reason, "", self.scope.inside(node.label))
+            raise OtherAxesError(f"a layer of kind {node.kind.word!r} over these axes", TITLE, reason, "", self.scope.inside(node.label))
 
     def run(self, scope: DescribedModel, prefix: str) -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
         outer, before = self.scope, self._prefix
         self.scope, self._prefix = scope, prefix
         for node in scope.nodes:
-            if node.kind == "left out":
-                raise node["error"]
-            rule = self.rules.get(node.kind)
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
+            rule = self.rules.get(type(node.kind))
             if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", "no layer of ncnn's is known for it")
+                raise self.refused(node, f"a layer of kind {node.kind.word!r}", "no layer of ncnn's is known for it")
             rule(self, node)
         self.scope, self._prefix = outer, before
 
@@ -193,13 +201,13 @@ def _indices(scope: DescribedModel) -> set[int]:
     """Return the inputs of a model that embeddings read. Raises RefusedError for one that something else reads, too."""
     read, others = set[int](), set[int]()
     for node in scope.nodes:
-        if node.kind == "model":
-            inner = _indices(node["scope"])
-            places = zip(node["scope"].inputs, node.inputs, strict=True)
+        if isinstance(node.kind, kinds.Model):
+            inner = _indices(node.kind.scope)
+            places = zip(node.kind.scope.inputs, node.inputs, strict=True)
             read.update(id(value) for start, value in places if id(start) in inner)
-        elif node.kind == "embedding":
+        elif isinstance(node.kind, kinds.Embedding):
             read.add(id(node.x))
-        elif node.kind != "mask":  # which is refused by itself
+        elif not isinstance(node.kind, kinds.Mask):  # which is refused by itself
             others.update(id(value) for value in node.reads())
     both = read & others
     if both:

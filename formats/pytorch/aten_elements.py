@@ -16,6 +16,7 @@ from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Mo
 from rnnconvert.graphs import moves
 from rnnconvert.graphs.operators import Applied, ChangesError, Computes, Formula, Moves, UnfitError
 from rnnconvert.graphs.sizes import Dim, Dims
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -36,11 +37,11 @@ def _padded(x: Array, pairs: Sequence[tuple[int, int]], mode: str, number: float
     return moves.pad(x, *zip(*pairs, strict=True)) if pairs else x
 
 
-_KINDS: Mapping[str, Callable[..., Array]] = {
-    "gather": moves.take,
-    "gather elements": np.take_along_axis,
-    "tile": lambda x, by: moves.tile(x, by),
-    "pad axes": _padded,
+_KINDS: Mapping[type[kinds.Kind], Callable[..., Array]] = {
+    kinds.Gather: moves.take,
+    kinds.GatherElements: np.take_along_axis,
+    kinds.Tile: lambda x, by: moves.tile(x, by),
+    kinds.PadAxes: _padded,
 }
 """The nodes of a description, as functions of arrays."""
 
@@ -87,17 +88,16 @@ class ElementBuilder(ProgramBuilder):
 
     def several(
         self,
-        kind: str,
+        kind: kinds.Kind,
         layer: str,
         inputs: Sequence[SourceTensor | Value],
         outputs: Sequence[tuple[Dims, str, str]],
         named: Mapping[str, Sequence[SourceTensor]] | None = None,
-        **settings: Any,
     ) -> list[SourceTensor]:
         arrays = [_array(x) for x in inputs]
-        if kind == "split":
-            return [_held(part) for part in moves.split(arrays[0], settings["axis"], settings["sizes"])]
-        return [_held(_KINDS[kind](*arrays, **settings))]
+        if isinstance(kind, kinds.Split):
+            return [_held(part) for part in moves.split(arrays[0], kind.axis, kind.sizes)]
+        return [_held(_KINDS[type(kind)](*arrays, **vars(kind)))]
 
     def need(self, dim: Dim, length: Dim) -> None:
         if dim != length:

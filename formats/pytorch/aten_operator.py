@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rnnconvert.graphs.operators import Operator
 from rnnconvert.graphs.sizes import Dim, Size
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -247,7 +247,7 @@ class ProgramBuilder(Builder):
         if isinstance(tensor, SortedOrder) and tensor.value is None:
             tensor.value = operations.top(self, tensor.of, tensor.dims[0], tensor.axis, tensor.largest)[1].value
         elif isinstance(tensor, ReorderedRows) and tensor.value is None:
-            tensor.value = self.add("gather", [tensor.rows, tensor.order], tensor.dims, axis=tensor.axis, name="taken").value
+            tensor.value = self.add(kinds.Gather(axis=tensor.axis), [tensor.rows, tensor.order], tensor.dims, name="taken").value
         return super().read(tensor)
 
     def reaches(self, dim: Dim, length: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.formats.rtneural.layouts import FUNCTIONS
+from rnnconvert.scaffolding import kinds
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.models.model import Unit
@@ -73,18 +74,10 @@ def _dense(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any])
 def _conv(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     kernel, dilation, groups = int(entry["kernel_size"][-1]), int(entry["dilation"][-1]), int(entry.get("groups", 1))
     units = int(entry["shape"][-1])
-    settings: dict[str, Any] = {
-        "channels": x.dims[-1],
-        "filters": units,
-        "rank": 1,
-        "kernel": (kernel,),
-        "strides": (1,),
-        "dilation": (dilation,),
-    }
-    dims = (*x.dims[:-1], units)
-    return _function(
-        row, unit, row.layer("conv", unit, x, dims, **settings, padding="causal", groups=groups, bias=len(unit.names) > 1), entry
+    kind = kinds.Conv(
+        (kernel,), (1,), (dilation,), channels=row.width(x), filters=units, bias=len(unit.names) > 1, groups=groups, padding="causal"
     )
+    return _function(row, unit, row.layer(kind, unit, x, (*x.dims[:-1], units)), entry)
 
 
 def _prelu(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
@@ -94,7 +87,10 @@ def _prelu(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any])
 def _batch_norm(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     affine = len(entry["weights"]) == 4
     return row.layer(
-        "batch_norm", unit, x, x.dims, axis=2, size=x.dims[-1], momentum=0.99, epsilon=float(entry["epsilon"]), scale=affine, shift=affine
+        kinds.BatchNorm(axis=2, size=row.width(x), momentum=0.99, epsilon=float(entry["epsilon"]), scale=affine, shift=affine),
+        unit,
+        x,
+        x.dims,
     )
 
 

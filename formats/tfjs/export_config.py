@@ -13,6 +13,7 @@ from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.tfjs.export_tables import CLASSES, FIRST_ARRAYS, FUNCTIONS, LINES, NEUTRAL, PAIRS, RENAMED
 from rnnconvert.models.model import by_class
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def lifted(keras_layer: KerasLayer) -> KerasLayer | None:
     return KerasLayer(keras_layer.class_name.replace("1D", "2D"), wide)
 
 
-def configured(m: LayersWriter, node: Node, keras_layer: KerasLayer) -> dict[str, Any]:
+def configured(m: LayersWriter, node: Node[kinds.Kind], keras_layer: KerasLayer) -> dict[str, Any]:
     """Return the configuration of a layer. Raises RefusedError for a class or a setting that TensorFlow.js lacks."""
     keys = CLASSES.get(keras_layer.class_name)
     if keys is None:
@@ -51,7 +52,7 @@ def configured(m: LayersWriter, node: Node, keras_layer: KerasLayer) -> dict[str
     return config
 
 
-def _stated(m: LayersWriter, node: Node, keras_layer: KerasLayer, key: str, value: Any) -> Any:
+def _stated(m: LayersWriter, node: Node[kinds.Kind], keras_layer: KerasLayer, key: str, value: Any) -> Any:
     """Return a setting as the file states it."""
     if isinstance(value, KerasLayer):
         return {"class_name": value.class_name, "config": configured(m, node, value)}
@@ -65,11 +66,11 @@ def _stated(m: LayersWriter, node: Node, keras_layer: KerasLayer, key: str, valu
     return list(value) if isinstance(value, tuple) else value
 
 
-def arrays(m: LayersWriter, node: Node, class_name: str) -> dict[str, Array | PiecewiseArray]:
+def arrays(m: LayersWriter, node: Node[kinds.Kind], class_name: str) -> dict[str, Array | PiecewiseArray]:
     """Return the weights of a layer without recurrence, by their names in it."""
-    path = m.scope.inside(node.settings.get("of", node.layer))
-    if class_name == "PReLU":
-        return {"alpha": m.weights.numbers(path).reshape(node["slopes"])}
+    path = m.scope.inside(node.source)
+    if isinstance(node.kind, kinds.PReLU):
+        return {"alpha": m.weights.numbers(path).reshape(node.kind.slopes)}
     first = FIRST_ARRAYS.get(class_name, ("kernel", "embeddings", "gamma"))
     layout = next((layout for layout in by_class("keras", class_name) if layout.tensors[0].name in first), None)
     if layout is None:
@@ -82,22 +83,24 @@ def arrays(m: LayersWriter, node: Node, class_name: str) -> dict[str, Array | Pi
             shape = _kernel(node, array) if tensor.part == "weight" else array.shape
             try:
                 plain = layout.stored(tensor, array, shape)
-                wide = tensor.part == "weight" and "2D" in class_name and node["rank"] == 1  # over lines, written as over images
+                wide = (
+                    tensor.part == "weight" and "2D" in class_name and isinstance(node.kind, kinds.Windowed) and node.kind.rank == 1
+                )  # over lines, written as over images
                 stored[tensor.name] = np.expand_dims(plain, 1) if wide else plain
             except ValueError as error:
                 raise m.refused(node, "its weights", f"the {tensor.part} does not fit: {error}") from None
     return stored
 
 
-def _kernel(node: Node, weight: Array) -> tuple[int, ...]:
+def _kernel(node: Node[kinds.Kind], weight: Array) -> tuple[int, ...]:
     """Return the shape of a layer's kernel, by that of its canonical weight."""
     sizes: tuple[int, ...] = weight.shape
-    if node.kind == "embedding":
+    if isinstance(node.kind, kinds.Embedding):
         return sizes
-    if node.kind == "conv" and node["groups"] > 1:
-        return (*node["kernel"], node["channels"], node["filters"] // node["channels"])
-    if node.kind in ("conv", "conv transposed"):
-        return (*node["kernel"], *sizes[1::-1])
+    if isinstance(node.kind, kinds.Conv) and node.kind.groups > 1:
+        return (*node.kind.kernel, node.kind.channels, node.kind.filters // node.kind.channels)
+    if isinstance(node.kind, kinds.Conv | kinds.ConvTransposed):
+        return (*node.kind.kernel, *sizes[1::-1])
     return sizes[::-1]
 
 

@@ -11,25 +11,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.tfjs.export_config import arrays, configured, lifted
 from rnnconvert.formats.tfjs.export_tables import FUNCTIONS, PASSING
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _OTHER_LETTERS = re.compile(r"[^-A-Za-z0-9._]")
 
 _NO_LAYER = "it has no layer that computes this, and its models are layers alone"
-_REASONS = {"transpose": "its layers leave the batch in front"}
+_REASONS: Mapping[type[kinds.Kind], str] = {kinds.Transpose: "its layers leave the batch in front"}
 """Why TensorFlow.js has no layer of a kind, where there is more to say."""
 
-Rule = Callable[["LayersWriter", Node], object]
+Rule = Callable[["LayersWriter", Node[Any]], object]
 """Adds the layers that a node is."""
 
 
@@ -90,20 +91,20 @@ class LayersWriter:
         self._numbers: dict[str, int] = {}
         self.masked = False
         self.ran: set[int] = set()
-        self.checks: list[tuple[Node, str]] = []
+        self.checks: list[tuple[Node[kinds.Kind], str]] = []
         self._by_path: dict[str, str] = {}
         self._places: dict[int, TensorPlace] = {}
         self._same: dict[int, Value] = {}
         self._joined: set[int] = set()
         self._end: Value | None = None
-        self.calls: dict[str, list[tuple[DescribedModel, Node]]] = {}
+        self.calls: dict[str, list[tuple[DescribedModel, Node[kinds.Kind]]]] = {}
         self._count(top)
 
     def _count(self, scope: DescribedModel) -> None:
         """Note the calls of each layer, in a model and, for each of their calls, in the models in it."""
         for node in scope.nodes:
-            if node.kind == "model":
-                self._count(node["scope"])
+            if isinstance(node.kind, kinds.Model):
+                self._count(node.kind.scope)
             elif node.layer:
                 self.calls.setdefault(scope.inside(node.layer), []).append((scope, node))
 
@@ -129,18 +130,18 @@ class LayersWriter:
         else:
             self._call(node, keras_layer, [x], layer)
 
-    def _over_a_line(self, node: Node, keras_layer: KerasLayer, x: Value, layer: str) -> None:
+    def _over_a_line(self, node: Node[kinds.Kind], keras_layer: KerasLayer, x: Value, layer: str) -> None:
         """Add a layer over images that computes what one over lines does: it reads lines as images of a width of 1."""
         x = self.reshaped(x, (x.shape[1], 1, x.shape[2]))
-        if keras_layer.settings.get("padding") == "causal":
-            before = (node["kernel"][0] - 1) * node["dilation"][0]
+        if isinstance(node.kind, kinds.Conv) and keras_layer.settings.get("padding") == "causal":
+            before = (node.kind.kernel[0] - 1) * node.kind.dilation[0]
             written, call = self.add("padded", "ZeroPadding2D", {"padding": [[before, 0], [0, 0]]}, [self.place(x)])
             x = Value(x.name, x.shape)
             self.put(x, TensorPlace(written.name, call))
             keras_layer = KerasLayer(keras_layer.class_name, {**keras_layer.settings, "padding": "valid"})
         self._between(node, keras_layer, x, layer)
 
-    def _between(self, node: Node, keras_layer: KerasLayer, x: Value, layer: str = "") -> None:
+    def _between(self, node: Node[kinds.Kind], keras_layer: KerasLayer, x: Value, layer: str = "") -> None:
         """Add a layer whose output has the axes of a node's only after a new shape."""
         end = self._end
         inside = Value("inside", ())
@@ -167,15 +168,16 @@ class LayersWriter:
             return
         self._call(node, keras_layer, [self.unmasked(value) for value in values])
 
-    def joins(self, node: Node, kind: str) -> Node | None:
-        """Return the next node, where it is of a kind, alone reads this one, and is a function that layers take by name."""
+    def joins(self, node: Node[kinds.Kind]) -> Node[kinds.Activation] | None:
+        """Return the next node, where it alone reads this one, and is a function that layers take by name."""
         nodes = self.scope.nodes
         following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
-        if following is None or following.kind != kind or following.inputs != (node.y,) or self.scope.only_reader(node.y) is not following:
+        if following is None or following.inputs != (node.y,) or self.scope.only_reader(node.y) is not following:
             return None
-        return following if kind != "activation" or following["name"] in FUNCTIONS else None
+        by_name = isinstance(following.kind, kinds.Activation) and following.kind.name in FUNCTIONS
+        return cast("Node[kinds.Activation]", following) if by_name else None
 
-    def join(self, node: Node, following: Node) -> None:
+    def join(self, node: Node[kinds.Kind], following: Node[kinds.Kind]) -> None:
         """Let the layers of a node do the work of the one behind it."""
         self._joined.add(id(following))
         self._end = following.y
@@ -184,7 +186,7 @@ class LayersWriter:
         """Return whether a layer is called several times."""
         return len(self.calls.get(self.scope.inside(layer), ())) > 1
 
-    def model(self, node: Node) -> str:
+    def model(self, node: Node[kinds.Kind]) -> str:
         """Refuse a model for each step."""
         raise self.refused(
             self.scope.nodes[self.number], "a model for each step", "TensorFlow.js's TimeDistributed does not name the weights of one"
@@ -194,23 +196,23 @@ class LayersWriter:
         """Return a name: what is written with it is refused."""
         return name
 
-    def release(self, node: Node) -> NoReturn:
+    def release(self, node: Node[kinds.Kind]) -> NoReturn:
         """Refuse a node that is written as a line of code."""
-        raise self.refused(node, _title(node), _REASONS.get(node.kind, _NO_LAYER))
+        raise self.refused(node, _title(node), _REASONS.get(type(node.kind), _NO_LAYER))
 
     @property
     def within(self) -> dict[str, str]:
         """Where code notes the places of weights."""
         return {}
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = self.scope.inside(node.label)
         return RefusedError(feature, self.title, reason, remedy, layer)
 
     # Nodes
 
-    def run(self, scope: DescribedModel, rules: dict[str, Rule]) -> None:
+    def run(self, scope: DescribedModel, rules: Mapping[type[kinds.Kind], Rule]) -> None:
         """Add the layers of a model. Raises RefusedError for what TensorFlow.js has no layer for."""
         outer, before = self.scope, self.number
         self.scope = scope
@@ -219,11 +221,11 @@ class LayersWriter:
             if id(node) in self._joined:
                 self._joined.discard(id(node))
                 continue
-            if node.kind == "left out":
-                raise node["error"]
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
             self._end = node.y
-            if node.kind in rules:
-                rules[node.kind](self, node)
+            if type(node.kind) in rules:
+                rules[type(node.kind)](self, node)
             if id(self._end) not in self._places and node.y.dtype != "bool":
                 self.release(node)
         self.scope, self.number = outer, before
@@ -284,7 +286,7 @@ class LayersWriter:
             distinct.append(place)
         return distinct
 
-    def called_twice(self, node: Node) -> RefusedError:
+    def called_twice(self, node: Node[kinds.Kind]) -> RefusedError:
         """Return the refusal of a layer that is called in two ways."""
         return self.refused(node, "one layer called in two ways", "it is one layer in the file, with one configuration")
 
@@ -299,7 +301,7 @@ class LayersWriter:
         self.put(plain, TensorPlace(layer.name, call))
         return plain
 
-    def _call(self, node: Node, keras_layer: KerasLayer, values: Sequence[Value], layer: str = "") -> None:
+    def _call(self, node: Node[kinds.Kind], keras_layer: KerasLayer, values: Sequence[Value], layer: str = "") -> None:
         """Add the call of a layer of Keras, and let it give what its node gives, or the last one that it does the work of."""
         read = [self.place(value) for value in values]
         inside = keras_layer.settings.get("layer")
@@ -322,12 +324,13 @@ class LayersWriter:
     def _mask_of(self, tokens: Value) -> Value | None:
         """Return the mask that is where whole numbers are not 0, where a layer reads it."""
         for node in self.scope.nodes:
-            if node.kind == "mask" and node["operation"] == "not_equal" and node["value"] == 0 and node.x is tokens:
+            if isinstance(node.kind, kinds.Mask) and node.kind.operation == "not_equal" and node.kind.value == 0 and node.x is tokens:
                 return self.resolved(node.y)
         return None
 
 
-def _title(node: Node) -> str:
+def _title(node: Node[kinds.Kind]) -> str:
     """Return the computation of a node, in words."""
-    word = node.settings.get("name") if node.kind == "activation" else node.settings.get("operation")
-    return f"{node.kind} {word!r}" if word else f"a layer of kind {node.kind!r}"
+    if isinstance(node.kind, kinds.Activation | kinds.NamedOperation | kinds.Pool | kinds.PoolFirst):
+        return f"{node.kind.word} {node.kind.title!r}"
+    return f"a layer of kind {node.kind.word!r}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.sizes import Dim, Dims, Size, broadcast, open_size, product, reaches
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Length, Value
 from rnnconvert.scaffolding.moved import Group, MovedAxes, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
@@ -77,14 +78,14 @@ class Builder(Nodes):
         back = next((n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most)
         before, after = old[front : len(old) - back], dims[front : len(dims) - back]
         if len(after) == 1 and len(before) > 1:
-            return self.add("merge axes", [x], dims, start=front, stop=front + len(before) - 1, name=x.name)
+            return self.add(kinds.MergeAxes(start=front, stop=front + len(before) - 1), [x], dims, name=x.name)
         open_ones = [dim for dim in dims if not isinstance(dim, int)]
         if len(before) == 1 and len(after) > 1:
             read = [self.read(x)]
             lengths = self.lengths(_with_one_open(after), read)
-            return self.add("split axis", read, dims, axis=front, lengths=lengths, name=x.name)
+            return self.add(kinds.SplitAxis(axis=front, lengths=lengths), read, dims, name=x.name)
         if len(open_ones) < 2:
-            return self.add("reshape all", [x], dims, sizes=_with_one_open(dims), name=x.name)
+            return self.add(kinds.ReshapeAll(sizes=_with_one_open(dims)), [x], dims, name=x.name)
         read, stated = [self.read(x)], list[Length | int]()
         for dim in dims:
             try:
@@ -93,7 +94,7 @@ class Builder(Nodes):
                 if -1 in stated:
                     raise
                 stated.append(-1)
-        return self.add("view", read, dims, lengths=tuple(stated), name=x.name)
+        return self.add(kinds.View(lengths=tuple(stated)), read, dims, name=x.name)
 
     def settled(self, base: SourceTensor, moved: MovedAxes, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
@@ -102,7 +103,7 @@ class Builder(Nodes):
         if order != sorted(order):
             if any(len(axis) != 1 for axis in moved.base):
                 x = self._reformed(x, moved.base, tuple((atom,) for atom in start))
-            x = self.add("transpose", [x], tuple(x.dims[n] for n in order), order=tuple(order), name=x.name)
+            x = self.add(kinds.Transpose(order=tuple(order)), [x], tuple(x.dims[n] for n in order), name=x.name)
             x = self._reformed(x, tuple((atom,) for atom in moved.atoms), moved.groups)
         else:
             x = self._reformed(x, moved.base, moved.groups)
@@ -132,33 +133,33 @@ class Builder(Nodes):
             return SourceTensor(dims, x.dtype, x.name, filled=only if isinstance(only, Size) else int(only))
         read = [self.read(x)]
         lengths = self.lengths(dims, read)
-        return self.add("expand", read, dims, lengths=lengths, name=x.name)
+        return self.add(kinds.Expand(lengths=lengths), read, dims, name=x.name)
 
     def _ones_moved(self, x: SourceTensor, away: Sequence[int], new: Sequence[int]) -> SourceTensor:
         """Add what takes axes of length 1 away, or puts new ones in."""
         for axis in sorted(away, reverse=True):
-            x = self.add("squeeze", [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), axis=axis, name=x.name)
+            x = self.add(kinds.Squeeze(axis=axis), [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), name=x.name)
         for axis in sorted(new):
-            x = self.add("unsqueeze", [x], (*x.dims[:axis], 1, *x.dims[axis:]), axis=axis, name=x.name)
+            x = self.add(kinds.Unsqueeze(axis=axis), [x], (*x.dims[:axis], 1, *x.dims[axis:]), name=x.name)
         return x
 
     def flip(self, x: SourceTensor, axis: int) -> SourceTensor:
         """Return a tensor turned around along an axis."""
-        return self.add("flip", [x], x.dims, axes=(axis,), name=x.name)
+        return self.add(kinds.Flip(axes=(axis,)), [x], x.dims, name=x.name)
 
     def cast(self, x: SourceTensor, dtype: str) -> SourceTensor:
         """Return a tensor in another element type."""
         if x.dtype == dtype:
             return x
-        return self.several("cast", "", [x], [(x.dims, dtype, x.name)], dtype=dtype)[0]
+        return self.several(kinds.Cast(dtype=dtype), "", [x], [(x.dims, dtype, x.name)])[0]
 
     def clip(self, x: SourceTensor, low: float | None, high: float | None) -> SourceTensor:
         """Return a tensor within bounds, None for one without an end."""
-        return self.add("clip", [x], x.dims, min=low, max=high, name="clip")
+        return self.add(kinds.Clip(min=low, max=high), [x], x.dims, name="clip")
 
     def parameter(self, shape: Sequence[int], dtype: str, layer: str) -> SourceTensor:
         """Return an array of the file that belongs to no layer."""
-        return self.add_layer("parameter", [], tuple(shape), dtype, layer=layer, sizes=tuple(shape))
+        return self.add_layer(kinds.Parameter(sizes=tuple(shape)), [], tuple(shape), dtype, layer=layer)
 
     def stacked(self, parts: Sequence[SourceTensor]) -> SourceTensor:
         """Return tensors side by side on a new first axis."""
@@ -171,7 +172,7 @@ class Builder(Nodes):
         if isinstance(index, Size):
             read = [self.read(x)]
             length = self.length(index, read)
-            return self.add("select between", read, _without(x.dims, axis), axis=axis, index=length, name=x.name)
+            return self.add(kinds.SelectBetween(axis=axis, index=length), read, _without(x.dims, axis), name=x.name)
         if x.parts and axis == 0 and -len(x.parts) <= index < len(x.parts):
             return x.parts[index]
         if x.dims[axis] == 1 and index in (0, -1):
@@ -188,7 +189,7 @@ class Builder(Nodes):
             part = self.select(base, place, index)
             rest = MovedAxes(_without(moved.base, place), _without(moved.groups, axis))
             return self._again(part, part, rest, dims)
-        return self.add("select", [x], dims, axis=axis, index=index, name=x.name)
+        return self.add(kinds.Select(axis=axis, index=index), [x], dims, name=x.name)
 
     def slice(self, x: SourceTensor, axis: int, start: Dim, end: Dim, step: int) -> SourceTensor:
         """Return some steps of an axis, as Python's slices take them; backwards, a whole axis alone."""
@@ -215,8 +216,12 @@ class Builder(Nodes):
         read = [self.read(x)]
         low = None if first == 0 else self._stated(start, length, read)
         high = None if last == length else self._stated(end, length, read)
-        kind = "slice between" if isinstance(low, Length) or isinstance(high, Length) else "slice"
-        return self.add(kind, read, dims, axis=axis, start=low, end=high, step=step, name=x.name)
+        kind: kinds.Kind
+        if isinstance(low, Length) or isinstance(high, Length):
+            kind = kinds.SliceBetween(axis, low, high, step)
+        else:
+            kind = kinds.Slice(axis, low, high, step)
+        return self.add(kind, read, dims, name=x.name)
 
     def _stated(self, bound: Dim, length: Dim, read: list[Value]) -> Length | int:
         """Return a bound of a slice as a node states it: from the end if that is the same for every length."""
@@ -240,7 +245,7 @@ class Builder(Nodes):
         rest = broadcast([tuple(dim for n, dim in enumerate(tensor.dims) if n != axis) for tensor in tensors])
         if len(filled) == 1 and None not in filled:
             return SourceTensor((*rest[:axis], total, *rest[axis:]), tensors[0].dtype, "full", filled=filled.pop())
-        return self.add("concatenate", tensors, (*rest[:axis], total, *rest[axis:]), axis=axis, name="joined")
+        return self.add(kinds.Concatenate(axis=axis), tensors, (*rest[:axis], total, *rest[axis:]), name="joined")
 
     # What broadcasts
 
@@ -250,7 +255,7 @@ class Builder(Nodes):
         rank = max((tensor.rank for tensor in tensors if only_number(tensor) is None), default=-1)
         if operation in _ARITHMETIC and len(tensors) > 1 and all(only_number(tensor) is None for tensor in tensors):
             alike = [self.unsqueeze(tensor, list(range(rank - tensor.rank))) for tensor in tensors]
-            return self.add("arithmetic", alike, dims, dtype or tensors[0].dtype, operation=operation, name=operation)
+            return self.add(kinds.Arithmetic(operation=operation), alike, dims, dtype or tensors[0].dtype, name=operation)
         inputs, operands = list[SourceTensor](), list[Any]()
         for tensor in tensors:
             number = only_number(tensor)
@@ -260,7 +265,7 @@ class Builder(Nodes):
                 operands.append(("input", len(inputs)))
                 inputs.append(tensor)
         element_type = dtype or inputs[0].dtype
-        return self.add("elementwise", inputs, dims, element_type, operation=operation, operands=tuple(operands), name=operation)
+        return self.add(kinds.Elementwise(operation=operation, operands=tuple(operands)), inputs, dims, element_type, name=operation)
 
 
 def _without(values: Sequence[T], axis: int) -> tuple[T, ...]:

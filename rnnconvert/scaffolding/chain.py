@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Lengths, Node, Value, on
 from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import ends
 
@@ -138,48 +140,48 @@ class _ChainReading:
 
     # Where tensors stand
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         layer = self.scope.inside(node.label)
         return RefusedError(feature, "a chain of layers", reason, remedy, layer)
 
-    def place(self, node: Node, value: Value) -> _ChainPlace:
+    def place(self, node: Node[kinds.Kind], value: Value) -> _ChainPlace:
         """Return where a tensor stands that a node reads. Raises RefusedError for one that is not in the chain."""
         place = self._places.get(id(value))
         if place is None:
             raise self.refused(node, f"the input {value.name!r}", "it does not come from the model's input through its layers")
         return place
 
-    def end(self, node: Node) -> _ChainPlace:
+    def end(self, node: Node[kinds.Kind]) -> _ChainPlace:
         """Return the end of the chain, which a node reads. Raises RefusedError for a node that reads what stands before."""
         place, name = self.place(node, node.x), node.label
         if place.stage < len(self._stages):
             before = f"what {self._stages[place.stage - 1]!r} gives" if place.stage else "the model's input"
             raise self.refused(node, "a branch", f"{before} is read by {self._stages[place.stage]!r} and by {name!r}")
-        if self.skip and node.kind not in _FACTORS:
+        if self.skip and not isinstance(node.kind, kinds.Rescale | kinds.Elementwise):
             raise self.refused(node, "a layer behind the sum with the input", "that sum is the last that a chain computes")
-        if place.late or (place.early and node.kind not in ("conv", "conv first")):
+        if place.late or (place.early and not isinstance(node.kind, kinds.Conv | kinds.ConvFirst)):
             raise self.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
         return place
 
-    def give(self, node: Node, place: _ChainPlace) -> None:
+    def give(self, node: Node[kinds.Kind], place: _ChainPlace) -> None:
         self._places[id(node.y)] = place
 
-    def move_on(self, node: Node, axes: Sequence[Label], late: int = 0) -> None:
+    def move_on(self, node: Node[kinds.Kind], axes: Sequence[Label], late: int = 0) -> None:
         """Make what a node gives the end of the chain, in place of what it reads."""
         self._stages.append(node.label)
         self.give(node, _ChainPlace(len(self._stages), tuple(axes), late=late))
 
-    def add(self, node: Node, layer: ChainLayer, axes: Sequence[Label], late: int = 0) -> None:
+    def add(self, node: Node[kinds.Kind], layer: ChainLayer, axes: Sequence[Label], late: int = 0) -> None:
         self.layers.append(layer)
         self.move_on(node, axes, late)
 
-    def name(self, node: Node) -> str:
+    def name(self, node: Node[kinds.Kind]) -> str:
         return self.scope.inside(node.label)
 
-    def path(self, node: Node) -> str:
-        return self.scope.inside(node.settings.get("of", node.layer))
+    def path(self, node: Node[kinds.Kind]) -> str:
+        return self.scope.inside(node.source)
 
-    def by_channel(self, node: Node, place: _ChainPlace, axis: int) -> tuple[Label, ...]:
+    def by_channel(self, node: Node[kinds.Kind], place: _ChainPlace, axis: int) -> tuple[Label, ...]:
         """Return the axes behind a layer that works on the values of a step, which are an axis of what it reads.
 
         Raises RefusedError for another axis.
@@ -195,7 +197,7 @@ class _ChainReading:
             raise self.refused(node, "a part of the input", "its first layer reads all values of a step")
         return tuple(CHANNEL if number == axis % len(place.axes) else label for number, label in enumerate(place.axes))
 
-    def settle(self, node: Node, batch: Label, time: Label) -> None:
+    def settle(self, node: Node[kinds.Kind], batch: Label, time: Label) -> None:
         """Note which axes are the batch and the time. Raises RefusedError for others than a layer before reads."""
         if self.time is None:
             self.batch, self.time = batch, time
@@ -207,17 +209,19 @@ class _ChainReading:
     def run(self, scope: DescribedModel) -> None:
         outer, self.scope = self.scope, scope
         for node in scope.nodes:
-            if node.kind == "left out":
-                raise node["error"]
-            rule = _RULES.get(node.kind)
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
+            rule = _RULES.get(type(node.kind))
             if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
+                raise self.refused(
+                    node, f"a layer of kind {node.kind.word!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input"
+                )
             rule(self, node)
         self.scope = outer
 
 
-def _model(r: _ChainReading, node: Node) -> None:
-    scope = node["scope"]
+def _model(r: _ChainReading, node: Node[kinds.Model]) -> None:
+    scope = node.kind.scope
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         r._places[id(inside)] = r.place(node, outside)
     r.run(scope)
@@ -225,12 +229,12 @@ def _model(r: _ChainReading, node: Node) -> None:
         r._places[id(outside)] = r.place(node, inside)
 
 
-def _recurrent(r: _ChainReading, node: Node) -> None:
+def _recurrent(r: _ChainReading, node: Node[kinds.Recurrent]) -> None:
     place = r.end(node)
     stack = r.weights.stack(r.path(node))
     if len(stack.layers[0].directions) > 1:
         raise r.refused(node, "two directions", _NO_END)
-    if node["backwards"]:
+    if node.kind.backwards:
         raise r.refused(node, "a layer that reads from the end", _NO_END)
     if node.named.get("mask"):
         raise r.refused(node, "a mask", "a stream has no steps that do not count")
@@ -241,16 +245,16 @@ def _recurrent(r: _ChainReading, node: Node) -> None:
     states = dict.fromkeys(("initial_hidden", "initial_cell"), None) | _initial(r, node, stack.first.hidden_size)
     direction = stack.first.with_arrays({(part, ""): numbers for part, numbers in states.items()})
     stack = stack.replace(layers=(replace(stack.layers[0], directions=(direction,)),))
-    r.stateful |= bool(node["stateful"])
-    r.last = not node["sequences"]
+    r.stateful |= bool(node.kind.stateful)
+    r.last = not node.kind.sequences
     r.add(
         node,
         ChainLayer("recurrent", r.name(node), stack.input_size, stack.layers[-1].output_size, stack),
-        axes if node["sequences"] else axes[::2],
+        axes if node.kind.sequences else axes[::2],
     )
 
 
-def _initial(r: _ChainReading, node: Node, units: int) -> dict[str, Array | None]:
+def _initial(r: _ChainReading, node: Node[kinds.Kind], units: int) -> dict[str, Array | None]:
     """Return the states that a layer begins with. Raises RefusedError for those that are not the same numbers for every stream."""
     numbers = [r.numbers.get(id(value)) for value in node.named.get("states", ())]
     if any(array is None or array.size not in (1, units) for array in numbers):
@@ -259,15 +263,15 @@ def _initial(r: _ChainReading, node: Node, units: int) -> dict[str, Array | None
     return dict(zip(("initial_hidden", "initial_cell"), stated, strict=False))
 
 
-def _constant(r: _ChainReading, node: Node) -> None:
+def _constant(r: _ChainReading, node: Node[kinds.Constant | kinds.Expand | kinds.Full | kinds.Parameter]) -> None:
     """Note the numbers of an initial state: what else would read them is refused."""
-    if node.kind == "full":
-        r.numbers[id(node.y)] = np.array([node["number"]], np.float32)
-    elif node.kind == "expand":
+    if isinstance(node.kind, kinds.Full):
+        r.numbers[id(node.y)] = np.array([node.kind.number], np.float32)
+    elif isinstance(node.kind, kinds.Expand):
         if id(node.x) in r.numbers:
             r.numbers[id(node.y)] = r.numbers[id(node.x)]
     else:
-        r.numbers[id(node.y)] = np.asarray(node["numbers"] if node.kind == "constant" else r.weights.numbers(r.path(node)))
+        r.numbers[id(node.y)] = np.asarray(node.kind.numbers if isinstance(node.kind, kinds.Constant) else r.weights.numbers(r.path(node)))
 
 
 def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
@@ -276,7 +280,7 @@ def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
     return {"weight": weight, "bias": parts["bias"] if "bias" in parts else np.zeros(units, weight.dtype)}
 
 
-def _dense(r: _ChainReading, node: Node) -> None:
+def _dense(r: _ChainReading, node: Node[kinds.Kind]) -> None:
     place = r.end(node)
     parts = r.weights.parts(r.path(node), "dense")
     units, width = parts["weight"].shape
@@ -285,19 +289,20 @@ def _dense(r: _ChainReading, node: Node) -> None:
     )
 
 
-def _conv(r: _ChainReading, node: Node) -> None:
+def _conv(r: _ChainReading, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
     """Add a convolution over time: it may read no step that is still to come."""
     place = r.end(node)
-    first = node.kind == "conv first"
-    if node["rank"] != 1 or node.settings.get("transposed") or len(place.axes) != 3:
-        raise r.refused(node, f"a convolution over {node['rank']} axes", "a stream has one, the time")
-    axes = r.by_channel(node, place, 1 if first else 2)
-    r.settle(node, axes[0], axes[2] if first else axes[1])
-    kernel, dilation, stride = (node[key][0] for key in ("kernel", "dilation", "strides"))
+    kind = node.kind
+    if kind.rank != 1 or len(place.axes) != 3:
+        raise r.refused(node, f"a convolution over {kind.rank} axes", "a stream has one, the time")
+    channels, time = (1, 2) if isinstance(kind, kinds.ConvFirst) else (2, 1)
+    axes = r.by_channel(node, place, channels)
+    r.settle(node, axes[0], axes[time])
+    kernel, dilation, stride = kind.kernel[0], kind.dilation[0], kind.strides[0]
     if stride != 1:
         raise r.refused(node, f"strides of {stride}", "a stream gives one step for each that it reads")
     reach = dilation * (kernel - 1)
-    front, behind = node["pads"][0] if first else ends(node["padding"], reach + 1)
+    front, behind = kind.pads[0] if isinstance(kind, kinds.ConvFirst) else ends(kind.padding, reach + 1)
     if place.early + front != reach or behind not in (0, reach):
         raise r.refused(
             node,
@@ -306,45 +311,45 @@ def _conv(r: _ChainReading, node: Node) -> None:
             "Build it with padding='causal', or pad it in front alone",
         )
     parts = r.weights.parts(r.path(node), "conv")
-    units, groups = parts["weight"].shape[0], node["groups"]
+    units, groups = parts["weight"].shape[0], kind.groups
     width = parts["weight"].shape[1] * groups
     settings = {"kernel": kernel, "dilation": dilation, "groups": groups}
     r.add(node, ChainLayer("conv", r.name(node), width, units, parts=_biased(parts, units), settings=settings), axes, behind)
 
 
-def _batch_norm(r: _ChainReading, node: Node) -> None:
+def _batch_norm(r: _ChainReading, node: Node[kinds.BatchNorm]) -> None:
     place = r.end(node)
-    axes = r.by_channel(node, place, node["axis"])
+    axes = r.by_channel(node, place, node.kind.axis)
     parts = r.weights.parts(r.path(node), "batch_norm")
     mean = parts["mean"]
     parts = {"scale": np.ones_like(mean), "shift": np.zeros_like(mean), **parts}
-    r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node["epsilon"]}), axes)
+    r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node.kind.epsilon}), axes)
 
 
-def _prelu(r: _ChainReading, node: Node) -> None:
+def _prelu(r: _ChainReading, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> None:
     """Add slopes, one for every value of a step."""
     place = r.end(node)
-    if node.kind == "prelu":
-        slopes = r.weights.numbers(r.path(node)).reshape(node["slopes"])
+    if isinstance(node.kind, kinds.PReLU):
+        slopes = r.weights.numbers(r.path(node)).reshape(node.kind.slopes)
         axis = len(place.axes) - 1
         if slopes.size not in (1, slopes.shape[-1]):
             raise r.refused(node, f"slopes of the shape {slopes.shape}", "they differ from step to step", "Share them: shared_axes=[1]")
     else:
         slopes = r.weights.parts(r.path(node), "prelu")["slope"]
-        axis = node["axis"] if node["size"] > 1 else place.axes.index(CHANNEL) if CHANNEL in place.axes else len(place.axes) - 1
+        axis = node.kind.axis if node.kind.size > 1 else place.axes.index(CHANNEL) if CHANNEL in place.axes else len(place.axes) - 1
     axes = r.by_channel(node, place, axis)
     units = node.x.shape[axis] or slopes.size
     slope = np.broadcast_to(slopes.reshape(-1), (units,))
     r.add(node, ChainLayer("prelu", r.name(node), units, units, parts={"slope": slope}), axes)
 
 
-def _activation(r: _ChainReading, node: Node) -> None:
+def _activation(r: _ChainReading, node: Node[kinds.Activation]) -> None:
     """Add a function; a layer before it that only computes a sum takes it over."""
     place = r.end(node)
-    function, alpha = node["name"], node["alpha"]
+    function, alpha = node.kind.name, node.kind.alpha
     before = r.layers[-1] if r.layers else None
     if "softmax" in function:
-        r.by_channel(node, place, node["axis"])
+        r.by_channel(node, place, node.kind.axis)
     if before is not None and before.kind in ("dense", "conv") and not before.function:
         r.layers[-1] = replace(before, function=function, alpha=alpha)
         r.move_on(node, place.axes)
@@ -353,7 +358,7 @@ def _activation(r: _ChainReading, node: Node) -> None:
     r.add(node, ChainLayer("activation", r.name(node), units, units, function=function, alpha=alpha), _named(r, place))
 
 
-def _width(r: _ChainReading, node: Node, place: _ChainPlace) -> int:
+def _width(r: _ChainReading, node: Node[kinds.Kind], place: _ChainPlace) -> int:
     """Return how many values a step of the model's input has, before a layer without weights: they are the last axis."""
     r.by_channel(node, place, len(place.axes) - 1)
     return node.x.shape[-1] or 1
@@ -366,20 +371,20 @@ def _named(r: _ChainReading, place: _ChainPlace) -> tuple[Label, ...]:
     return (*place.axes[:-1], CHANNEL)
 
 
-def _scale(r: _ChainReading, node: Node) -> None:
+def _scale(r: _ChainReading, node: Node[kinds.Elementwise | kinds.Rescale]) -> None:
     """Add a factor: that of a Rescaling, or of a product with a number."""
-    if node.kind == "rescale":
-        factor, shift = node["scale"], node["shift"]
+    if isinstance(node.kind, kinds.Rescale):
+        factor, shift = node.kind.scale, node.kind.shift
     else:
-        numbers = [value for kind, value in node["operands"] if kind == "number"]
-        single = len(numbers) == 1 and len(node.inputs) == 1 and len(node["operands"]) == 2
+        numbers = [value for kind, value in node.kind.operands if kind == "number"]
+        single = len(numbers) == 1 and len(node.inputs) == 1 and len(node.kind.operands) == 2
         if (
             not single
-            or (node["operation"] not in ("multiply", "divide"))
-            or (node["operation"] == "divide" and node["operands"][0][0] == "number")
+            or (node.kind.operation not in ("multiply", "divide"))
+            or (node.kind.operation == "divide" and node.kind.operands[0][0] == "number")
         ):
-            raise r.refused(node, f"the operation {node['operation']!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
-        factor, shift = (numbers[0] if node["operation"] == "multiply" else 1 / numbers[0]), 0
+            raise r.refused(node, f"the operation {node.kind.operation!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input")
+        factor, shift = (numbers[0] if node.kind.operation == "multiply" else 1 / numbers[0]), 0
     if np.ndim(factor) or np.ndim(shift) or shift:
         raise r.refused(node, "a shift" if np.ndim(factor) == 0 else "several factors", "a chain has one factor at an end")
     place = r.end(node)
@@ -388,11 +393,11 @@ def _scale(r: _ChainReading, node: Node) -> None:
     r.add(node, ChainLayer("scale", r.name(node), units, units, settings={"factor": float(factor)}), axes)
 
 
-def _sum(r: _ChainReading, node: Node) -> None:
+def _sum(r: _ChainReading, node: Node[kinds.Arithmetic]) -> None:
     """Add the sum of the model's input and of what its last layer gives."""
-    if node["operation"] != "add" or len(node.inputs) != 2:
+    if node.kind.operation != "add" or len(node.inputs) != 2:
         raise r.refused(
-            node, f"the operation {node['operation']!r}", "of two tensors a chain has the sum of its input and its output alone"
+            node, f"the operation {node.kind.operation!r}", "of two tensors a chain has the sum of its input and its output alone"
         )
     places = [r.place(node, value) for value in node.inputs]
     ends = [place for place in places if place.stage == len(r._stages)]
@@ -420,34 +425,34 @@ def _sum(r: _ChainReading, node: Node) -> None:
 # Moves
 
 
-def _same(r: _ChainReading, node: Node) -> None:
+def _same(r: _ChainReading, node: Node[kinds.Kind]) -> None:
     r.give(node, r.place(node, node.x))
 
 
-def _transpose(r: _ChainReading, node: Node) -> None:
+def _transpose(r: _ChainReading, node: Node[kinds.Transpose]) -> None:
     place = r.place(node, node.x)
-    r.give(node, replace(place, axes=tuple(place.axes[axis] for axis in node["order"])))
+    r.give(node, replace(place, axes=tuple(place.axes[axis] for axis in node.kind.order)))
 
 
-def _squeeze(r: _ChainReading, node: Node) -> None:
-    place, axis = r.place(node, node.x), node["axis"]
+def _squeeze(r: _ChainReading, node: Node[kinds.Squeeze]) -> None:
+    place, axis = r.place(node, node.x), node.kind.axis
     if place.axes[axis] == r.time:
         raise r.refused(node, "an axis that is taken away", "it is the time")
     r.give(node, replace(place, axes=tuple(label for number, label in enumerate(place.axes) if number != axis)))
 
 
-def _unsqueeze(r: _ChainReading, node: Node) -> None:
-    place, axis = r.place(node, node.x), node["axis"]
+def _unsqueeze(r: _ChainReading, node: Node[kinds.Unsqueeze]) -> None:
+    place, axis = r.place(node, node.x), node.kind.axis
     if CHANNEL not in place.axes and place.stage:
         r.give(node, replace(place, axes=(*place.axes[:axis], CHANNEL if r.layers[-1].units == 1 else UNIT_LENGTH, *place.axes[axis:])))
         return
     r.give(node, replace(place, axes=(*place.axes[:axis], UNIT_LENGTH, *place.axes[axis:])))
 
 
-def _view(r: _ChainReading, node: Node) -> None:
+def _view(r: _ChainReading, node: Node[kinds.ReshapeAll | kinds.View]) -> None:
     """Take another shape that moves axes of length 1 alone."""
     place = r.place(node, node.x)
-    lengths = node["lengths"] if node.kind == "view" else node["sizes"]
+    lengths: Lengths = node.kind.lengths if isinstance(node.kind, kinds.View) else node.kind.sizes
     shape = node.x.shape
     left = [(label, size) for label, size in zip(place.axes, shape, strict=True) if size != 1]
     axes: list[Label] = []
@@ -470,23 +475,23 @@ def _view(r: _ChainReading, node: Node) -> None:
     r.give(node, replace(place, axes=tuple(axes)))
 
 
-def _select(r: _ChainReading, node: Node) -> None:
+def _select(r: _ChainReading, node: Node[kinds.Select]) -> None:
     """Take the last step, or the first value of the input."""
     place = r.place(node, node.x)
-    if not place.stage and node["axis"] == len(place.axes) - 1 and node["index"] == 0:
+    if not place.stage and node.kind.axis == len(place.axes) - 1 and node.kind.index == 0:
         r.give(node, replace(place, axes=place.axes[:-1], channels=1))
         return
     place = r.end(node)
-    if place.axes[node["axis"]] != r.time or node["index"] != -1:
-        raise r.refused(node, f"the step {node['index']} of axis {node['axis']}", "of a sequence the last step alone can be read")
+    if place.axes[node.kind.axis] != r.time or node.kind.index != -1:
+        raise r.refused(node, f"the step {node.kind.index} of axis {node.kind.axis}", "of a sequence the last step alone can be read")
     r.last = True
     r.move_on(node, [label for label in place.axes if label != r.time])
 
 
-def _slice(r: _ChainReading, node: Node) -> None:
+def _slice(r: _ChainReading, node: Node[kinds.Slice]) -> None:
     """Take the first values of the input, or leave out the steps that a convolution was padded with at the end."""
-    place, axis = r.place(node, node.x), node["axis"]
-    start, end, step = node["start"], node["end"], node["step"]
+    place, axis = r.place(node, node.x), node.kind.axis
+    start, end, step = node.kind.start, node.kind.end, node.kind.step
     if start in (None, 0) and step == 1 and isinstance(end, int):
         if place.late and place.axes[axis] == r.time and end == -place.late:
             r.give(node, replace(place, late=0))
@@ -497,39 +502,46 @@ def _slice(r: _ChainReading, node: Node) -> None:
     raise r.refused(node, f"a slice of axis {axis} from {start} to {end}", "a stream is read step by step, and all values of a step")
 
 
-def _pad(r: _ChainReading, node: Node) -> None:
+def _pad(r: _ChainReading, node: Node[kinds.Pad | kinds.PadAxes]) -> None:
     """Put steps of zeros in front of what a convolution reads."""
     place = r.place(node, node.x)
-    pairs = [(0, 0), *node["pairs"], (0, 0)] if node.kind == "pad" else list(node["pairs"])
+    pairs = [(0, 0), *node.kind.pairs, (0, 0)] if isinstance(node.kind, kinds.Pad) else list(node.kind.pairs)
     padded = [axis for axis, pair in enumerate(pairs) if tuple(pair) != (0, 0)]
-    plain = node.settings.get("mode", "constant") == "constant" and not node.settings.get("number", 0)
+    plain = isinstance(node.kind, kinds.Pad) or (node.kind.mode == "constant" and not node.kind.number)
     if len(padded) != 1 or not plain or pairs[padded[0]][1]:
         raise r.refused(node, "padding", "a stream has steps of zeros in front of it alone")
     r.give(node, replace(place, early=place.early + pairs[padded[0]][0]))
 
 
-_FACTORS = ("rescale", "elementwise")
 _NO_END = "a stream is read as it comes, without its end"
 _LAYERS = ("recurrent layers", "dense layers", "causal convolutions", "batch norms", "PReLUs", "activations")
-_RULES: Mapping[str, Callable[[_ChainReading, Node], None]] = {
-    "model": _model,
-    "recurrent": _recurrent,
-    "dense": _dense,
-    **dict.fromkeys(("conv", "conv first"), _conv),
-    "batch_norm": _batch_norm,
-    **dict.fromkeys(("prelu", "prelu first"), _prelu),
-    "activation": _activation,
-    **dict.fromkeys(_FACTORS, _scale),
-    "arithmetic": _sum,
-    "dropout": _same,
-    "transpose": _transpose,
-    "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
-    **dict.fromkeys(("view", "reshape all"), _view),
-    "select": _select,
-    "slice": _slice,
-    **dict.fromkeys(("pad", "pad axes"), _pad),
-    **dict.fromkeys(("constant", "parameter", "full", "expand"), _constant),
+_RULES: Mapping[type[kinds.Kind], Callable[[_ChainReading, Node[Any]], None]] = {
+    **on(kinds.Model, _model),
+    **on(kinds.Recurrent, _recurrent),
+    **on(kinds.Dense, _dense),
+    **on(kinds.Conv, _conv),
+    **on(kinds.ConvFirst, _conv),
+    **on(kinds.BatchNorm, _batch_norm),
+    **on(kinds.PReLU, _prelu),
+    **on(kinds.PReLUFirst, _prelu),
+    **on(kinds.Activation, _activation),
+    **on(kinds.Rescale, _scale),
+    **on(kinds.Elementwise, _scale),
+    **on(kinds.Arithmetic, _sum),
+    **on(kinds.Dropout, _same),
+    **on(kinds.Transpose, _transpose),
+    **on(kinds.Squeeze, _squeeze),
+    **on(kinds.Unsqueeze, _unsqueeze),
+    **on(kinds.View, _view),
+    **on(kinds.ReshapeAll, _view),
+    **on(kinds.Select, _select),
+    **on(kinds.Slice, _slice),
+    **on(kinds.Pad, _pad),
+    **on(kinds.PadAxes, _pad),
+    **on(kinds.Constant, _constant),
+    **on(kinds.Parameter, _constant),
+    **on(kinds.Full, _constant),
+    **on(kinds.Expand, _constant),
 }
 """The kinds that a chain has."""
 

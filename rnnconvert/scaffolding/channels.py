@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.scaffolding.description import DescribedModel, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value, on
 from rnnconvert.scaffolding.windows import reached, same
 
 Order = tuple[int, ...]
@@ -32,19 +33,19 @@ class ChannelsLast:
     def run(self) -> None:
         """Rewrite the nodes. Raises RefusedError for a window that no layer with channels at the end has, unless it may be left out."""
         for node in self.before:
-            rule = _FIRST.get(node.kind)
+            rule = _FIRST.get(type(node.kind))
             if rule is not None:
                 self._ended(rule, node)
-            elif node.kind == "transpose":
+            elif isinstance(node.kind, kinds.Transpose):
                 value, order = self.place(node.x)
-                self._places[id(node.y)] = value, tuple(order[axis] for axis in node["order"])
+                self._places[id(node.y)] = value, tuple(order[axis] for axis in node.kind.order)
             else:
                 self._through(node)
         self.scope.outputs = tuple(self.settled(value) for value in self.scope.outputs)
         if self.partial:
             self.scope.drop_unread()
 
-    def _ended(self, rule: Callable[[ChannelsLast, Node], None], node: Node) -> None:
+    def _ended(self, rule: Callable[[ChannelsLast, Node[kinds.Kind]], None], node: Node[kinds.Kind]) -> None:
         """Rewrite a layer over space, or leave it out: what its rule added by then nothing reads."""
         try:
             rule(self, node)
@@ -52,7 +53,7 @@ class ChannelsLast:
             if not self.partial:
                 raise
             self._places.pop(id(node.y), None)
-            self.scope.add("left out", node.layer, tuple(map(self.settled, node.inputs)), node.outputs, error=error)
+            self.scope.add(kinds.LeftOut(error=error), node.layer, tuple(map(self.settled, node.inputs)), node.outputs)
 
     def place(self, value: Value) -> tuple[Value, Order]:
         """Return the value that stands for a value of the source, and the order of its axes."""
@@ -71,7 +72,7 @@ class ChannelsLast:
         key = id(base), order
         if key not in self._turned:
             self._turned[key] = result = permuted(base, order)
-            self.scope.add("transpose", "", [base], [result], order=order)
+            self.scope.add(kinds.Transpose(order=order), "", [base], [result])
         return self._turned[key]
 
     def ended(self, value: Value) -> Value:
@@ -84,30 +85,30 @@ class ChannelsLast:
         self._places[id(value)] = result, inverse(axes)
         return result
 
-    def add(self, kind: str, x: Value, shape: Sequence[int | None], **settings: Any) -> Value:
+    def add(self, kind: kinds.Kind, x: Value, shape: Sequence[int | None]) -> Value:
         """Add a node without a layer, and return what it gives."""
         result = Value(x.name, tuple(shape), x.dtype)
-        self.scope.add(kind, "", [x], [result], **settings)
+        self.scope.add(kind, "", [x], [result])
         return result
 
-    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str) -> RefusedError:
         """Return the refusal of a node."""
         return RefusedError(feature, "a layer with its channels at the end", reason, "", node.layer)
 
-    def _through(self, node: Node) -> None:
+    def _through(self, node: Node[kinds.Kind]) -> None:
         """Copy a node: applied to the values that its inputs are moved from, if that gives the same, moved."""
         places = [self.place(value) for value in node.inputs]
         orders = {order for _, order in places}
-        rule = _THROUGH.get(node.kind)
+        rule = _THROUGH.get(type(node.kind))
         order = orders.pop() if len(orders) == 1 and rule is not None and not node.named else ()
         if rule is None or order == tuple(range(len(order))):
             named = {key: tuple(map(self.settled, values)) for key, values in node.named.items()}
             self.scope.nodes.append(replace(node, inputs=tuple(map(self.settled, node.inputs)), named=named))
             return
-        settings, after = rule(node, order)
+        kind, after = rule(order, node)
         outputs = tuple(self.give(value, inverse(after)) for value in node.outputs)
         inputs = tuple(value for value, _ in places)
-        self.scope.nodes.append(replace(node, inputs=inputs, outputs=outputs, settings={**node.settings, **settings}))
+        self.scope.nodes.append(replace(node, inputs=inputs, outputs=outputs, kind=kind))
 
 
 def to_end(rank: int) -> Order:
@@ -126,41 +127,39 @@ def permuted(value: Value, order: Sequence[int]) -> Value:
     return Value(value.name, tuple(value.shape[axis] for axis in order), value.dtype, words)
 
 
-# What works on moved tensors as on others: the settings that change, and the order of what it gives
+# What works on moved tensors as on others: what it is there, and the order of what it gives
 
-Through = Callable[[Node, Order], "tuple[dict[str, Any], Order]"]
-
-
-def _pointwise(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-    return {}, order
+Through = Callable[[Order, Node[Any]], tuple[kinds.Kind, Order]]
 
 
-def _along(key: str) -> Through:
-    """Return the rule of what works along an axis, or several."""
-
-    def rule(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-        axes = node[key]
-        return {key: order[axes] if isinstance(axes, int) else tuple(order[axis] for axis in axes)}, order
-
-    return rule
+def _pointwise(order: Order, node: Node[kinds.Kind]) -> tuple[kinds.Kind, Order]:
+    return node.kind, order
 
 
-def _activation(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-    return ({"axis": order[node["axis"]]} if "softmax" in node["name"] else {}), order
+def _along(order: Order, node: Node[kinds.AlongAxis]) -> tuple[kinds.Kind, Order]:
+    return replace(node.kind, axis=order[node.kind.axis]), order
 
 
-def _reduce(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-    axes = tuple(sorted(order[axis % len(order)] for axis in node["axes"]))
-    return {"axes": axes}, order if node["keep"] else without(order, axes)
+def _flip(order: Order, node: Node[kinds.Flip]) -> tuple[kinds.Kind, Order]:
+    return kinds.Flip(tuple(order[axis] for axis in node.kind.axes)), order
 
 
-def _select(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-    axis = order[node["axis"]]
-    return {"axis": axis}, without(order, (axis,))
+def _activation(order: Order, node: Node[kinds.Activation]) -> tuple[kinds.Kind, Order]:
+    return replace(node.kind, axis=order[node.kind.axis]) if "softmax" in node.kind.name else node.kind, order
 
 
-def _pad(node: Node, order: Order) -> tuple[dict[str, Any], Order]:
-    return {"pairs": tuple(node["pairs"][axis] for axis in inverse(order))}, order
+def _reduce(order: Order, node: Node[kinds.Reduce]) -> tuple[kinds.Kind, Order]:
+    axes = tuple(sorted(order[axis % len(order)] for axis in node.kind.axes))
+    return replace(node.kind, axes=axes), order if node.kind.keep else without(order, axes)
+
+
+def _select(order: Order, node: Node[kinds.AlongAxis]) -> tuple[kinds.Kind, Order]:
+    axis = order[node.kind.axis]
+    return replace(node.kind, axis=axis), without(order, (axis,))
+
+
+def _pad(order: Order, node: Node[kinds.PadAxes]) -> tuple[kinds.Kind, Order]:
+    return replace(node.kind, pairs=tuple(node.kind.pairs[axis] for axis in inverse(order))), order
 
 
 def without(order: Order, axes: Sequence[int]) -> Order:
@@ -169,14 +168,14 @@ def without(order: Order, axes: Sequence[int]) -> Order:
     return tuple(sorted(rest).index(axis) for axis in rest)
 
 
-_THROUGH: dict[str, Through] = {
-    **dict.fromkeys(("clip", "cast", "rescale", "elementwise", "arithmetic", "dropout"), _pointwise),
-    **dict.fromkeys(("batch_norm", "concatenate", "slice", "split", "cumulative"), _along("axis")),
-    "flip": _along("axes"),
-    "activation": _activation,
-    "reduce": _reduce,
-    **dict.fromkeys(("select", "squeeze"), _select),
-    "pad axes": _pad,
+_THROUGH: dict[type[kinds.Kind], Through] = {
+    **dict.fromkeys((kinds.Clip, kinds.Cast, kinds.Rescale, kinds.Elementwise, kinds.Arithmetic, kinds.Dropout), _pointwise),
+    **dict.fromkeys((kinds.BatchNorm, kinds.Concatenate, kinds.Slice, kinds.Split, kinds.Cumulative), _along),
+    **on(kinds.Flip, _flip),
+    **on(kinds.Activation, _activation),
+    **on(kinds.Reduce, _reduce),
+    **dict.fromkeys((kinds.Select, kinds.Squeeze), _select),
+    **on(kinds.PadAxes, _pad),
 }
 
 
@@ -197,92 +196,94 @@ def _padded(m: ChannelsLast, x: Value, pads: Pads, number: float = 0.0) -> Value
     if not any(map(any, pads)):
         return x
     if number:
-        return m.add("pad axes", x, _longer(x, pads), pairs=((0, 0), *pads, (0, 0)), mode="constant", number=number)
-    return m.add("pad", x, _longer(x, pads), pairs=tuple(pads))
+        return m.add(kinds.PadAxes(pairs=((0, 0), *pads, (0, 0)), mode="constant", number=number), x, _longer(x, pads))
+    return m.add(kinds.Pad(pairs=tuple(pads)), x, _longer(x, pads))
 
 
-def _conv(m: ChannelsLast, node: Node) -> None:
-    pads, reach, x = node["pads"], reached(node["kernel"], node["dilation"]), m.ended(node.x)
-    word = "valid"
-    if any(map(any, pads)) and max(node["strides"]) == 1:
-        causal = node["rank"] == 1 and tuple(pads[0]) == (reach[0] - 1, 0)
+def _conv(m: ChannelsLast, node: Node[kinds.ConvFirst]) -> None:
+    kind, strides, pads, x = node.kind, node.kind.strides, node.kind.pads, m.ended(node.x)
+    reach, word = reached(kind.kernel, kind.dilation), "valid"
+    if any(map(any, pads)) and max(strides) == 1:
+        causal = kind.rank == 1 and tuple(pads[0]) == (reach[0] - 1, 0)
         word = "same" if _same(pads, reach) else "causal" if causal else "valid"
     x = x if word != "valid" else _padded(m, x, pads)
-    settings = {key: value for key, value in node.settings.items() if key != "pads"}
-    y, strides = m.give(node.y, to_end(len(node.y.shape))), node["strides"]
-    if max(strides) == 1 or max(node["dilation"]) == 1:
-        m.scope.add("conv", node.layer, [x], [y], **settings, padding=word)
+    conv = kinds.Conv(kind.kernel, strides, kind.dilation, kind.channels, kind.filters, kind.bias, kind.groups, word)
+    y = m.give(node.y, to_end(len(node.y.shape)))
+    if max(strides) == 1 or max(kind.dilation) == 1:
+        m.scope.add(conv, node.layer, [x], [y])
         return
-    settings["strides"] = (1,) * node["rank"]  # not every library moves windows with holes by more than one place
+    conv = replace(conv, strides=(1,) * kind.rank)  # not every library moves windows with holes by more than one place
     space = [None if n is None else n - window + 1 for n, window in zip(x.shape[1:-1], reach, strict=True)]
     full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
-    m.scope.add("conv", node.layer, [x], [full], **settings, padding=word)
+    m.scope.add(conv, node.layer, [x], [full])
     moved = [(axis, step) for axis, step in enumerate(strides, 1) if step > 1]
     for axis, step in moved:
         shape = tuple(y.shape[n] if n == axis else size for n, size in enumerate(full.shape))
         cut = y if (axis, step) == moved[-1] else Value(y.name, shape, y.dtype)
-        m.scope.add("slice", "", [full], [cut], axis=axis, start=None, end=None, step=step)
+        m.scope.add(kinds.Slice(axis=axis, start=None, end=None, step=step), "", [full], [cut])
         full = cut
 
 
-def _conv_transposed(m: ChannelsLast, node: Node) -> None:
-    rank, strides, dilation = node["rank"], node["strides"], node["dilation"]
-    if node["groups"] > 1 or (max(dilation) > 1 and max(strides) > 1):
+def _conv_transposed(m: ChannelsLast, node: Node[kinds.ConvTransposedFirst]) -> None:
+    kind, strides, dilation = node.kind, node.kind.strides, node.kind.dilation
+    if kind.groups > 1 or (max(dilation) > 1 and max(strides) > 1):
         raise m.refused(
             node, "a transposed convolution in groups, or with dilation and strides", "no layer with channels at the end has them"
         )
-    over = tuple(n - step for n, step in zip(reached(node["kernel"], node["dilation"]), strides, strict=True))
-    cuts = [(low, high - more + max(-o, 0)) for (low, high), more, o in zip(node["pads"], node["output_padding"], over, strict=True)]
+    over = tuple(n - step for n, step in zip(reached(kind.kernel, dilation), strides, strict=True))
+    cuts = [(low, high - more + max(-o, 0)) for (low, high), more, o in zip(kind.pads, kind.output_padding, over, strict=True)]
     if min(cut for _, cut in cuts) < 0:
         raise m.refused(node, "a transposed convolution that gives more than its windows reach", "output_padding adds places there")
-    settings = {key: value for key, value in node.settings.items() if key not in ("pads", "output_padding")}
-    x, y = m.ended(node.x), m.give(node.y, to_end(rank + 2))
+    x, y = m.ended(node.x), m.give(node.y, to_end(kind.rank + 2))
     full = y
     if any(map(any, cuts)):
         space = (None if n is None else n + low + high for n, (low, high) in zip(y.shape[1:-1], cuts, strict=True))
         full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
-    m.scope.add("conv transposed", node.layer, [x], [full], **settings, over=over, padding="valid")
+    conv = kinds.ConvTransposed(kind.kernel, strides, dilation, kind.channels, kind.filters, kind.bias, "valid", over)
+    m.scope.add(conv, node.layer, [x], [full])
     if full is not y:
-        m.scope.add("crop", "", [full], [y], pairs=tuple(cuts))
+        m.scope.add(kinds.Crop(pairs=tuple(cuts)), "", [full], [y])
 
 
-def _pool(m: ChannelsLast, node: Node) -> None:
-    if max(node["dilation"]) > 1:
+def _pool(m: ChannelsLast, node: Node[kinds.PoolFirst]) -> None:
+    kind = node.kind
+    if max(kind.dilation) > 1:
         raise m.refused(node, "a pool over places apart from one another", "no layer has such windows")
-    x, most = m.ended(node.x), node["operation"] == "max"
-    pads = [(low, high + (step - 1) * node["ceil"]) for (low, high), step in zip(node["pads"], node["strides"], strict=True)]
-    y, words = m.give(node.y, to_end(len(node.y.shape))), {key: node[key] for key in ("operation", "rank", "kernel", "strides")}
-    padded = any(map(any, pads))
-    if padded and max(node["strides"]) == 1 and _same(pads, node["kernel"]) and not node["counted"]:
-        m.scope.add("pool", "", [x], [y], **words, padding="same")
-    elif most or node["counted"] or not padded:
-        m.scope.add("pool", "", [_padded(m, x, pads, float("-inf") if most else 0.0)], [y], **words, padding="valid")
+    x = m.ended(node.x)
+    pads = [(low, high + (step - 1) * kind.ceil) for (low, high), step in zip(kind.pads, kind.strides, strict=True)]
+    y, most, padded = m.give(node.y, to_end(len(node.y.shape))), kind.operation == "max", any(map(any, pads))
+    pool = kinds.Pool(kind.kernel, kind.strides, kind.operation, "valid")
+    if padded and max(kind.strides) == 1 and _same(pads, kind.kernel) and not kind.counted:
+        m.scope.add(replace(pool, padding="same"), "", [x], [y])
+    elif most or kind.counted or not padded:
+        m.scope.add(pool, "", [_padded(m, x, pads, float("-inf") if most else 0.0)], [y])
     else:  # what is padded does not count: the average of ones says how much of a window does
-        ones = m.add("elementwise", x, x.shape, operation="ones_like", operands=(("input", 0),))
-        parts = [m.add("pool", _padded(m, value, pads), y.shape, **words, padding="valid") for value in (x, ones)]
-        m.scope.add("arithmetic", "", parts, [y], operation="divide")
+        ones = m.add(kinds.Elementwise("ones_like", (("input", 0),)), x, x.shape)
+        parts = [m.add(pool, _padded(m, value, pads), y.shape) for value in (x, ones)]
+        m.scope.add(kinds.Arithmetic("divide"), "", parts, [y])
 
 
-def _group_norm(m: ChannelsLast, node: Node) -> None:
-    settings = {"groups": node["size"], "scale": True, "shift": True, **node.settings}
-    m.scope.add("group_norm", node.layer, [m.ended(node.x)], [m.give(node.y, to_end(len(node.y.shape)))], **settings)
+def _group_norm(m: ChannelsLast, node: Node[kinds.GroupNormFirst | kinds.InstanceNorm]) -> None:
+    groups = node.kind.groups if isinstance(node.kind, kinds.GroupNormFirst) else node.kind.size
+    norm = kinds.GroupNorm(node.kind.epsilon, True, True, groups, node.kind.size)
+    m.scope.add(norm, node.layer, [m.ended(node.x)], [m.give(node.y, to_end(len(node.y.shape)))])
 
 
-def _prelu(m: ChannelsLast, node: Node) -> None:
-    rank, size = len(node.x.shape), node["size"]
-    channels = node["axis"] if size > 1 else rank - 1
+def _prelu(m: ChannelsLast, node: Node[kinds.PReLUFirst]) -> None:
+    rank, size = len(node.x.shape), node.kind.size
+    channels = node.kind.axis if size > 1 else rank - 1
     axes = (*(axis for axis in range(rank) if axis != channels), channels)
     slopes = (*(1,) * (rank - 2), size)
-    m.scope.add("prelu", node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)], slopes=slopes)
+    m.scope.add(kinds.PReLU(slopes=slopes), node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)])
 
 
-_FIRST: dict[str, Callable[[ChannelsLast, Node], None]] = {
-    "conv first": _conv,
-    "conv transposed first": _conv_transposed,
-    "pool first": _pool,
-    "instance_norm": _group_norm,
-    "group_norm first": _group_norm,
-    "prelu first": _prelu,
+_FIRST: dict[type[kinds.Kind], Callable[[ChannelsLast, Node[Any]], None]] = {
+    **on(kinds.ConvFirst, _conv),
+    **on(kinds.ConvTransposedFirst, _conv_transposed),
+    **on(kinds.PoolFirst, _pool),
+    **on(kinds.InstanceNorm, _group_norm),
+    **on(kinds.GroupNormFirst, _group_norm),
+    **on(kinds.PReLUFirst, _prelu),
 }
 
 
@@ -294,5 +295,8 @@ def channels_last(top: DescribedModel, partial: bool = False) -> None:
     Raises RefusedError for such a window otherwise.
     """
     for scope in (*top.inner(), top):
-        if any(node.kind in _FIRST or (node.kind == "batch_norm" and node["axis"] != len(node.x.shape) - 1) for node in scope.nodes):
+        if any(
+            type(node.kind) in _FIRST or (isinstance(node.kind, kinds.BatchNorm) and node.kind.axis != len(node.x.shape) - 1)
+            for node in scope.nodes
+        ):
             ChannelsLast(scope, partial).run()

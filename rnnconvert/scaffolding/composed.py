@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import Names
 
@@ -57,18 +58,19 @@ _OPERATIONS: dict[str, Function] = {
 _ACTIVATIONS: dict[str, Function] = {**_NAMED, "relu": lambda x: np.maximum(x, 0), "exponential": np.exp, "abs": np.abs, "sqrt": np.sqrt}
 
 
-def _computed(node: Node, values: Mapping[int, Array]) -> Any:
+def _computed(node: Node[kinds.Kind], values: Mapping[int, Array]) -> Any:
     """Return the output of an operator."""
-    read = [values[id(value)] for value in node.inputs]
-    if node.kind == "activation":
-        return _ACTIVATIONS[node["name"]](*read)
-    if node.kind == "clip":
-        return np.clip(read[0], node["min"], node["max"])
-    if node.kind == "reduce":
+    read, kind = [values[id(value)] for value in node.inputs], node.kind
+    if isinstance(kind, kinds.Activation):
+        return _ACTIVATIONS[kind.name](*read)
+    if isinstance(kind, kinds.Clip):
+        return np.clip(read[0], kind.min, kind.max)
+    if isinstance(kind, kinds.Reduce):
         return np.mean(read[0], axis=-1, keepdims=True)
+    assert isinstance(kind, kinds.Arithmetic | kinds.Elementwise)
     dtype = read[0].dtype if read[0].dtype != bool else np.result_type(*(x.dtype for x in read))
-    operands = [("input", n) for n in range(len(read))] if node.kind == "arithmetic" else node["operands"]
-    return _OPERATIONS[node["operation"]](*(read[value] if kind == "input" else dtype.type(value) for kind, value in operands))
+    operands = [("input", n) for n in range(len(read))] if isinstance(kind, kinds.Arithmetic) else kind.operands
+    return _OPERATIONS[kind.operation](*(read[value] if word == "input" else dtype.type(value) for word, value in operands))
 
 
 class _Chains:
@@ -81,10 +83,10 @@ class _Chains:
         self.scope = scope
         self.producers = {id(node.y): (place, node) for place, node in enumerate(scope.nodes) if len(node.outputs) == 1}
 
-    def ending_in(self, node: Node) -> Iterator[tuple[Value, list[Node]]]:
+    def ending_in(self, node: Node[kinds.Kind]) -> Iterator[tuple[Value, list[Node[kinds.Kind]]]]:
         """Yield chains that end in a node and read one value alone, with that value, the longest first."""
-        chains: list[tuple[Value, list[Node]]] = []
-        open_ends, chain = {id(node.y): node.y}, list[Node]()
+        chains: list[tuple[Value, list[Node[kinds.Kind]]]] = []
+        open_ends, chain = {id(node.y): node.y}, list[Node[kinds.Kind]]()
         while len(chain) < _MOST:
             last = max(open_ends, key=lambda key: self.producers[key][0] if key in self.producers else -1)
             if last not in self.producers or not self._fits(self.producers[last][1], node):
@@ -97,19 +99,19 @@ class _Chains:
                 chains.append((next(iter(open_ends.values())), list(chain)))
         yield from reversed(chains)
 
-    def _fits(self, node: Node, end: Node) -> bool:
+    def _fits(self, node: Node[kinds.Kind], end: Node[kinds.Kind]) -> bool:
         """Return whether an operator works on numbers at the same place, or is a mean over the last axis of what a norm reads."""
         if node.layer or node.named or any(not value.sized for value in node.reads()):
             return False
         rank = len(end.y.shape)
-        if node.kind == "reduce":
-            return bool(rank) and node["operation"] == "mean" and node["keep"] and node["axes"] in ((rank - 1,), (-1,))
+        if isinstance(node.kind, kinds.Reduce):
+            return bool(rank) and node.kind.operation == "mean" and node.kind.keep and node.kind.axes in ((rank - 1,), (-1,))
         if any(len(value.shape) != rank or value.shape[:-1] != end.y.shape[:-1] for value in (*node.inputs, node.y)):
             return False
-        if node.kind == "activation":
-            return node["name"] in _ACTIVATIONS and node["alpha"] is None
-        plain = node.kind in ("elementwise", "arithmetic") and node["operation"] in _OPERATIONS
-        return (plain and len(node.inputs) <= 3) or node.kind == "clip"
+        if isinstance(node.kind, kinds.Activation):
+            return node.kind.name in _ACTIVATIONS and node.kind.alpha is None
+        plain = isinstance(node.kind, kinds.Elementwise | kinds.Arithmetic) and node.kind.operation in _OPERATIONS
+        return (plain and len(node.inputs) <= 3) or isinstance(node.kind, kinds.Clip)
 
 
 @functools.cache
@@ -126,7 +128,7 @@ def _named(name: str, dtype: Any) -> Array:
         return np.asarray(_NAMED[name](_points(dtype)))
 
 
-def _run(chain: Sequence[Node], x: Value, numbers: Array) -> Array | None:
+def _run(chain: Sequence[Node[kinds.Kind]], x: Value, numbers: Array) -> Array | None:
     """Return the output of a chain; None if it is of another shape or type."""
     values = {id(x): numbers}
     with np.errstate(all="ignore"):
@@ -142,9 +144,9 @@ def _agree(a: Array | None, b: Array | None, close: float) -> bool:
     )
 
 
-def _function(chain: Sequence[Node], x: Value) -> str:
+def _function(chain: Sequence[Node[kinds.Kind]], x: Value) -> str:
     """Return the function that a chain is, "" for none."""
-    if any(node.kind == "reduce" or node.y.shape != x.shape for node in chain):
+    if any(isinstance(node.kind, kinds.Reduce) or node.y.shape != x.shape for node in chain):
         return ""
     runs = {dtype: _run(chain, x, _points(dtype)) for dtype in _CLOSE}
     if not _agree(runs[np.float64], runs[np.float64], 0):
@@ -153,10 +155,10 @@ def _function(chain: Sequence[Node], x: Value) -> str:
     return next(same, "")
 
 
-def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
-    """Return which norm over the last axis a chain is, and its epsilon; None for none."""
+def _norm(chain: Sequence[Node[kinds.Kind]], x: Value) -> kinds.LastAxesNorm | None:
+    """Return the norm over the last axis that a chain is; None for none."""
     size = x.shape[-1] if x.shape else None
-    if not isinstance(size, int) or size < 2 or not any(node.kind == "reduce" for node in chain):
+    if not isinstance(size, int) or size < 2 or not any(isinstance(node.kind, kinds.Reduce) for node in chain):
         return None
     numbers = np.random.default_rng(0).standard_normal((64, size)) * np.logspace(-4, 3, 64)[:, None]
     numbers += np.linspace(-2, 2, 64)[:, None] * np.logspace(-4, 3, 64)[::-1, None] ** 0.5
@@ -164,30 +166,28 @@ def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
     large = numbers[-1] * np.array([[1e3], [1e9]])  # no bound of the input is overlooked
     numbers = np.concatenate([numbers, spikes, large])
     result = _run(chain, x, numbers)
-    centered = {"layer_norm": numbers - numbers.mean(-1, keepdims=True), "rms_norm": numbers}
+    centered = {kinds.LayerNorm: numbers - numbers.mean(-1, keepdims=True), kinds.RMSNorm: numbers}
     for node in chain:
-        for word, epsilon in node["operands"] if node.kind == "elementwise" and node["operation"] == "add" else ():
+        for word, epsilon in node.kind.operands if isinstance(node.kind, kinds.Elementwise) and node.kind.operation == "add" else ():
             if word != "number" or not 0 < epsilon < 1:
                 continue
             for kind, x_c in centered.items():
                 if _agree(result, x_c / np.sqrt((x_c**2).mean(-1, keepdims=True) + epsilon), 1e-7):
-                    return kind, float(epsilon)
+                    return kind(float(epsilon), False, False, (size,))
     return None
 
 
-def _rewritten(chains: _Chains, node: Node, names: Names) -> Node | None:
+def _rewritten(chains: _Chains, node: Node[kinds.Kind], names: Names) -> Node[kinds.Kind] | None:
     """Return the one call that a chain of operators ending in a node is; None for none."""
-    if node.kind not in ("arithmetic", "elementwise", "clip", "activation") or node.y.dtype != "float32":
+    if not isinstance(node.kind, kinds.Arithmetic | kinds.Elementwise | kinds.Clip | kinds.Activation) or node.y.dtype != "float32":
         return None
     for x, chain in chains.ending_in(node):
         if x.dtype != "float32" or chain[-1].y.shape != x.shape:
             continue
         if name := _function(chain, x):
-            return Node("activation", "", (x,), (node.y,), {"name": name, "alpha": None, "axis": -1})
+            return Node(kinds.Activation(name), "", (x,), (node.y,))
         if (norm := _norm(chain, x)) is not None:
-            kind, epsilon = norm
-            words = {"sizes": (x.shape[-1],), "epsilon": epsilon, "scale": False, "shift": False}
-            return Node(kind, names.new(kind), (x,), (node.y,), words)
+            return Node(norm, names.new(norm.word), (x,), (node.y,))
     return None
 
 

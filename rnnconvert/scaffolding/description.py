@@ -1,40 +1,6 @@
 """A whole model as layers that call one another: a source describes it, and a target writes it.
 
-A node is one call of a layer. What it computes is its kind and settings, which mean the same for every source and target:
-
-    dense             units, bias
-    embedding         input_size, output_size
-    conv              rank, filters, kernel, strides, dilation, groups, bias, padding ("valid", "same", "causal"), transposed
-    depthwise         as conv, with multiplier for filters
-    pool              rank, operation ("max", "average"), kernel, strides, padding
-    reduce            operation ("max", "mean", "sum", "any", "all"), axes, keep
-    batch_norm        axis, epsilon, momentum, scale, shift; layer_norm and rms_norm: axes, epsilon; group_norm: groups, epsilon
-    left out          error: a layer that nothing here writes, and why; only if a model may be written in part
-    recurrent         stack, merge, sequences, states, stateful, zero; a mask and initial states among `named`
-    conv_lstm         as conv without groups, with cell, size, sequences, backwards, stateful; initial states among `named`
-    activation        name, and its numbers
-    arithmetic        operation of two or more values
-    concatenate       axis
-    reshape, flatten, transpose, repeat, pad, crop, upsample, flip, slice
-    mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value; of "lengths" that are packed: packed
-    attention         mode ("dot", "additive"), causal; with a layer, a scale: sizes, concat; asked and seen among `named`
-    multi_head        heads, size, value_size, output, widths, bias, causal, dropout, zeros; query, value, key and pairs among `named`
-    model             scope: a model in the model
-    loop              scope: a model of one step; states, sequences: how many of its inputs are states that it hands on, and steps of
-                      sequences (time, ...); others are the same in each step. It gives the last states, and what its steps give (time, ...)
-
-Graphs of operators have these in addition, on tensors that spread over one another as numpy's do:
-
-    elementwise       operation; operands: ("input", number of the input) or ("number", value), in their order
-    parameter         sizes: an array of the file that belongs to no layer; constant: numbers; full: lengths, number
-    sizes, range      lengths as a tensor; start, stop, step
-    conv first        as conv, with channels behind the batch, and pads at both ends of each axis; conv transposed first,
-                      pool first (ceil, counted), instance_norm, group_norm first, prelu first likewise
-    merge axes        start, stop; split axis: axis, lengths; reshape all: sizes; view, expand: lengths
-    select, slice     axis, index; axis, start, end, step; slice between, select between: with lengths that a run decides;
-                      cut to the longest: of sequences, by their lengths
-    split, top        axis, sizes; axis, count, largest: of several outputs
-    squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
+A node is one call of a layer. What it computes is its kind, with its settings: rnnconvert/scaffolding/kinds.py.
 
 A tensor keeps the axes that it has in the source: if another framework wants them otherwise, its target turns them, visibly.
 """
@@ -47,13 +13,19 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.syntax import tree_of
 from rnnconvert.models.model import Model
+from rnnconvert.scaffolding import kinds
+
+K_co = TypeVar("K_co", bound=kinds.Kind, covariant=True)
+K = TypeVar("K", bound=kinds.Kind)
+Writer = TypeVar("Writer")
+Result = TypeVar("Result")
 
 Shape = tuple[int | None, ...]
 
@@ -196,23 +168,23 @@ def joined_path(*parts: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(Generic[K_co]):
     """One call of a layer.
 
-    kind      what it computes: see the module
+    kind      what it computes
     layer     the layer's path in the source, "" if a line stands for it, without a layer; calls of one layer share its weights
     inputs    the values that it reads
     outputs   the values that it gives
-    settings  further settings, in the words of its kind
     named     further values that it reads: mask, states
+    of        the layer of the source of which it is a direction; "" for any other node
     """
 
-    kind: str
+    kind: K_co
     layer: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    of: str = ""
 
     @property
     def x(self) -> Value:
@@ -229,12 +201,19 @@ class Node:
         """Its name in its model: its layer's, or its output's if it has no layer."""
         return self.layer or self.y.name
 
+    @property
+    def source(self) -> str:
+        """The layer in the source that has its weights."""
+        return self.of or self.layer
+
     def reads(self) -> tuple[Value, ...]:
         """Return everything that it reads."""
         return (*self.inputs, *(value for values in self.named.values() for value in values))
 
-    def __getitem__(self, key: str) -> Any:
-        return self.settings[key]
+
+def on(kind: type[K], rule: Callable[[Writer, Node[K]], Result]) -> dict[type[kinds.Kind], Callable[[Writer, Node[Any]], Result]]:
+    """Return the part of a table of rules that is for a kind."""
+    return {kind: rule}
 
 
 @dataclass(eq=False)
@@ -248,21 +227,20 @@ class DescribedModel:
     name: str
     path: str = ""
     inputs: tuple[Value, ...] = ()
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node[kinds.Kind]] = field(default_factory=list)
     outputs: tuple[Value, ...] = ()
 
     def add(
         self,
-        kind: str,
+        kind: kinds.Kind,
         layer: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
         named: Mapping[str, Sequence[Value]] | None = None,
-        **settings: Any,
-    ) -> Node:
+    ) -> Node[kinds.Kind]:
         """Append a node and return it."""
         others = {key: tuple(values) for key, values in (named or {}).items() if values}
-        node = Node(kind, layer, tuple(inputs), tuple(outputs), settings, others)
+        node = Node(kind, layer, tuple(inputs), tuple(outputs), others)
         self.nodes.append(node)
         return node
 
@@ -273,7 +251,7 @@ class DescribedModel:
     def _copied(self, copies: dict[int, DescribedModel]) -> DescribedModel:
         if id(self) not in copies:
             nodes = [
-                replace(node, settings={**node.settings, "scope": node["scope"]._copied(copies)}) if node.kind == "model" else node
+                replace(node, kind=kinds.Model(node.kind.scope._copied(copies))) if isinstance(node.kind, kinds.Model) else node
                 for node in self.nodes
             ]
             copies[id(self)] = DescribedModel(self.name, self.path, self.inputs, nodes, self.outputs)
@@ -283,7 +261,7 @@ class DescribedModel:
         """Return the path of a layer of this model in the outermost one."""
         return joined_path(self.path, layer)
 
-    def only_reader(self, value: Value) -> Node | None:
+    def only_reader(self, value: Value) -> Node[kinds.Kind] | None:
         """Return the node that alone reads a tensor, once; None where several do, or the model gives it."""
         readers = [node for node in self.nodes for read in node.reads() if read is value]
         return readers[0] if len(readers) == 1 and not any(output is value for output in self.outputs) else None
@@ -292,20 +270,20 @@ class DescribedModel:
         """Yield the models in this model, each once, the innermost first."""
         done: set[int] = set()
         for node in self.nodes:
-            if node.kind == "model" and id(node["scope"]) not in done:
-                for scope in (*node["scope"].inner(), node["scope"]):
+            if isinstance(node.kind, kinds.Model) and id(node.kind.scope) not in done:
+                for scope in (*node.kind.scope.inner(), node.kind.scope):
                     if id(scope) not in done:
                         done.add(id(scope))
                         yield scope
 
-    def with_steps(self) -> Iterator[Node]:
+    def with_steps(self) -> Iterator[Node[kinds.Kind]]:
         """Yield its nodes, and those of the steps of its loops."""
         for node in self.nodes:
             yield node
-            if node.kind == "loop":
-                yield from node["scope"].with_steps()
+            if isinstance(node.kind, kinds.Loop):
+                yield from node.kind.scope.with_steps()
 
-    def every_node(self) -> Iterator[Node]:
+    def every_node(self) -> Iterator[Node[kinds.Kind]]:
         """Yield the nodes of the model and of the models in it."""
         for scope in (*self.inner(), self):
             yield from scope.nodes
@@ -326,7 +304,7 @@ def prune(top: DescribedModel) -> None:
     top.drop_unread()
     for scope in reversed(list(top.inner())):  # from the outside to the inside
         everywhere = [(outer, number, node) for outer in (top, *top.inner()) for number, node in enumerate(outer.nodes)]
-        places = [(outer, number) for outer, number, node in everywhere if node.settings.get("scope") is scope]
+        places = [(outer, number) for outer, number, node in everywhere if isinstance(node.kind, kinds.Scoped) and node.kind.scope is scope]
         read = {id(value) for _, _, node in everywhere for value in node.reads()}
         read.update(id(value) for outer in (top, *top.inner()) for value in outer.outputs)
         wanted = [any(id(outer.nodes[number].outputs[n]) in read for outer, number in places) for n in range(len(scope.outputs))]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description, Value
 
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
@@ -60,7 +61,9 @@ def _number(description: Description, dtype: str, turn: int, generator: np.rando
     """Return an input without axes, which may decide something: either truth in turn, or one of the model's whole numbers or another."""
     if dtype == "bool":
         return np.asarray(turn // 2 % 2 == 0)
-    operands = [operand for node in description.scope.every_node() for operand in node.settings.get("operands", ())]
+    operands = [
+        operand for node in description.scope.every_node() if isinstance(node.kind, kinds.Elementwise) for operand in node.kind.operands
+    ]
     numbers = sorted({number for kind, number in operands if kind == "number" and isinstance(number, int)})
     return np.asarray([*numbers, int(generator.integers(0, _CODES))][turn % (len(numbers) + 1)], dtype)
 
@@ -114,13 +117,17 @@ def _packed(scope: DescribedModel) -> dict[int, int | str]:
     places = {id(value): number for number, value in enumerate(scope.inputs)}
     steps: dict[int, int | str] = {}
     for node in scope.nodes:
-        if node.kind in ("cast", "elementwise", "arithmetic", "clip") and node.y.dtype.startswith("int") and id(node.x) in places:
+        if (
+            isinstance(node.kind, kinds.Cast | kinds.Elementwise | kinds.Arithmetic | kinds.Clip)
+            and node.y.dtype.startswith("int")
+            and id(node.x) in places
+        ):
             places[id(node.y)] = places[id(node.x)]
-        elif node.kind == "mask" and node.settings.get("packed") and id(node.x) in places:
+        elif isinstance(node.kind, kinds.Mask) and node.kind.packed and id(node.x) in places:
             count, symbol = node.inputs[1].shape[1], node.inputs[1].axes[1]
             steps[places[id(node.x)]] = symbol if count is None else count
-        elif node.kind in ("model", "loop"):
-            inner = _packed(node["scope"])
+        elif isinstance(node.kind, kinds.Model | kinds.Loop):
+            inner = _packed(node.kind.scope)
             steps |= {places[id(node.inputs[number])]: count for number, count in inner.items() if id(node.inputs[number]) in places}
     return steps
 
@@ -141,23 +148,25 @@ def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int
         return key
 
     for node in scope.nodes:
-        if node.kind == "embedding":
-            rows[origin(node.x)] = min(node["input_size"], rows.get(origin(node.x), node["input_size"]))
-        elif node.kind == "gather" and isinstance(count := node.x.shape[node["axis"]], int):
+        if isinstance(node.kind, kinds.Embedding):
+            rows[origin(node.x)] = min(node.kind.input_size, rows.get(origin(node.x), node.kind.input_size))
+        elif isinstance(node.kind, kinds.Gather) and isinstance(count := node.x.shape[node.kind.axis], int):
             rows[origin(node.inputs[1])] = min(count, rows.get(origin(node.inputs[1]), count))
-        elif node.kind == "mask" and node["operation"] == "lengths":
+        elif isinstance(node.kind, kinds.Mask) and node.kind.operation == "lengths":
             rows[origin(node.x)] = min(time for _, time in BATCHES_AND_TIMES)
-        elif node.kind == "mask" and "value" in node.settings:
-            masked[origin(node.x)] = node["value"]
-        elif node.kind in ("model", "loop"):
-            inner_same = {id(start): id(value) for start, value in zip(node["scope"].inputs, node.inputs, strict=False)}
-            more, marks = _read_by(node["scope"], {**same, **inner_same})
+        elif isinstance(node.kind, kinds.Mask) and node.kind.value is not None:
+            masked[origin(node.x)] = node.kind.value
+        elif isinstance(node.kind, kinds.Model | kinds.Loop):
+            inner_same = {id(start): id(value) for start, value in zip(node.kind.scope.inputs, node.inputs, strict=False)}
+            more, marks = _read_by(node.kind.scope, {**same, **inner_same})
             rows.update({key: min(size, rows.get(key, size)) for key, size in more.items()})
             masked.update(marks)
-        elif node.kind in ("reshape", "flatten", "transpose", "repeat", "steps to batch", "concatenate", "cast"):
+        elif isinstance(
+            node.kind, kinds.Reshape | kinds.Flatten | kinds.Transpose | kinds.Repeat | kinds.StepsToBatch | kinds.Concatenate | kinds.Cast
+        ):
             for value in node.outputs:
                 same[id(value)] = id(node.x)
-        elif node.kind in ("elementwise", "arithmetic", "clip") and node.y.dtype.startswith("int"):
+        elif isinstance(node.kind, kinds.Elementwise | kinds.Arithmetic | kinds.Clip) and node.y.dtype.startswith("int"):
             # Places that are computed from an input, as those counted from the end are, are bounded as it is.
             followed = [value for value in node.inputs if id(value) in begins or id(value) in same]
             same.update({id(node.y): id(value) for value in followed[-1:]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rnnconvert.graphs.sizes import Dim, Size, reaches
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -35,7 +36,7 @@ def step_numbers(build: Builder, count: Dim) -> SourceTensor:
     """Add the numbers of so many steps, from 0."""
     read: list[Value] = []
     (high,) = build.lengths([count], read)
-    return build.add("range", read, (count,), "int64", start=0, stop=high, step=1, name="steps")
+    return build.add(kinds.Range(start=0, stop=high, step=1), read, (count,), "int64", name="steps")
 
 
 def name_axes(build: Builder, count: Dim, begins: Sequence[SourceTensor]) -> None:
@@ -64,4 +65,4 @@ def loop_node(
     begins, sequences, captured = reads
     gives = [*((x.dims, x.dtype, "loop") for x in left), *(((count, *x.dims), x.dtype, "steps") for x in listed)]
     every = [*begins, *sequences, *captured]
-    return build.several("loop", "", every, gives, scope=scope, states=len(begins), sequences=len(sequences))
+    return build.several(kinds.Loop(scope=scope, states=len(begins), sequences=len(sequences)), "", every, gives)

@@ -6,13 +6,13 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.graphs.sizes import ComputedSymbol, Dim, Dims, Size, open_size
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Value
 from rnnconvert.scaffolding.moved import MovedAxes
 from rnnconvert.scaffolding.needs import NeedError, Needs
@@ -67,12 +67,11 @@ class Nodes(ABC):
 
     def several(
         self,
-        kind: str,
+        kind: kinds.Kind,
         layer: str,
         inputs: Sequence[SourceTensor | Value],
         outputs: Sequence[tuple[Dims, str, str]],
         named: Mapping[str, Sequence[SourceTensor]] | None = None,
-        **settings: Any,
     ) -> list[SourceTensor]:
         """Add a node, and return what it gives.
 
@@ -81,22 +80,18 @@ class Nodes(ABC):
         read = [self.read(tensor) for tensor in inputs]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
         tensors = [SourceTensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
-        self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others, **settings)
+        self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others)
         return tensors
 
-    def add(
-        self, kind: str, inputs: Sequence[SourceTensor | Value], dims: Dims, dtype: str = "", *, name: str = "", **settings: Any
-    ) -> SourceTensor:
+    def add(self, kind: kinds.Kind, inputs: Sequence[SourceTensor | Value], dims: Dims, dtype: str = "", *, name: str = "") -> SourceTensor:
         """Add a node of one output, of the first input's element type unless another is stated, and return that."""
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
-        return self.several(kind, "", inputs, [(dims, element_type, name or kind)], **settings)[0]
+        return self.several(kind, "", inputs, [(dims, element_type, name or kind.word)])[0]
 
-    def add_layer(
-        self, kind: str, inputs: Sequence[SourceTensor], dims: Dims, dtype: str = "", *, layer: str, **settings: Any
-    ) -> SourceTensor:
+    def add_layer(self, kind: kinds.Kind, inputs: Sequence[SourceTensor], dims: Dims, dtype: str = "", *, layer: str) -> SourceTensor:
         """Add a node of one output, as `add` does, for a layer of the source; return what it gives, under the layer's name."""
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
-        return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
+        return self.several(kind, layer, inputs, [(dims, element_type, layer)])[0]
 
     def refuse(self, feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the error that something cannot be written, at the place that is being read."""
@@ -112,7 +107,7 @@ class Nodes(ABC):
             elif tensor.origin is not None:
                 tensor.value = self.settled(*tensor.origin, tensor.dims)
             elif tensor.parts:
-                tensor.value = self.add("stack", tensor.parts, tensor.dims, axis=0, name="states").value
+                tensor.value = self.add(kinds.Stack(axis=0), tensor.parts, tensor.dims, name="states").value
             else:
                 tensor.value = self._constant(tensor)
         assert tensor.value is not None
@@ -163,7 +158,7 @@ class Nodes(ABC):
             tensors.append(
                 SourceTensor(dims, dtype, name, value if sized else replace(value, sized=False), unsized="" if sized else symbol)
             )
-        self.scope.add("left out", "", read, [tensor.value for tensor in tensors if tensor.value is not None], error=error)
+        self.scope.add(kinds.LeftOut(error=error), "", read, [tensor.value for tensor in tensors if tensor.value is not None])
         return tensors
 
     @abstractmethod
@@ -178,20 +173,22 @@ class Nodes(ABC):
         if tensor.filled is not None:
             read.append(self.read(SourceTensor((1,), tensor.dtype, tensor.name, numbers=np.asarray([tensor.filled], object))))
             lengths = self.lengths(tensor.dims, read)
-            tensor_made = self.add("expand", read, tensor.dims, lengths=lengths, name=tensor.name)
+            tensor_made = self.add(kinds.Expand(lengths=lengths), read, tensor.dims, name=tensor.name)
         elif numbers is None:
             raise self.refuse(f"the value {tensor.name!r}", "nothing gives it")
         elif numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
             if numbers.ndim > 1:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
             lengths = self.lengths(numbers.reshape(-1), read)
-            tensor_made = self.add("sizes", read, tensor.dims, tensor.dtype, name=tensor.name or "size", lengths=lengths)
+            tensor_made = self.add(kinds.LengthsTensor(lengths=lengths), read, tensor.dims, tensor.dtype, name=tensor.name or "size")
         elif numbers.size > _LISTED and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")
         else:
-            tensor_made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
+            tensor_made = self.add(
+                kinds.Constant(numbers=np.asarray(numbers, tensor.dtype)), [], tensor.dims, tensor.dtype, name="constant"
+            )
         assert tensor_made.value is not None
         return tensor_made.value
 
@@ -199,7 +196,7 @@ class Nodes(ABC):
         """Add a tensor that is one number everywhere."""
         read: list[Value] = []
         lengths = self.lengths(tensor.dims, read)
-        tensor_made = self.add("full", read, tensor.dims, tensor.dtype, name=tensor.name, lengths=lengths, number=number)
+        tensor_made = self.add(kinds.Full(lengths=lengths, number=number), read, tensor.dims, tensor.dtype, name=tensor.name)
         assert tensor_made.value is not None
         return tensor_made.value
 

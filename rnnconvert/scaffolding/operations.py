@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from rnnconvert.graphs.sizes import Dim, Dims, broadcast, product
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 
 def function(build: Builder, x: SourceTensor, operation: str, dtype: str = "", name: str = "") -> SourceTensor:
     """Add a function of each number."""
-    return build.add("elementwise", [x], x.dims, dtype, operation=operation, operands=(("input", 0),), name=name or operation)
+    return build.add(kinds.Elementwise(operation=operation, operands=(("input", 0),)), [x], x.dims, dtype, name=name or operation)
 
 
 def activation(build: Builder, x: SourceTensor, word: str, alpha: float | None = None, axis: int = -1) -> SourceTensor:
     """Add an activation function."""
     place = -1 if axis == x.rank - 1 else axis
-    return build.several("activation", "", [x], [(x.dims, x.dtype, word)], name=word, alpha=alpha, axis=place)[0]
+    return build.several(kinds.Activation(name=word, alpha=alpha, axis=place), "", [x], [(x.dims, x.dtype, word)])[0]
 
 
 def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
@@ -28,12 +30,12 @@ def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
 def reduced(build: Builder, x: SourceTensor, operation: str, axes: Sequence[int], keep: bool, name: str = "") -> SourceTensor:
     """Add a reduction over axes."""
     dims = left(x.dims, axes, keep)
-    return build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
+    return build.add(kinds.Reduce(operation=operation, axes=tuple(sorted(axes)), keep=keep), [x], dims, name=name or operation)
 
 
 def place(build: Builder, x: SourceTensor, operation: str, axis: int, keep: bool) -> SourceTensor:
     """Add the place of the largest or the smallest number along an axis."""
-    return build.add("arg", [x], left(x.dims, (axis,), keep), "int64", operation=operation, axis=axis, keep=keep, name="places")
+    return build.add(kinds.Arg(operation=operation, axis=axis, keep=keep), [x], left(x.dims, (axis,), keep), "int64", name="places")
 
 
 def top(build: Builder, x: SourceTensor, count: Dim, axis: int, largest: bool) -> list[SourceTensor]:
@@ -41,13 +43,13 @@ def top(build: Builder, x: SourceTensor, count: Dim, axis: int, largest: bool) -
     dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
     outputs = [(dims, x.dtype, "values"), (dims, "int64", "indices")]
     read = [build.read(x)]
-    return build.several("top", "", read, outputs, count=build.length(count, read), axis=axis, largest=largest)
+    return build.several(kinds.Top(count=build.length(count, read), axis=axis, largest=largest), "", read, outputs)
 
 
 def parts(build: Builder, x: SourceTensor, axis: int, sizes: Sequence[Dim]) -> list[SourceTensor]:
     """Add the parts of a tensor along an axis."""
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
+    return build.several(kinds.Split(axis, cast("kinds.Sizes", tuple(sizes))), "", [x], [(shape, x.dtype, "part") for shape in dims])
 
 
 def matmul(build: Builder, x: SourceTensor, y: SourceTensor) -> SourceTensor:
@@ -58,7 +60,7 @@ def matmul(build: Builder, x: SourceTensor, y: SourceTensor) -> SourceTensor:
     lead = broadcast([x.dims[:-2], y.dims[:-2]])
     rows = x.dims[-2:-1] if x.rank > 1 else ()
     columns = y.dims[-1:] if y.rank > 1 else ()
-    return build.add("matmul", [x, y], (*lead, *rows, *columns), name="product")
+    return build.add(kinds.Matmul(), [x, y], (*lead, *rows, *columns), name="product")
 
 
 def einsum(build: Builder, equation: str, tensors: Sequence[SourceTensor]) -> SourceTensor:
@@ -70,14 +72,14 @@ def einsum(build: Builder, equation: str, tensors: Sequence[SourceTensor]) -> So
     if not plainly or [len(word) for word in words] != [x.rank for x in tensors]:
         raise build.refuse(f"the equation {plain!r}", "only letters for every axis, with an arrow, are known here")
     lengths = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
-    return build.add("einsum", tensors, tuple(lengths[letter] for letter in out), equation=plain, name="product")
+    return build.add(kinds.Einsum(equation=plain), tensors, tuple(lengths[letter] for letter in out), name="product")
 
 
 def tiled(build: Builder, x: SourceTensor, by: Sequence[int] | None) -> SourceTensor:
     """Add a tensor repeated along each of its axes. Raises ValueError for other axes."""
     if by is None or len(by) != x.rank or not all(isinstance(n, int) for n in by):
         raise ValueError("repeats of other axes")
-    return build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
+    return build.add(kinds.Tile(by=tuple(by)), [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), name=x.name)
 
 
 def overwritten(build: Builder, x: SourceTensor, values: SourceTensor, ranges: Sequence[tuple[int, int]]) -> SourceTensor:
@@ -105,7 +107,7 @@ def padded(build: Builder, x: SourceTensor, pairs: Sequence[tuple[int, int]], mo
     if not any(map(any, pairs)):
         return x
     dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
-    return build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
+    return build.add(kinds.PadAxes(pairs=tuple(pairs), mode=mode, number=number), [x], dims, name=x.name)
 
 
 def filled(dims: Sequence[Dim], shape: Sequence[Dim]) -> Dims:

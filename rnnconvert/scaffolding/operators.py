@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.scaffolding.description import ComputedLength, Length, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import ComputedLength, Length, Node, Value, on
 from rnnconvert.scaffolding.spelling import last, number
 from rnnconvert.scaffolding.writer import Rule
 
@@ -17,7 +18,7 @@ SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "
 """The operators that Python has a sign for, on tensors of numbers."""
 
 
-def length(m: Any, node: Node, value: Length | int) -> str:
+def length(m: Any, node: Node[kinds.Kind], value: Length | int) -> str:
     """Return a length: a number, or the axes of variables that it is computed from."""
     if isinstance(value, int):
         return str(value)
@@ -32,7 +33,7 @@ def length(m: Any, node: Node, value: Length | int) -> str:
     return " ".join(words).removeprefix("+ ").replace("- ", "-", 1) if words[0][0] == "-" else " ".join(words).removeprefix("+ ")
 
 
-def _factor(m: Any, node: Node, factor: tuple[int, int] | ComputedLength) -> str:
+def _factor(m: Any, node: Node[kinds.Kind], factor: tuple[int, int] | ComputedLength) -> str:
     """Return a factor of a length: an axis of a variable, or what Python computes."""
     if isinstance(factor, tuple):
         number, axis = factor
@@ -49,9 +50,9 @@ def at(axis: int, text: str) -> str:
     return f"[{', '.join([*[':'] * axis, text])}]"
 
 
-def operands(m: Any, node: Node) -> list[str]:
+def operands(m: Any, node: Node[kinds.Elementwise]) -> list[str]:
     """Return the operands of an elementwise node: variables, and numbers as they are written."""
-    return [number(value) if kind == "number" else m(node.inputs[value]) for kind, value in node["operands"]]
+    return [number(value) if kind == "number" else m(node.inputs[value]) for kind, value in node.kind.operands]
 
 
 def signed(words: Sequence[str], sign: str) -> str:
@@ -69,14 +70,14 @@ def nested(numbers: Any) -> str:
     return f"{text}.0" if numbers.dtype.kind == "f" and text.lstrip("-").isdigit() else text
 
 
-def bounds(m: Any, node: Node) -> str:
+def bounds(m: Any, node: Node[kinds.SliceBetween]) -> str:
     """Return the steps of a slice between lengths, as an index."""
-    start, stop = ("" if node[key] is None else length(m, node, node[key]) for key in ("start", "end"))
-    step = f":{node['step']}" if node["step"] > 1 else ""
-    return at(node["axis"], f"{'' if start == '0' else start}:{stop}{step}")
+    start, stop = ("" if end is None else length(m, node, end) for end in (node.kind.start, node.kind.end))
+    step = f":{node.kind.step}" if node.kind.step > 1 else ""
+    return at(node.kind.axis, f"{'' if start == '0' else start}:{stop}{step}")
 
 
-def unpacked(m: Any, node: Node, text: str, names: Sequence[str], alike: bool = True) -> str:
+def unpacked(m: Any, node: Node[kinds.Kind], text: str, names: Sequence[str], alike: bool = True) -> str:
     """Write the line of a node of several outputs, each a variable.
 
     alike  whether all have the axes of the first
@@ -101,9 +102,9 @@ class Library:
     """
 
     name: str
-    reshape: Callable[[Any, Node, Sequence[Length | int]], str]
-    expand: Callable[[Any, Node], str]
-    lengths: Callable[[Any, Node, Sequence[Length | int]], list[str]]
+    reshape: Callable[[Any, Node[Any], Sequence[Length | int]], str]
+    expand: Callable[[Any, Node[kinds.Expand]], str]
+    lengths: Callable[[Any, Node[Any], Sequence[Length | int]], list[str]]
     patterns: Mapping[str, str] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
     types: Mapping[str, str] = field(default_factory=dict)
@@ -128,98 +129,101 @@ _NAMES = {
 """numpy's names for some functions."""
 
 
-def operator_rules(library: Library) -> dict[str, Rule]:
+def operator_rules(library: Library) -> dict[type[kinds.Kind], Rule]:
     """Return the lines of the operators that graphs have between their layers."""
 
-    def elementwise(m: Any, node: Node) -> str:
-        words, operation = operands(m, node), node["operation"]
+    def elementwise(m: Any, node: Node[kinds.Elementwise]) -> str:
+        words, operation = operands(m, node), node.kind.operation
         if operation in library.lacks:
             raise m.refused(node, f"the operator {operation!r}", f"{m.TITLE} has no such function")
         return signed(words, SIGNS[operation]) if operation in SIGNS else library.call(operation, *words)
 
-    def constant(m: Any, node: Node) -> str:
-        numbers: Any = np.asarray(node["numbers"])
+    def constant(m: Any, node: Node[kinds.Constant]) -> str:
+        numbers: Any = np.asarray(node.kind.numbers)
         return library.call("array", nested(numbers), library.typed(numbers.dtype.name))
 
-    def full(m: Any, node: Node) -> str:
-        like = next((value for n, value in enumerate(node.inputs) if _is_shape(node["lengths"], n, value)), None)
+    def full(m: Any, node: Node[kinds.Full]) -> str:
+        like = next((value for n, value in enumerate(node.inputs) if _is_shape(node.kind.lengths, n, value)), None)
         if like is not None:
-            return library.call("full_like", m(like), number(node["number"]), library.typed(node.y.dtype))
-        shape = _tuple(library.lengths(m, node, node["lengths"]))
-        return library.call("full", shape, number(node["number"]), library.typed(node.y.dtype))
+            return library.call("full_like", m(like), number(node.kind.number), library.typed(node.y.dtype))
+        shape = _tuple(library.lengths(m, node, node.kind.lengths))
+        return library.call("full", shape, number(node.kind.number), library.typed(node.y.dtype))
 
-    def sizes(m: Any, node: Node) -> str:
-        inside = ", ".join(library.lengths(m, node, node["lengths"]))
+    def sizes(m: Any, node: Node[kinds.LengthsTensor]) -> str:
+        inside = ", ".join(library.lengths(m, node, node.kind.lengths))
         return library.call("array", f"[{inside}]" if node.y.shape else inside, library.typed(node.y.dtype))
 
-    def steps(m: Any, node: Node) -> str:
-        start, stop = library.lengths(m, node, (node["start"], node["stop"]))
-        step = str(node["step"]) if node["step"] > 1 else ""
+    def steps(m: Any, node: Node[kinds.Range]) -> str:
+        start, stop = library.lengths(m, node, (node.kind.start, node.kind.stop))
+        step = str(node.kind.step) if node.kind.step > 1 else ""
         return library.call("arange", start if start != "0" or step else "", stop, step, library.typed(node.y.dtype))
 
-    def split(m: Any, node: Node) -> str:
-        parts = node["sizes"]
+    def split(m: Any, node: Node[kinds.Split]) -> str:
+        parts = node.kind.sizes
         even = len(set(parts)) == 1
         places = str(len(parts)) if even else str(list(np.cumsum(parts[:-1]).tolist()))
-        text = library.call("split", m(node.x), places, f"axis={last(node['axis'], len(node.x.shape))}")
+        text = library.call("split", m(node.x), places, f"axis={last(node.kind.axis, len(node.x.shape))}")
         return unpacked(m, node, text, ["part"] * len(parts), even)
 
-    def top(m: Any, node: Node) -> str:
-        if not node["largest"] or node["axis"] != len(node.x.shape) - 1:
+    def top(m: Any, node: Node[kinds.Top]) -> str:
+        if not node.kind.largest or node.kind.axis != len(node.x.shape) - 1:
             raise m.refused(
                 node, "the smallest numbers, or the largest along another axis than the last", f"{m.TITLE} has no such function"
             )
-        (count,) = library.lengths(m, node, [node["count"]])
+        (count,) = library.lengths(m, node, [node.kind.count])
         return unpacked(m, node, library.call("top_k", m(node.x), count), ["values", "indices"])
 
-    def gather_elements(m: Any, node: Node) -> str:
-        shapes = [[n for axis, n in enumerate(value.shape) if axis != node["axis"]] for value in node.inputs[:2]]
+    def gather_elements(m: Any, node: Node[kinds.GatherElements]) -> str:
+        shapes = [[n for axis, n in enumerate(value.shape) if axis != node.kind.axis] for value in node.inputs[:2]]
         if shapes[0] != shapes[1]:
             raise m.refused(node, "elements taken from a part of the other axes", f"{m.TITLE} takes them from each place")
-        return library.call("take_along_axis", m(node.x), m(node.inputs[1]), f"axis={node['axis']}")
+        return library.call("take_along_axis", m(node.x), m(node.inputs[1]), f"axis={node.kind.axis}")
 
-    def pad(m: Any, node: Node) -> str:
-        if f"pad {node['mode']}" in library.lacks:
-            raise m.refused(node, f"padding of mode {node['mode']!r}", f"{m.TITLE} has it on some of its backends alone")
-        mode = "" if node["mode"] == "constant" else f'mode="{node["mode"]}"'
-        value = f"constant_values={number(node['number'])}" if node["number"] and not mode else ""
-        return library.call("pad", m(node.x), str(tuple(tuple(pair) for pair in node["pairs"])), mode, value)
+    def pad(m: Any, node: Node[kinds.PadAxes]) -> str:
+        if f"pad {node.kind.mode}" in library.lacks:
+            raise m.refused(node, f"padding of mode {node.kind.mode!r}", f"{m.TITLE} has it on some of its backends alone")
+        mode = "" if node.kind.mode == "constant" else f'mode="{node.kind.mode}"'
+        value = f"constant_values={number(node.kind.number)}" if node.kind.number and not mode else ""
+        return library.call("pad", m(node.x), str(tuple(tuple(pair) for pair in node.kind.pairs)), mode, value)
 
-    def merged(m: Any, node: Node) -> str:
-        start, stop, rank = node["start"], node["stop"], len(node.x.shape)
+    def merged(m: Any, node: Node[kinds.MergeAxes]) -> str:
+        start, stop, rank = node.kind.start, node.kind.stop, len(node.x.shape)
         middle = node.y.shape[start]
         lengths = [*same_lengths(node, range(start)), -1 if middle is None else middle, *same_lengths(node, range(stop + 1, rank))]
         return library.reshape(m, node, lengths)
 
-    def parted(m: Any, node: Node) -> str:
-        axis, rank = node["axis"], len(node.x.shape)
-        return library.reshape(m, node, [*same_lengths(node, range(axis)), *node["lengths"], *same_lengths(node, range(axis + 1, rank))])
+    def parted(m: Any, node: Node[kinds.SplitAxis]) -> str:
+        axis, rank = node.kind.axis, len(node.x.shape)
+        return library.reshape(m, node, [*same_lengths(node, range(axis)), *node.kind.lengths, *same_lengths(node, range(axis + 1, rank))])
 
-    def arg(m: Any, node: Node) -> str:
-        return library.call(node["operation"], m(node.x), f"axis={node['axis']}", "keepdims=True" if node["keep"] else "")
+    def arg(m: Any, node: Node[kinds.Arg]) -> str:
+        return library.call(node.kind.operation, m(node.x), f"axis={node.kind.axis}", "keepdims=True" if node.kind.keep else "")
+
+    def triangle(m: Any, node: Node[kinds.Triangle]) -> str:
+        by = node.kind.diagonal
+        return library.call("triu" if node.kind.upper else "tril", m(node.x), f"k={by}" if by else "")
 
     return {
-        "elementwise": elementwise, "constant": constant, "full": full, "sizes": sizes, "range": steps, "split": split, "top": top,
-        "gather elements": gather_elements, "pad axes": pad, "merge axes": merged, "split axis": parted, "arg": arg,
-        "view": lambda m, node: library.reshape(m, node, node["lengths"]),
-        "expand": library.expand,
-        "slice between": lambda m, node: m(node.x) + (library.lengths(m, node, _bounds(node)) and bounds(m, node)),
-        "select between": lambda m, node: m(node.x) + at(node["axis"], *library.lengths(m, node, [node["index"]])),
-        "gather": lambda m, node: library.call("take", m(node.x), m(node.inputs[1]), f"axis={node['axis']}"),
-        "triangle": lambda m, node: library.call("triu" if node["upper"] else "tril", m(node.x),
-                                                 f"k={node['diagonal']}" if node["diagonal"] else ""),
-        "one hot": lambda m, node: library.call("one_hot", m(node.x), str(node["count"]), library.typed(node.y.dtype)),
-        "cumulative": lambda m, node: library.call("cumulative", m(node.x), f"axis={node['axis']}"),
-        "tile": lambda m, node: library.call("tile", m(node.x), str(tuple(node["by"]))),
-        "einsum": lambda m, node: library.call("einsum", f'"{node["equation"]}"', *map(m, node.inputs)),
+        **on(kinds.Elementwise, elementwise), **on(kinds.Constant, constant), **on(kinds.Full, full), **on(kinds.LengthsTensor, sizes),
+        **on(kinds.Range, steps), **on(kinds.Split, split), **on(kinds.Top, top), **on(kinds.GatherElements, gather_elements),
+        **on(kinds.PadAxes, pad), **on(kinds.MergeAxes, merged), **on(kinds.SplitAxis, parted), **on(kinds.Arg, arg),
+        **on(kinds.View, lambda m, node: library.reshape(m, node, node.kind.lengths)), **on(kinds.Expand, library.expand),
+        **on(kinds.SliceBetween, lambda m, node: m(node.x) + (library.lengths(m, node, _bounds(node)) and bounds(m, node))),
+        **on(kinds.SelectBetween, lambda m, node: m(node.x) + at(node.kind.axis, *library.lengths(m, node, [node.kind.index]))),
+        **on(kinds.Gather, lambda m, node: library.call("take", m(node.x), m(node.inputs[1]), f"axis={node.kind.axis}")),
+        **on(kinds.Triangle, triangle),
+        **on(kinds.OneHot, lambda m, node: library.call("one_hot", m(node.x), str(node.kind.count), library.typed(node.y.dtype))),
+        **on(kinds.Cumulative, lambda m, node: library.call("cumulative", m(node.x), f"axis={node.kind.axis}")),
+        **on(kinds.Tile, lambda m, node: library.call("tile", m(node.x), str(tuple(node.kind.by)))),
+        **on(kinds.Einsum, lambda m, node: library.call("einsum", f'"{node.kind.equation}"', *map(m, node.inputs))),
     }  # fmt: skip
 
 
-def _bounds(node: Node) -> list[Length | int]:
-    return [node[key] for key in ("start", "end") if node[key] is not None]
+def _bounds(node: Node[kinds.SliceBetween]) -> list[Length | int]:
+    return [end for end in (node.kind.start, node.kind.end) if end is not None]
 
 
-def same_lengths(node: Node, axes: Sequence[int]) -> list[Length | int]:
+def same_lengths(node: Node[kinds.Kind], axes: Sequence[int]) -> list[Length | int]:
     """Return the lengths of axes of a node's first input."""
     lengths = []
     for axis in axes:

@@ -11,6 +11,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import listed
 from rnnconvert.core.remedies import Command, Flag, Remedy, called_by_flags
 from rnnconvert.models.model import Model, Unit
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.operations import activation, reduced
 from rnnconvert.scaffolding.rows import LayerRow
@@ -330,7 +331,7 @@ def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> Sour
             raise UsageError(
                 f"{Flag('chain')}: the embedding {word.text!r} stands behind {before!r}, and reads whole numbers: put it first"
             )
-        return build.layer("embedding", unit, x, (*x.dims, word.gives), "float32", input_size=word.rows, output_size=word.gives)
+        return build.layer(kinds.Embedding(input_size=word.rows, output_size=word.gives), unit, x, (*x.dims, word.gives), "float32")
     width = x.dims[-1]
     if width != word.width and not (word.kind == "prelu" and word.width == 1):
         raise UsageError(f"{Flag('chain')}: {word.text!r} reads {word.width} values, and {before!r} gives {width}")

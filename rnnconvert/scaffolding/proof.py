@@ -17,6 +17,7 @@ from rnnconvert.core.verdict import NOT_COMPARED
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.models.runners import FileModel
 from rnnconvert.models.verify import YOURS, ModelCalls, SourceDoesNotRunError, WholeModels, compared
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, SINGLE, drawn
 from rnnconvert.scaffolding.sources import without_a_proof
@@ -134,7 +135,7 @@ def _call(
 
 def _pools(description: Description) -> bool:
     """Return whether a model has pools, which leave nothing of one step: frameworks differ in the mean and the maximum of nothing."""
-    return any(node.kind.startswith("pool") for node in description.scope.every_node())
+    return any(isinstance(node.kind, kinds.Pool | kinds.PoolFirst) for node in description.scope.every_node())
 
 
 def _comparable_layers(description: Description) -> set[str]:
@@ -142,8 +143,8 @@ def _comparable_layers(description: Description) -> set[str]:
     calls: dict[str, list[bool]] = {}
     for scope in (*description.scope.inner(), description.scope):
         for node in scope.nodes:
-            if node.kind == "recurrent":
-                plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
+            if isinstance(node.kind, kinds.Recurrent):
+                plain = not node.kind.backwards and not node.kind.stateful and node.kind.merge == "concat" and not node.named.get("mask")
                 calls.setdefault(description.names.get(scope.inside(node.layer), ("",))[0], []).append(plain)
     return {name for name, plain in calls.items() if plain == [True]}
 

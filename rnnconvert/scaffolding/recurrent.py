@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnnconvert.core.weights import Direction
+from rnnconvert.core.weights import Direction, Merge
 from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.tensors import SourceTensor
 
@@ -17,7 +18,7 @@ def recurrent(
     states: Sequence[SourceTensor],
     mask: SourceTensor | None = None,
     sequences: bool = True,
-    merge: str = "concat",
+    merge: Merge = "concat",
     zero: bool = True,
 ) -> tuple[SourceTensor, list[SourceTensor]]:
     """Add a call of a layer on (batch, time, features); return its output, and for each direction its final states.
@@ -51,20 +52,21 @@ def recurrent(
     width = ways * outputs if merge == "concat" else outputs
     dims = (batch, time, width) if sequences else (batch, width)
     out, *finals = build.several(
-        "recurrent",
+        kinds.Recurrent(
+            cells=tuple(direction.cell for direction in directions),
+            units=units,
+            biases=stack.first.biases != "none",
+            sequences=sequences,
+            zero=sequences and mask is not None and zero,
+            backwards=stack.first.reverse and ways == 1,
+            merge=merge,
+            stateful=False,
+            rare=tuple(dict.fromkeys(word for direction in directions for word in _rare(direction))),
+        ),
         unit.name,
         [x],
         [(dims, "float32", unit.name), *[((batch, size), "float32", f"{unit.name}_{word}") for word, size in widths.items()] * ways],
         {"mask": [] if mask is None else [mask], "states": states},
-        cells=tuple(direction.cell for direction in directions),
-        units=units,
-        biases=stack.first.biases != "none",
-        sequences=sequences,
-        zero=sequences and mask is not None and zero,
-        backwards=stack.first.reverse and ways == 1,
-        merge=merge,
-        stateful=False,
-        rare=tuple(dict.fromkeys(word for direction in directions for word in _rare(direction))),
     )
     return out, finals
 

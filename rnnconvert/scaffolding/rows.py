@@ -10,7 +10,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description
 from rnnconvert.scaffolding.loops import loop_node
@@ -41,7 +41,7 @@ class LayerRow(Builder):
     def dense(self, unit: Unit, x: SourceTensor, units: int, bias: bool) -> SourceTensor:
         """Add a dense layer."""
         self.layers[unit.name] = (unit.name,)
-        return self.add_layer("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias)
+        return self.add_layer(kinds.Dense(units=units, bias=bias), [x], (*x.dims[:-1], units), layer=unit.name)
 
     def recurrent(self, units: Sequence[Unit], x: SourceTensor) -> SourceTensor:
         """Add the layers of a stack, one after the other, with the initial states that they hold.
@@ -103,17 +103,23 @@ class LayerRow(Builder):
         return self.dense(unit, x, units, len(unit.names) > 1)
 
     def _for_batch(self, state: Array, x: SourceTensor) -> SourceTensor:
-        first = self.add("constant", [], (1, state.size), "float32", name="state", numbers=state.reshape(1, -1).astype(np.float32))
+        first = self.add(kinds.Constant(numbers=state.reshape(1, -1).astype(np.float32)), [], (1, state.size), "float32", name="state")
         return self.expand(first, (x.dims[0], state.size))
 
-    def layer(self, kind: str, unit: Unit, x: SourceTensor, dims: Dims, dtype: str = "", **settings: object) -> SourceTensor:
+    def width(self, x: SourceTensor) -> int:
+        """Return how many values a step has."""
+        width = x.dims[-1]
+        assert isinstance(width, int)
+        return width
+
+    def layer(self, kind: kinds.Kind, unit: Unit, x: SourceTensor, dims: Dims, dtype: str = "") -> SourceTensor:
         """Add a layer of another kind."""
         self.layers[unit.name] = (unit.name,)
-        return self.add_layer(kind, [x], dims, dtype, layer=unit.name, **settings)
+        return self.add_layer(kind, [x], dims, dtype, layer=unit.name)
 
     def prelu(self, unit: Unit, x: SourceTensor, slopes: int) -> SourceTensor:
         """Add slopes below zero: one for all values of a step, or one for each."""
-        return self.layer("prelu first", unit, x, x.dims, axis=x.rank - 1, size=slopes)
+        return self.layer(kinds.PReLUFirst(axis=x.rank - 1, size=slopes), unit, x, x.dims)
 
     def plus_input(self, x: SourceTensor, begin: SourceTensor) -> SourceTensor:
         """Add the first values of an input to what the last layer gives, as many as that has."""
@@ -121,7 +127,7 @@ class LayerRow(Builder):
 
     def times(self, x: SourceTensor, factor: float, name: str) -> SourceTensor:
         """Add a factor."""
-        return self.add("elementwise", [x], x.dims, operation="multiply", operands=(("input", 0), ("number", factor)), name=name)
+        return self.add(kinds.Elementwise(operation="multiply", operands=(("input", 0), ("number", factor))), [x], x.dims, name=name)
 
     def described(self, x: SourceTensor, notes: Sequence[str] = ()) -> Description:
         """Return the model that ends in a tensor."""

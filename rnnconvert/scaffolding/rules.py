@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.spelling import last, number, place
 from rnnconvert.scaffolding.writer import Module, Rule
 
@@ -33,10 +34,9 @@ def masks(patterns: Mapping[str, str], keep: str = "keepdims") -> Rule:
     keep      the keyword for that
     """
 
-    def rule(m: Module, node: Node) -> str:
-        stated = node.settings
-        more = {"value": number(stated.get("value", 0)), "keep": f", {keep}=True" if stated.get("keep") else ""}
-        return patterns[node["operation"]].format(*map(m, node.inputs), **{"axis": -1, **stated, **more})
+    def rule(m: Module, node: Node[kinds.Mask]) -> str:
+        stated = {"value": number(node.kind.value or 0), "axis": node.kind.axis, "keep": f", {keep}=True" if node.kind.keep else ""}
+        return patterns[node.kind.operation].format(*map(m, node.inputs), **stated)
 
     return rule
 
@@ -49,7 +49,7 @@ def arithmetic(library: str, raised: str, average: str = "({sum}) / {count}") ->
     average  of the {values}, or their {sum} and {count}
     """
 
-    def rule(m: Module, node: Node) -> str:
+    def rule(m: Module, node: Node[kinds.Arithmetic]) -> str:
         rank = max(len(value.shape) for value in node.inputs)
         values = []
         for value in node.inputs:
@@ -57,7 +57,7 @@ def arithmetic(library: str, raised: str, average: str = "({sum}) / {count}") ->
             for _ in range(rank - len(value.shape)):
                 text = raised.format(text)
             values.append(text)
-        operation = node["operation"]
+        operation = node.kind.operation
         if operation in _OPERATORS:
             return _OPERATORS[operation].join(values)
         if operation == "average":
@@ -73,14 +73,14 @@ def arithmetic(library: str, raised: str, average: str = "({sum}) / {count}") ->
 def clipped(method: str) -> Rule:
     """Return the rule of bounds, for a tensor's method."""
 
-    def rule(m: Module, node: Node) -> str:
-        bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
+    def rule(m: Module, node: Node[kinds.Clip]) -> str:
+        bounds = [f"{key}={number(end)}" for key, end in (("min", node.kind.min), ("max", node.kind.max)) if end is not None]
         return f"{m(node.x)}.{method}({', '.join(bounds)})"
 
     return rule
 
 
-def submodel(m: Module, node: Node, text: str) -> str:
+def submodel(m: Module, node: Node[kinds.Kind], text: str) -> str:
     """Return the call of a model in the model; where it gives several tensors, write its line, and return ""."""
     if len(node.outputs) == 1:
         return text
@@ -89,43 +89,43 @@ def submodel(m: Module, node: Node, text: str) -> str:
     return ""
 
 
-def loop(rules: Callable[[], Mapping[str, Rule]], stack: str) -> Rule:
+def loop(rules: Callable[[], Mapping[type[kinds.Kind], Rule]], stack: str) -> Rule:
     """Return the rule of loops over the steps of sequences.
 
     rules  returns the rules of what is in a step
     stack  a list of tensors {} as one, on a new first axis
     """
 
-    def rule(m: Module, node: Node) -> str:
+    def rule(m: Module, node: Node[kinds.Loop]) -> str:
         m.loop(node, rules(), stack)
         return ""
 
     return rule
 
 
-def _rescaled(m: Module, node: Node) -> str:
-    scaled = f"{m(node.x)} * {node['scale']!r}"
-    return f"{scaled} + {node['shift']!r}" if node["shift"] else scaled
+def _rescaled(m: Module, node: Node[kinds.Rescale]) -> str:
+    scaled = f"{m(node.x)} * {node.kind.scale!r}"
+    return f"{scaled} + {node.kind.shift!r}" if node.kind.shift else scaled
 
 
-def _reshaped(m: Module, node: Node) -> str:
+def _reshaped(m: Module, node: Node[kinds.Reshape | kinds.ReshapeAll]) -> str:
     x = m(node.x)
-    lead = [] if node.kind == "reshape all" else [f"len({x})"]
-    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
+    lead = [] if isinstance(node.kind, kinds.ReshapeAll) else [f"len({x})"]
+    return f"{x}.reshape({', '.join(map(str, (*lead, *node.kind.sizes)))})"
 
 
-def subscript(m: Module, node: Node) -> str:
+def subscript(m: Module, node: Node[kinds.Select | kinds.Slice]) -> str:
     """Return a tensor with an index or a slice in the place of one axis."""
     return f"{m(node.x)}{place(node)}"
 
 
-RULES: Mapping[str, Rule] = {
-    "rescale": _rescaled,
-    "reshape": _reshaped,
-    "reshape all": _reshaped,
-    "select": subscript,
-    "slice": subscript,
-    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
-    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
+RULES: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Rescale, _rescaled),
+    **on(kinds.Reshape, _reshaped),
+    **on(kinds.ReshapeAll, _reshaped),
+    **on(kinds.Select, subscript),
+    **on(kinds.Slice, subscript),
+    **on(kinds.Squeeze, lambda m, node: f"{m(node.x)}.squeeze({last(node.kind.axis, len(node.x.shape))})"),
+    **on(kinds.Matmul, lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}"),
 }
 """The kinds that are written alike wherever tensors have numpy's operators and methods."""

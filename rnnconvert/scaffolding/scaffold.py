@@ -23,6 +23,7 @@ from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description
 from rnnconvert.scaffolding.proof import proof_in_lines, proofs
 from rnnconvert.scaffolding.sources import DescribedSource, SourceFacts, described_source
@@ -213,7 +214,10 @@ def _in_part(source: Any, target: Target, stated: SourceFacts) -> str:
 
 
 def _count(scope: DescribedModel) -> int:
-    return sum(len({node.layer for node in each.with_steps() if node.layer and node.kind != "model"}) for each in (scope, *scope.inner()))
+    return sum(
+        len({node.layer for node in each.with_steps() if node.layer and not isinstance(node.kind, kinds.Model)})
+        for each in (scope, *scope.inner())
+    )
 
 
 def _written_and_proved(done: Scaffolded, target: Target, model: DescribedSource, verify: bool | PathLike, force: bool) -> Scaffolded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 
 
@@ -21,7 +22,7 @@ class _Simplification:
         self.wide: dict[int, tuple[Value, ...]] = {}
         self.zeros: set[int] = set()
         self.first: dict[object, Value] = {}
-        self.nodes: list[Node] = []
+        self.nodes: list[Node[kinds.Kind]] = []
 
     def resolved(self, value: Value) -> Value:
         return self.same.get(id(value), value)
@@ -33,8 +34,8 @@ class _Simplification:
         for node in self.scope.nodes:
             named = {key: self.all_known(values) for key, values in node.named.items()}
             node = replace(node, inputs=self.all_known(node.inputs), named=named)
-            if node.kind == "model":
-                node = self._model(node)
+            if isinstance(node.kind, kinds.Model):
+                self._model(node, node.kind.scope)
             elif node.y.dtype == "bool" and not node.layer:
                 self._mask(node)
                 continue
@@ -42,10 +43,11 @@ class _Simplification:
         self.scope.nodes = self.nodes
         self.scope.outputs = self.all_known(self.scope.outputs)
 
-    def _mask(self, node: Node) -> None:
+    def _mask(self, node: Node[kinds.Kind]) -> None:
         """Append what makes a mask, unless it is there already, or is simpler."""
         node = self._of_any(node)
-        operation, y, last = node.settings.get("operation"), node.y, len(node.y.shape) - 1
+        kind, y, last = node.kind, node.y, len(node.y.shape) - 1
+        operation = kind.operation if isinstance(kind, kinds.Mask) else ""
         if operation == "zeros":
             self.zeros.add(id(y))
         elif operation == "widened" and node.x.dtype == "bool":
@@ -57,39 +59,40 @@ class _Simplification:
             mask = next((value for value in node.inputs if id(value) not in self.zeros), None)
             if mask is not None and id(mask) in self.wide:
                 self.wide[id(y)] = self.wide[id(mask)]
-        elif node.kind == "concatenate" and node["axis"] == last and all(id(value) in self.wide for value in node.inputs):
+        elif isinstance(kind, kinds.Concatenate) and kind.axis == last and all(id(value) in self.wide for value in node.inputs):
             masks = [mask for value in node.inputs for mask in self.wide[id(value)]]
             self.wide[id(y)] = tuple({id(mask): mask for mask in masks}.values())
-        elif operation == "any" and id(node.x) in self.wide and node["axis"] == len(node.x.shape) - 1 and not node.settings.get("keep"):
+        elif _is_any(node) and id(node.x) in self.wide:
             masks = list(self.wide[id(node.x)])
             if len(masks) == 1:
                 self.same[id(y)] = masks[0]
                 return
-        key = (node.kind, tuple(map(id, node.inputs)), tuple(sorted((key, repr(value)) for key, value in node.settings.items())))
+        key = (kind, tuple(map(id, node.inputs)))
         if key in self.first:
             self.same[id(y)] = self.first[key]
             return
         self.first[key] = y
         self.nodes.append(node)
 
-    def _of_any(self, node: Node) -> Node:
+    def _of_any(self, node: Node[kinds.Kind]) -> Node[kinds.Kind]:
         """Return whether any feature differs from a number as one node, where it is two."""
-        settings = node.settings
-        if settings.get("operation") != "any" or settings.get("keep") or settings.get("axis") != len(node.x.shape) - 1:
+        before = next((other for other in self.nodes if other.y is node.x), None) if _is_any(node) else None
+        if before is None or not isinstance(before.kind, kinds.Mask) or before.kind.operation != "not_equal":
             return node
-        before = next((other for other in self.nodes if other.y is node.x), None)
-        if before is None or before.settings.get("operation") != "not_equal":
-            return node
-        return replace(node, inputs=before.inputs, settings={"operation": "any differs", "value": float(before["value"])})
+        return replace(node, inputs=before.inputs, kind=replace(before.kind, operation="any differs"))
 
-    def _model(self, node: Node) -> Node:
+    def _model(self, node: Node[kinds.Kind], inner: DescribedModel) -> None:
         """Let what a model hands through be what was handed in."""
-        inner: DescribedModel = node["scope"]
         handed = {id(start): value for start, value in zip(inner.inputs, node.inputs, strict=True)}
         for inside, outside in zip(inner.outputs, node.outputs, strict=True):
             if inside.dtype == "bool" and id(inside) in handed:
                 self.same[id(outside)] = handed[id(inside)]
-        return node
+
+
+def _is_any(node: Node[kinds.Kind]) -> bool:
+    """Return whether a mask is true where any of the last axis of another is."""
+    kind = node.kind
+    return isinstance(kind, kinds.Mask) and kind.operation == "any" and not kind.keep and kind.axis == len(node.x.shape) - 1
 
 
 def simplify(top: DescribedModel) -> None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 
 _WORD = re.compile(r"[a-z][a-z_]{0,19}")
@@ -30,10 +31,10 @@ def sizes(values: Sequence[int]) -> str:
     return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
 
 
-def letters(node: Node) -> str:
+def letters(node: Node[kinds.Dot]) -> str:
     """Return the equation of a dot node, as einsum takes it."""
     rows = []
-    for value, axis, free in zip(node.inputs, node["axes"], "ij", strict=True):
+    for value, axis, free in zip(node.inputs, node.kind.axes, "ij", strict=True):
         rows.append("".join("b" if n == 0 else "k" if n == axis else free for n in range(len(value.shape))))
     return f"{rows[0]},{rows[1]}->b" + "".join(letter for row in rows for letter in row if letter in "ij")
 
@@ -43,14 +44,14 @@ def spans(pairs: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{low or ''}:{-high if high else ''}" for low, high in pairs)
 
 
-def place(node: Node) -> str:
+def place(node: Node[kinds.Select | kinds.Slice]) -> str:
     """Return the subscript of a select or a slice node."""
-    if node.kind == "select":
-        inside = str(node["index"])
+    if isinstance(node.kind, kinds.Select):
+        inside = str(node.kind.index)
     else:
-        by = "" if node["step"] == 1 else f":{node['step']}"
-        inside = f"{'' if node['start'] is None else node['start']}:{'' if node['end'] is None else node['end']}{by}"
-    return f"[{':, ' * node['axis']}{inside}]"
+        by = "" if node.kind.step == 1 else f":{node.kind.step}"
+        inside = f"{'' if node.kind.start is None else node.kind.start}:{'' if node.kind.end is None else node.kind.end}{by}"
+    return f"[{':, ' * node.kind.axis}{inside}]"
 
 
 def axes(shape: Sequence[int | None], named: Sequence[str] = ()) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.channels import channels_last
 from rnnconvert.scaffolding.description import DescribedModel, Description, Value
 from rnnconvert.scaffolding.directions import apart
@@ -39,7 +40,7 @@ class Style:
     """
 
     module: type[Module]
-    rules: Mapping[str, Rule]
+    rules: Mapping[type[kinds.Kind], Rule]
     texts: Mapping[str, str]
     reserved: frozenset[str]
     named: Callable[[str], str]
@@ -195,10 +196,10 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         if node.layer not in module.parts:
             continue
         part = prefix + module.parts[node.layer][0]
-        if node.kind == "model":
-            modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+        if isinstance(node.kind, kinds.Model):
+            modules |= submodules(module.file.modules[id(node.kind.scope)], part + module.SEPARATOR)
             continue
-        layer = module.scope.inside(node.settings.get("of", node.layer))
+        layer = module.scope.inside(node.source)
         if node.layer in module.inside:
             modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
         else:

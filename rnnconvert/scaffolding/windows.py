@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rnnconvert.graphs.sizes import Dim
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.tensors import SourceTensor
 
-Pads = tuple[tuple[int, int], ...]
+Pads = kinds.Pairs
 
 
 def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
@@ -41,45 +42,55 @@ def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: 
     return (free + (stride - 1 if ceil else 0)) // stride + 1
 
 
-def conv(build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, **settings: Any) -> SourceTensor:
+class ConvSettings(NamedTuple):
+    """What a source states of a convolution besides its weight and its pads."""
+
+    layer: str
+    strides: kinds.Sizes
+    dilation: kinds.Sizes
+    groups: int
+    bias: bool
+
+
+def conv(build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, stated: ConvSettings) -> SourceTensor:
     """Add a convolution.
 
-    weight    the axes of its weight: filters, channels of a group, the kernel
-    settings  layer, strides, dilation, groups, bias
+    weight  the axes of its weight: filters, channels of a group, the kernel
 
     Raises ValueError for a weight that does not fit.
     """
     filters, per_group, *kernel = weight
-    channels, rank = per_group * settings["groups"], len(kernel)
+    channels, rank = per_group * stated.groups, len(kernel)
     _check(x, rank, channels)
-    reach = reached(kernel, settings["dilation"])
-    space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
-    words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
-    return build.add_layer("conv first", [x], (x.dims[0], filters, *space), **words)
+    reach = reached(kernel, stated.dilation)
+    space = tuple(map(windows, x.dims[2:], reach, stated.strides, pads))
+    kind = kinds.ConvFirst(tuple(kernel), stated.strides, stated.dilation, channels, filters, stated.bias, stated.groups, pads)
+    return build.add_layer(kind, [x], (x.dims[0], filters, *space), layer=stated.layer)
 
 
 def conv_transposed(
-    build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, more: Sequence[int], **settings: Any
+    build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, more: Sequence[int], stated: ConvSettings
 ) -> SourceTensor:
     """Add a transposed convolution.
 
-    weight    the axes of its weight: channels, filters of a group, the kernel
-    more      how many places are added at the end of each axis, beyond the windows
-    settings  layer, strides, dilation, groups, bias
+    weight  the axes of its weight: channels, filters of a group, the kernel
+    more    how many places are added at the end of each axis, beyond the windows
 
     Raises ValueError for a weight that does not fit.
     """
     channels, per_group, *kernel = weight
-    filters, rank = per_group * settings["groups"], len(kernel)
+    filters, rank = per_group * stated.groups, len(kernel)
     _check(x, rank, channels)
     space = tuple(
         (length - 1) * step + over + window - low - high
         for length, step, over, window, (low, high) in zip(
-            x.dims[2:], settings["strides"], more, reached(kernel, settings["dilation"]), pads, strict=True
+            x.dims[2:], stated.strides, more, reached(kernel, stated.dilation), pads, strict=True
         )
     )
-    words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
-    return build.add_layer("conv transposed first", [x], (x.dims[0], filters, *space), **words, output_padding=tuple(more))
+    kind = kinds.ConvTransposedFirst(
+        tuple(kernel), stated.strides, stated.dilation, channels, filters, stated.bias, stated.groups, pads, tuple(more)
+    )
+    return build.add_layer(kind, [x], (x.dims[0], filters, *space), layer=stated.layer)
 
 
 def _check(x: SourceTensor, rank: int, channels: int) -> None:
@@ -122,9 +133,9 @@ def pool(build: Builder, x: SourceTensor, operation: str, looks: Windows, ceil: 
     if ceil and operation == "average" and padded:
         raise build.refuse("an average with pads and ceil_mode", "runtimes differ in what they count")
     space = tuple(windows(*axis, ceil) for axis in looks.over(x.dims[2:]))
-    words: dict[str, Any] = {key: tuple(value) for key, value in looks._asdict().items()}
-    words |= {"operation": operation, "rank": len(looks.kernel), "ceil": ceil, "counted": counted and padded}
-    return build.add("pool first", [x], (*x.dims[:2], *space), **words, name="pooled")
+    sizes = [tuple(each) for each in (looks.kernel, looks.strides, looks.dilation)]
+    kind = kinds.PoolFirst(sizes[0], sizes[1], operation, tuple(looks.pads), sizes[2], ceil, counted and padded)
+    return build.add(kind, [x], (*x.dims[:2], *space), name="pooled")
 
 
 def _rounds(length: Dim, window: int, stride: int, pads: tuple[int, int]) -> bool:
@@ -140,10 +151,6 @@ def _behind(length: Dim, window: int, stride: int, pads: tuple[int, int]) -> boo
     return pads[1] + stride > window
 
 
-_FIRST = {"conv": 1, "pool": 1, "conv first": 2, "pool first": 2}
-"""Which axis of what windows move over is the first one of space, by the kind of their node."""
-
-
 def over_one_axis(scope: DescribedModel) -> DescribedModel:
     """Return a model whose windows over two axes, one of them of length 1, move over the other alone: what frozen graphs have for them.
 
@@ -155,25 +162,25 @@ def over_one_axis(scope: DescribedModel) -> DescribedModel:
     return scope
 
 
-def _over_one(node: Node) -> list[Node]:
-    front = _FIRST.get(node.kind, 0)
-    if not front or node["rank"] != 2 or node.settings.get("transposed"):
+def _over_one(node: Node[kinds.Kind]) -> list[Node[kinds.Kind]]:
+    kind = node.kind
+    if not isinstance(kind, kinds.Conv | kinds.Pool | kinds.ConvFirst | kinds.PoolFirst) or kind.rank != 2:
         return [node]
-    unpadded = [tuple(pads) == (0, 0) for pads in node["pads"]] if front == 2 else [True, True]
-    single = [axis for axis in range(2) if (node.x.shape[front + axis], node["kernel"][axis], node["strides"][axis]) == (1, 1, 1)]
+    unpadded = [isinstance(kind, kinds.Conv | kinds.Pool) or tuple(kind.pads[axis]) == (0, 0) for axis in range(2)]
+    single = [axis for axis in range(2) if (node.x.shape[kind.space + axis], kind.kernel[axis], kind.strides[axis]) == (1, 1, 1)]
     single = [axis for axis in single if unpadded[axis]]
     if not single:
         return [node]
-    place, other = front + single[0], 1 - single[0]
+    place, other = kind.space + single[0], 1 - single[0]
 
     def without(value: Value) -> Value:
         axes = value.axes[:place] + value.axes[place + 1 :]
         return replace(value, shape=value.shape[:place] + value.shape[place + 1 :], axes=axes)
 
     x, y = without(node.x), without(node.y)
-    words = {key: (node[key][other],) for key in ("kernel", "strides", "dilation", "pads") if key in node.settings}
+    narrow: Any = {key: (sizes[other],) for key, sizes in vars(kind).items() if key in ("kernel", "strides", "dilation", "pads")}
     return [
-        Node("squeeze", "", (node.x,), (x,), {"axis": place}),
-        replace(node, inputs=(x,), outputs=(y,), settings={**node.settings, **words, "rank": 1}),
-        Node("unsqueeze", "", (y,), (node.y,), {"axis": place}),
+        Node(kinds.Squeeze(place), "", (node.x,), (x,)),
+        replace(node, inputs=(x,), outputs=(y,), kind=replace(kind, **narrow)),
+        Node(kinds.Unsqueeze(place), "", (y,), (node.y,)),
     ]

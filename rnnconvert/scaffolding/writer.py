@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Command
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Check, DescribedModel, Node, Shape, Value
 from rnnconvert.scaffolding.names import RESERVED, Names, comment, identifier
 from rnnconvert.scaffolding.spelling import axes
 
-Rule = Callable[[Any, Node], str]
+Rule = Callable[[Any, Node[Any]], str]
 """Returns the expression that a node is for a Module, or "" where it wrote its lines itself."""
 Loop = Callable[[str, Any, set[str]], str]
 """Returns the class of a cell, by its name and what it is asked for."""
 _PLAIN_INPUT = re.compile(r"input.*|.*_tensor")
 """The names of inputs that nobody named."""
-_MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
-_TAKING = ("dense", *_MOVING)
+_MOVING = (
+    kinds.Transpose, kinds.Squeeze, kinds.Unsqueeze, kinds.MergeAxes, kinds.SplitAxis, kinds.Flip, kinds.View, kinds.ReshapeAll,
+    kinds.Select, kinds.Slice,
+)  # fmt: skip
+_TAKING = (kinds.Dense, *_MOVING)
 """What is written behind an expression as behind a variable."""
 _CALLED = ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
 """Functions of one tensor that are calls."""
@@ -99,7 +103,7 @@ class Module:
         self._variables: dict[int, str] = {}
         self._uses: dict[int, int] = {}
         self._pending: dict[int, str] = {}
-        self._joined: dict[int, Node] = {}
+        self._joined: dict[int, Node[kinds.Kind]] = {}
         self.within: dict[str, str] = {}
         self.inside: dict[str, dict[str, str]] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
@@ -145,7 +149,7 @@ class Module:
         """Return a helper's name, and see that it stands in the file."""
         return self.file.helper(name)
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         return RefusedError(feature, self.TITLE, reason, remedy, node.layer)
 
@@ -175,7 +179,7 @@ class Module:
 
     # The nodes
 
-    def write(self, rules: Mapping[str, Rule]) -> None:
+    def write(self, rules: Mapping[type[kinds.Kind], Rule]) -> None:
         """Write every node. Raises RefusedError for a kind without a rule, unless it may be left out."""
         nodes = self.scope.nodes
         for number, node in enumerate(nodes):
@@ -196,34 +200,36 @@ class Module:
             end = ([node] + [other for other in nodes[number + 1 :] if self._joined.get(id(other)) is node])[-1]
             following = next((n for n in nodes[number + 1 :] if id(n) not in self._joined), None)
             inline = following is not None and self.takes(following) and following.inputs == end.outputs
-            if inline and following is not None and following.kind in _TAKING:  # one step more a line, where it stays short
-                inline = (following.kind == "dense" or end.kind in _MOVING) and _is_primary(end) and len(text) < _WIDEST
+            if inline and following is not None and isinstance(following.kind, _TAKING):  # one step more a line, where it stays short
+                inline = (
+                    (isinstance(following.kind, kinds.Dense) or isinstance(end.kind, _MOVING)) and _is_primary(end) and len(text) < _WIDEST
+                )
             if inline and self._uses.get(id(end.y)) == 1 and "\n" not in text:
                 self._pending[id(end.y)] = text
                 continue
             self.line(f"{self.new(end.y)} = {text}  # {self.axes(end.y)}")
 
-    def _text(self, rules: Mapping[str, Rule], node: Node) -> str:
+    def _text(self, rules: Mapping[type[kinds.Kind], Rule], node: Node[kinds.Kind]) -> str:
         """Return the line of a node. Raises RefusedError for a node that the target has no line for."""
-        if node.kind == "left out":
-            raise node["error"]
+        if isinstance(node.kind, kinds.LeftOut):
+            raise node.kind.error
         if any(not value.sized for value in node.reads()):
             raise self.refused(node, "a tensor of unknown shape", "it is what a layer gives that is left out")
-        rule = rules.get(node.kind)
+        rule = rules.get(type(node.kind))
         if rule is None:
-            raise self.refused(node, f"a layer of kind {node.kind!r}", f"no line of {self.TITLE} is known for it")
-        if node.settings.get("rare"):
+            raise self.refused(node, f"a layer of kind {node.kind.word!r}", f"no line of {self.TITLE} is known for it")
+        if isinstance(node.kind, kinds.Recurrent) and node.kind.rare:
             remedy = f"Write the model as a file: {Command('export', 'MODEL', 'TARGET')}."
-            raise self.refused(node, f"a cell with {' and '.join(node['rare'])}", "the layers of most frameworks have none", remedy)
+            raise self.refused(node, f"a cell with {' and '.join(node.kind.rare)}", "the layers of most frameworks have none", remedy)
         return rule(self, node)
 
-    def loop(self, node: Node, rules: Mapping[str, Rule], stack: str) -> None:
+    def loop(self, node: Node[kinds.Loop], rules: Mapping[type[kinds.Kind], Rule], stack: str) -> None:
         """Write the lines of a loop over the steps of sequences, whose states are variables and whose steps fill lists.
 
         stack  a list of tensors {} as one, on a new first axis
         """
-        scope, states, around, number = node["scope"], node["states"], self.scope, self.number
-        count = states + node["sequences"]
+        scope, states, around, number = node.kind.scope, node.kind.states, self.scope, self.number
+        count = states + node.kind.sequences
         words = [self(value) for value in node.inputs]
         for value in (*(value for inner in scope.nodes for value in inner.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
@@ -260,7 +266,7 @@ class Module:
             f"{name} = {stack.format(name)}  # {self.axes(value)}" for name, value in zip(lists, node.outputs[states:], strict=True) if name
         ]
 
-    def _leave_out(self, node: Node, error: RefusedError) -> None:
+    def _leave_out(self, node: Node[kinds.Kind], error: RefusedError) -> None:
         """Write the stand-in for a node that cannot be written."""
         layer = self.scope.inside(error.layer.rpartition("/")[2] or node.label)
         layer = error.layer if error.layer and not node.layer else layer  # an operator's place in the file is stated whole
@@ -270,32 +276,37 @@ class Module:
         self.release(node)
         self.unwritten(node, why, operands)
 
-    def unwritten(self, node: Node, why: str, operands: Sequence[str]) -> None:
+    def unwritten(self, node: Node[kinds.Kind], why: str, operands: Sequence[str]) -> None:
         """Write the lines of a node that is left out, which raise NotImplementedError."""
         names = ", ".join(self.new(value) for value in node.outputs)
         shapes = ", ".join(map(self.axes, node.outputs))
         self.line(f'raise NotImplementedError("{why}")')
         self.line(f"{names} = ...  # {shapes}, from {', '.join(operands) or 'nothing'}")
 
-    def takes(self, node: Node) -> bool:
+    def takes(self, node: Node[kinds.Kind]) -> bool:
         """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
-        if node.kind == "elementwise":
-            return len(node["operands"]) == 1 and node["operation"] in _CALLED
-        return node.kind in _TAKING or (node.kind == "activation" and node["name"] != "bounded_relu")
+        if isinstance(node.kind, kinds.Elementwise):
+            return len(node.kind.operands) == 1 and node.kind.operation in _CALLED
+        return isinstance(node.kind, _TAKING) or (isinstance(node.kind, kinds.Activation) and node.kind.name != "bounded_relu")
 
-    def joins(self, node: Node, kind: str) -> Node | None:
-        """Return the next node, where it is of a kind and alone reads this one: the line of this one does its work, too."""
+    def joins(self, node: Node[kinds.Kind]) -> Node[kinds.Activation] | None:
+        """Return the next node, where it is a function and alone reads this one: the line of this one does its work, too."""
         nodes = self.scope.nodes
         following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
-        if following is None or following.kind != kind or following.inputs != (node.y,) or self._uses.get(id(node.y)) != 1:
+        if (
+            following is None
+            or not isinstance(following.kind, kinds.Activation)
+            or following.inputs != (node.y,)
+            or self._uses.get(id(node.y)) != 1
+        ):
             return None
-        return following
+        return cast("Node[kinds.Activation]", following)
 
-    def join(self, node: Node, following: Node) -> None:
+    def join(self, node: Node[kinds.Kind], following: Node[kinds.Kind]) -> None:
         """Let a node's line do the work of the one behind it."""
         self._joined[id(following)] = node
 
-    def release(self, node: Node) -> None:
+    def release(self, node: Node[kinds.Kind]) -> None:
         """Let the variables that a node was the last to read be taken for what it gives."""
         if not self._released:
             self._released = True
@@ -308,7 +319,7 @@ class Module:
             self._names.free(self._variables[id(value)])
         return self._let(value, wanted)
 
-    def stem(self, node: Node) -> str:
+    def stem(self, node: Node[kinds.Kind]) -> str:
         """Return the name of a node's submodule."""
         return self._attribute[node.layer]
 
@@ -350,7 +361,7 @@ class Module:
 
     def _keeping(self) -> list[str]:
         """Return the submodules that are models with states to forget."""
-        models = {node.layer: self.file.modules[id(node["scope"])] for node in self.scope.nodes if node.kind == "model"}
+        models = {node.layer: self.file.modules[id(node.kind.scope)] for node in self.scope.nodes if isinstance(node.kind, kinds.Model)}
         return [self._attribute[layer] for layer, inner in models.items() if inner.states or inner._keeping()]
 
     _released = False
@@ -363,7 +374,9 @@ def _of_a_step(value: Value) -> str:
     return name if len(name) > 1 else f"{name}_t"
 
 
-def _is_primary(node: Node) -> bool:
+def _is_primary(node: Node[kinds.Kind]) -> bool:
     """Return whether a node's line is a call or an index, so that a method may be called on it without brackets."""
-    signs = ("arithmetic", "elementwise", "matmul", "rescale", "mask", "dot", "conv first", "pool first")
-    return node.kind not in signs
+    signs = (
+        kinds.Arithmetic, kinds.Elementwise, kinds.Matmul, kinds.Rescale, kinds.Mask, kinds.Dot, kinds.ConvFirst, kinds.PoolFirst,
+    )  # fmt: skip
+    return not isinstance(node.kind, signs)

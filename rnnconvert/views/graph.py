@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from rnnconvert.reports.html_layer import scrolling
 from rnnconvert.reports.markup import Markup, el
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
 
 MOST_NODES = 120
@@ -140,23 +141,23 @@ def _frame(box: _Box) -> list[Markup]:
     return [rect, texts[0] if not box.link else el("a", texts[0], href=f"#{box.link}"), *texts[1:]]
 
 
-def _lines(node: Node, description: Description) -> tuple[str, str]:
+def _lines(node: Node[kinds.Kind], description: Description) -> tuple[str, str]:
     """Return the text in the box of a node: its layer, or its operation, and the shape of its output."""
     shape = _shape(node.y, description)
     if not node.layer:
-        return _short(str(node.settings.get("operation") or node.settings.get("name") or node.kind)), shape
-    return _short(node.label), f"{node.kind} {shape}"
+        return _short(node.kind.title), shape
+    return _short(node.label), f"{node.kind.word} {shape}"
 
 
-def _kind(node: Node) -> str:
-    if node.kind == "left out":
+def _kind(node: Node[kinds.Kind]) -> str:
+    if isinstance(node.kind, kinds.LeftOut):
         return "unknown"
-    return "recurrent" if node.kind in ("recurrent", "conv_lstm") else "" if node.layer else "plain"
+    return "recurrent" if isinstance(node.kind, kinds.Recurrent | kinds.ConvLSTM) else "" if node.layer else "plain"
 
 
-def _link(node: Node, description: Description, links: Mapping[str, str]) -> str:
+def _link(node: Node[kinds.Kind], description: Description, links: Mapping[str, str]) -> str:
     names = (node.layer, *description.names.get(node.layer, ()))
-    return next((links[name] for name in names if name in links), "") if node.kind == "recurrent" else ""
+    return next((links[name] for name in names if name in links), "") if isinstance(node.kind, kinds.Recurrent) else ""
 
 
 def _shape(value: Value, description: Description) -> str:

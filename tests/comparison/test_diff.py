@@ -108,6 +108,9 @@ def test_a_candidate_whose_product_is_reset_keeps_its_biases_apart() -> None:
     assert off(differences(gru, swapped)) == [
         ("weights", 0, 0, "input_bias", "n"), ("weights", 0, 0, "recurrent_bias", "n")
     ]  # fmt: skip
+    before = each(swapped, lambda d: d.replace(cell=d.cell.replace(reset_after=False)))
+    for pair in ((gru, before), (before, gru)):
+        assert off(differences(*pair)) == [("feature", 0, 0, "reset gate", ""), *off(differences(gru, swapped))]
 
 
 def test_a_bias_that_two_files_split_differently_is_the_same() -> None:
@@ -183,7 +186,8 @@ def test_cells_that_differ_are_told_in_words() -> None:
     gru = random_stack(Sizes("gru", 3, 4, parts=PLAIN), 0, np.float32)
     assert "cell: lstm in A, gru in B" in words(differences(stack, gru))
     deep = differences(stack, lstm(num_layers=2))
-    assert off(deep)[:1] == [("feature", -1, -1, "number of layers", "")] and "absent in A" in words(deep)
+    assert off(deep)[:1] == [("feature", -1, -1, "number of layers", "")]
+    assert "number of layers: 1 in A, 2 in B" in words(deep) and "absent in A" in words(deep)
     wide = differences(stack, lstm(into=5))
     assert {(kind, part) for kind, *_, part, _ in off(wide)} >= {("shape", "input")}
     assert "shape (4, 3) in A, (4, 5) in B" in words(wide)

@@ -164,6 +164,12 @@ def test_chosen_pairs_come_first() -> None:
     stack, pieces = of(lstm("s", layers=2)), of(lstm("one"), lstm("two", 4))
     assert names(pair(stack, pieces, ["s=one+two"])) == [("s", ("one", "two"))]
     assert names(pair(pieces, stack, ["one+two=s"])) == [("one+two", ("s",))]
+    both = lstm("s", directions=2)
+    ways = of(*(both.replace(name=name, layers=(Layer((both[0, way],)),)) for way, name in enumerate("fb")))
+    assert names(pair(of(both), ways, ["s=f+b"])) == [("s", ("f", "b"))]
+    square = lstm("s", 4, directions=2)
+    ways = of(*(square.replace(name=f"x_{way}", layers=(Layer((square[0, n],)),)) for n, way in enumerate(("forward", "backward"))))
+    assert pair(of(square), ways, ["s=x_forward+x_backward"])[0].counterpart.num_directions == 2
     assert names(pair(of(lstm("a=b+c")), of(lstm("d=e")), ["a=b+c=d=e"])) == [("a=b+c", ("d=e",))]
     assert names(pair(of(lstm("")), of(lstm("q")), ["=q"])) == [("", ("q",))]
 
@@ -201,3 +207,12 @@ def test_directions_that_are_two_onnx_nodes(tmp_path: Path) -> None:
     assert len(written.layers) == 2
     (paired,) = pair(source, written)
     same(paired.stack, paired.counterpart)
+
+
+def test_directions_that_are_stored_apart_are_joined_as_on_the_other_side() -> None:
+    both = lstm("enc", directions=2)
+    summed = both.replace(layers=(Layer(both.layers[0].directions, "sum"),))
+    ways = [both.replace(name=f"enc_{name}", layers=(Layer((both[0, way],)),)) for way, name in enumerate(("forward", "backward"))]
+    for first, second in ((of(summed), of(*ways)), (of(*ways), of(summed))):
+        (paired,) = pair(first, second)
+        assert paired.stack.layers[0].merge == paired.counterpart.layers[0].merge == "sum"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rnnconvert.formats.tfjs.export_nodes import GraphModelParts
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.scaffold import scaffold
 from tests.formats.c_header.test_c_header_models import named
@@ -15,7 +16,7 @@ from tests.formats.c_header.test_c_header_models import named
 def test_code_of_keras_asks_each_node_for_what_it_reads_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, asked, reads = [], [0], Node.reads
 
-    def counted(node: Node) -> object:
+    def counted(node: Node[kinds.Kind]) -> object:
         asked[0] += 1
         return reads(node)
 

@@ -203,6 +203,27 @@ def test_weights_outside_of_their_layers(tmp_path: Path, target: str) -> None:
     each(cases, check)
 
 
+@pytest.mark.parametrize("ending", [".onnx", ".h"])
+@pytest.mark.filterwarnings("ignore:::")
+def test_files_with_weights_outside_of_their_layers(tmp_path: Path, ending: str) -> None:
+    torch = needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    nn = torch.nn
+    cases = {
+        "rows": (spelled(lambda m, x: m.rnn(m.table(x))[0] @ m.table.weight.T, table=nn.Embedding(9, 4), rnn=nn.GRU(4, 4)), 1),
+        "a matrix": (spelled(lambda m, x: m.rnn(m.head(x))[0] @ m.head.weight, head=nn.Linear(4, 4), rnn=nn.GRU(4, 4)), 0.5),
+    }
+
+    def check(name: str) -> None:
+        module, number = cases[name]
+        x = torch.full((2, 5) if name == "rows" else (2, 5, 4), number)
+        path = tmp_path / f"{name}.pt"
+        torch.jit.trace(module.eval(), x).save(str(path))
+        assert rc.export_model(path, path.with_suffix(ending), verify=True).equal
+
+    each(cases, check)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.filterwarnings("ignore:::")
 def test_one_layer_before_different_functions(tmp_path: Path, target: str) -> None:

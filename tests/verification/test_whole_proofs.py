@@ -238,7 +238,9 @@ def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
     for place in (1, 2, 3):
         values = truth.copy()
         values[place] = 3e38
-        assert not compare(output, values, truth, allowance).passed
+        comparison = compare(output, values, truth, allowance)
+        assert not comparison.passed and comparison.worst.index == (place,)
+        assert f"found {3e38:.9g}, expected {truth[place]:.9g}" in comparison.message
 
 
 def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False, coarse: float = 0.0) -> OutputComparison:
@@ -252,8 +254,12 @@ def _judged(a: Any, b: Any, moved: Any = None, overflows: bool = False, coarse: 
 
 def test_no_element_of_a_whole_output_excuses_another() -> None:
     """A unit, a time step and a row that are large; where all rows hold a large number, what it excuses is named."""
-    small = np.random.default_rng(0).uniform(0.1, 1, (5, 7, 4))
-    for index in ((..., 0), (slice(None), 3), (2,), (2, 3, 0)):
+    for shape, index in (
+        *(((5, 7, 4), index) for index in ((..., 0), (slice(None), 3), (2,), (2, 3, 0))),
+        *(((4, 2), index) for index in ((..., 0), (..., 1))),
+        *(((2, 4), (row,)) for row in (0, 1)),
+    ):
+        small = np.random.default_rng(0).uniform(0.1, 1, shape)
         a, b = small.copy(), small + 0.2
         a[index] = b[index] = 1e9
         assert not _judged(a, b).passed and _judged(a, a * (1 + 1e-7)).passed
@@ -291,7 +297,9 @@ def test_what_overflows_in_a_whole_model_overflows_in_one_way() -> None:
         assert _judged(a, b, overflows=True).passed, "on large inputs both overflow"
     assert not _judged([1.0, 2.0], [1.0, np.nan], overflows=True).passed, "one of them alone does"
     unjudged = [np.array([1.0, np.nan]), np.array([1.0, np.inf])]
-    assert left_open([_judged([1.0, 2.0], [1.0, 3.0], unjudged)]).startswith("1 of 2 units")
+    judge, output, a, b = WholeJudge(np.dtype(np.float32)), Output("whole", "output"), np.array([1.0, 2.0]), np.array([1.0, 3.0])
+    for comparison in (judge.compare(output, b, a, moved=unjudged), judge.compare(output, b, a, truth_moved=unjudged)):
+        assert left_open([comparison]).startswith("1 of 2 units")
 
 
 def test_outputs_with_one_path_are_all_kept() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.jax.scaffold.recurrent import LANGUAGE
 from rnnconvert.formats.jax.scaffold.space import several
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.steps import class_of, steps
 
@@ -54,31 +55,31 @@ def _loop(name: str, cell: Cell, wishes: set[str]) -> str:
     return _CLASS.format(name=name, title=title, step="\n".join(f"{' ' * 12}{line}" for line in lines))
 
 
-def conv_lstm(m: Any, node: Node) -> str:
+def conv_lstm(m: Any, node: Node[kinds.ConvLSTM]) -> str:
     """Write the lines of an LSTM whose products are convolutions."""
-    words = [str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])), several("strides", node["strides"])]
-    words += ['padding="SAME"' if node["padding"] == "same" else "", several("kernel_dilation", node["dilation"])]
-    words += ["" if node["bias"] else "use_bias=False", "rngs=rngs"]
-    part = m.part(node.layer, f"{class_of(m.file, node['cell'], _loop, kind='ConvLSTM')}({', '.join(filter(None, words))})")
+    words = [str(node.kind.channels), str(node.kind.filters), str(tuple(node.kind.kernel)), several("strides", node.kind.strides)]
+    words += ['padding="SAME"' if node.kind.padding == "same" else "", several("kernel_dilation", node.kind.dilation)]
+    words += ["" if node.kind.bias else "use_bias=False", "rngs=rngs"]
+    part = m.part(node.layer, f"{class_of(m.file, node.kind.cell, _loop, kind='ConvLSTM')}({', '.join(filter(None, words))})")
     states = [m(value) for value in node.named.get("states", ())]
     keeps, state = "", f"({', '.join(states)})" if states else ""
-    if node["stateful"]:
+    if node.kind.stateful:
         batch, *_ = node.x.shape
         if states or batch is None:
             raise m.refused(node, "a stateful layer with initial states, or for batches of any size", "a variable of Flax has one shape")
-        keeps = m.state(node.layer, f"nnx.Cache(jnp.zeros({(2, batch, *node['size'], node['filters'])}))")
+        keeps = m.state(node.layer, f"nnx.Cache(jnp.zeros({(2, batch, *node.kind.size, node.kind.filters)}))")
         state = f"{keeps}[...]"
     out, *finals = node.outputs
     wants = [value for value in finals if m.used(value)]
-    x = m(node.x) + ("[:, ::-1]" if node["backwards"] else "")
+    x = m(node.x) + ("[:, ::-1]" if node.kind.backwards else "")
     call = f"{part}({', '.join(filter(None, (x, state)))})"
     m.release(node)
-    name = m.new(out) if node["sequences"] else "_"
-    target = "state" if keeps or wants or not node["sequences"] else "_"
-    m.line(f"{name}, {target} = {call}", out.shape if node["sequences"] else None)
+    name = m.new(out) if node.kind.sequences else "_"
+    target = "state" if keeps or wants or not node.kind.sequences else "_"
+    m.line(f"{name}, {target} = {call}", out.shape if node.kind.sequences else None)
     if keeps:
         m.line(f"{keeps}[...] = jnp.array(state)")
-    if not node["sequences"]:
+    if not node.kind.sequences:
         m.line(f"{m.new(out)} = state[0]", out.shape)
     for number, value in enumerate(finals):
         if value in wants:

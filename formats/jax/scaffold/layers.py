@@ -8,68 +8,68 @@ from typing import Any
 from rnnconvert.formats.jax.scaffold.convolving import conv_lstm
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.formats.jax.scaffold.space import SPACE, bias, constructed
-from rnnconvert.scaffolding import rules
+from rnnconvert.scaffolding import kinds, rules
 from rnnconvert.scaffolding.attention import attention, multi_head
-from rnnconvert.scaffolding.description import Length, Node
+from rnnconvert.scaffolding.description import Length, Node, on
 from rnnconvert.scaffolding.operators import Library, length, operator_rules
 from rnnconvert.scaffolding.spelling import last, letters, number
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _activation(m: Any, node: Node) -> str:
-    name, x = node["name"], m(node.x)
+def _activation(m: Any, node: Node[kinds.Activation]) -> str:
+    name, x = node.kind.name, m(node.x)
     if name == "bounded_relu":
-        least, slope = number(node["threshold"]), number(node["alpha"])
-        high = x if node["highest"] is None else f"jnp.minimum({x}, {number(node['highest'])})"
+        least, slope = number(node.kind.threshold), number(node.kind.alpha or 0.0)
+        high = x if node.kind.highest is None else f"jnp.minimum({x}, {number(node.kind.highest)})"
         return f"jnp.where({x} >= {least}, {high}, {slope} * ({x} - {least}))"
     pattern = FUNCTIONS.get(name)
     if pattern is None:
         raise m.refused(node, f"the activation {name!r}", "JAX has no such function")
-    axis = "" if node["axis"] in (-1, len(node.x.shape) - 1) else f", axis={node['axis']}"
-    return str(pattern.format(x, alpha="" if node["alpha"] is None else f"{node['alpha']:.9g}", axis=axis))
+    axis = "" if node.kind.axis in (-1, len(node.x.shape) - 1) else f", axis={node.kind.axis}"
+    return str(pattern.format(x, alpha="" if node.kind.alpha is None else f"{node.kind.alpha:.9g}", axis=axis))
 
 
-def _dense(m: Any, node: Node) -> str:
-    return constructed(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), bias(node))
+def _dense(m: Any, node: Node[kinds.Dense]) -> str:
+    return constructed(m, node, "Linear", str(node.x.shape[-1]), str(node.kind.units), bias(node))
 
 
-def _embedding(m: Any, node: Node) -> str:
-    part = m.part(node.layer, f"nnx.Embed({node['input_size']}, {node['output_size']}, rngs=rngs)")
+def _embedding(m: Any, node: Node[kinds.Embedding]) -> str:
+    part = m.part(node.layer, f"nnx.Embed({node.kind.input_size}, {node.kind.output_size}, rngs=rngs)")
     indices = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.astype(int)"
     return f"{part}({indices})"
 
 
-def _reduce(m: Any, node: Node) -> str:
-    x, axes, keep = m(node.x), node["axes"], ", keepdims=True" if node["keep"] else ""
+def _reduce(m: Any, node: Node[kinds.Reduce]) -> str:
+    x, axes, keep = m(node.x), node.kind.axes, ", keepdims=True" if node.kind.keep else ""
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}[..., None]"
         return f"jnp.where({mask}, {x}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
-    return f"{x}.{node['operation']}({axes[0] if len(axes) == 1 else axes}{keep})"
+    return f"{x}.{node.kind.operation}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
-def _prelu(m: Any, node: Node) -> str:
-    if any(size != 1 for size in node["slopes"]):
+def _prelu(m: Any, node: Node[kinds.PReLU]) -> str:
+    if any(size != 1 for size in node.kind.slopes):
         raise m.refused(node, "a PReLU with several slopes", "nnx.PReLU has one")
     return f"{m.part(node.layer, 'nnx.PReLU()')}({m(node.x)})"
 
 
-def _dropout(m: Any, node: Node) -> str:
-    shared = "broadcast_dims=(1,), " if node["name"].endswith("1D") else ""
-    if node["name"] not in ("Dropout", "SpatialDropout1D"):
+def _dropout(m: Any, node: Node[kinds.Dropout]) -> str:
+    shared = "broadcast_dims=(1,), " if node.kind.name.endswith("1D") else ""
+    if node.kind.name not in ("Dropout", "SpatialDropout1D"):
         return str(m(node.x))  # nnx has no such layer, and it acts in training alone
-    part = m.part(node.layer, f"nnx.Dropout({node['rate']:g}, {shared}rngs=rngs)")
+    part = m.part(node.layer, f"nnx.Dropout({node.kind.rate:g}, {shared}rngs=rngs)")
     return f"{part}({m(node.x)})"
 
 
-def _joined(m: Any, node: Node) -> str:
-    word = "stack" if node.kind == "stack" else "concatenate"
-    return f"jnp.{word}([{', '.join(m(value) for value in node.inputs)}], axis={last(node['axis'], len(node.y.shape))})"
+def _joined(m: Any, node: Node[kinds.Concatenate | kinds.Stack]) -> str:
+    word = "stack" if isinstance(node.kind, kinds.Stack) else "concatenate"
+    return f"jnp.{word}([{', '.join(m(value) for value in node.inputs)}], axis={last(node.kind.axis, len(node.y.shape))})"
 
 
-def _dot(m: Any, node: Node) -> str:
+def _dot(m: Any, node: Node[kinds.Dot]) -> str:
     operands = [m(value) for value in node.inputs]
-    if node["normalize"]:
-        operands = [normalized(x, axis, 1e-7) for x, axis in zip(operands, node["axes"], strict=True)]
+    if node.kind.normalize:
+        operands = [normalized(x, axis, 1e-7) for x, axis in zip(operands, node.kind.axes, strict=True)]
     equation = letters(node)
     return f'jnp.einsum("{equation}", {operands[0]}, {operands[1]})' + ("[:, None]" if equation.endswith(">b") else "")
 
@@ -84,8 +84,8 @@ _MASKS = {
 }
 
 
-def _where(m: Any, node: Node) -> str:
-    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.settings.get("value", 0)))
+def _where(m: Any, node: Node[kinds.Where | kinds.ZeroMasked]) -> str:
+    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.kind.value))
     return f"jnp.where({m(node.named['mask'][0])}[..., None], {m(node.x)}, {other})"
 
 
@@ -103,67 +103,74 @@ _ATTENTION = {
 }
 
 
-def _multi_head(m: Any, node: Node) -> str:
+def _multi_head(m: Any, node: Node[kinds.MultiHead]) -> str:
     return multi_head(m, node, _ATTENTION, "MultiHeadAttention({words}, rngs=rngs)")
 
 
-def _parameter(m: Any, node: Node) -> str:
-    part = m.part(node.layer, f"nnx.Param(jnp.zeros({tuple(node['sizes'])}))")
+def _parameter(m: Any, node: Node[kinds.Parameter]) -> str:
+    part = m.part(node.layer, f"nnx.Param(jnp.zeros({tuple(node.kind.sizes)}))")
     return f"{part}[...]"
 
 
-def _weight(m: Any, node: Node) -> str:
-    rows, width = node["sizes"]
-    if node["of"] == "embedding":
+def _weight(m: Any, node: Node[kinds.LayerWeight]) -> str:
+    rows, width = node.kind.sizes
+    if node.kind.of == "embedding":
         return f"{m.part(node.layer, f'nnx.Embed({rows}, {width}, rngs=rngs)')}.embedding[...]"
     words = ", ".join(word for word in (str(width), str(rows), bias(node), "rngs=rngs") if word)
-    return f"{m.part(node.layer, f'nnx.Linear({words})')}.{'kernel[...].T' if node['array'] == 'weight' else 'bias[...]'}"
+    return f"{m.part(node.layer, f'nnx.Linear({words})')}.{'kernel[...].T' if node.kind.array == 'weight' else 'bias[...]'}"
 
 
-def _model(m: Any, node: Node) -> str:
-    part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}(rngs)")
+def _model(m: Any, node: Node[kinds.Model]) -> str:
+    part = m.part(node.layer, f"{m.file.classes[id(node.kind.scope)]}(rngs)")
     return rules.submodel(m, node, f"{part}({', '.join(m(value) for value in node.inputs)})")
 
 
 # Norms as Flax nnx. Sources: flax 0.12 flax/nnx/nn/normalization.py.
 
 
-def _affine(node: Node) -> list[str]:
-    return ["" if node["scale"] else "use_scale=False", "" if node["shift"] else "use_bias=False"]
+def _affine(node: Node[kinds.BatchNorm | kinds.GroupNorm | kinds.LastAxesNorm]) -> list[str]:
+    return ["" if node.kind.scale else "use_scale=False", "" if node.kind.shift else "use_bias=False"]
 
 
-def _epsilon(node: Node) -> str:
-    return f"epsilon={number(node['epsilon'])}"
+def _epsilon(node: Node[kinds.BatchNorm | kinds.GroupNorm | kinds.LastAxesNorm]) -> str:
+    return f"epsilon={number(node.kind.epsilon)}"
 
 
-def _batch_norm(m: Any, node: Node) -> str:
-    axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
+def _batch_norm(m: Any, node: Node[kinds.BatchNorm]) -> str:
+    axis = "" if node.kind.axis == len(node.x.shape) - 1 else f"axis={node.kind.axis}"
     return constructed(
-        m, node, "BatchNorm", str(node["size"]), axis, f"momentum={number(round(node['momentum'], 12))}", _epsilon(node), *_affine(node)
+        m, node, "BatchNorm", str(node.kind.size), axis, f"momentum={number(round(node.kind.momentum, 12))}", _epsilon(node), *_affine(node)
     )
 
 
 def _norm(kind: str) -> Rule:
-    def rule(m: Any, node: Node) -> str:
-        if len(node["sizes"]) != 1:
-            words = [m.helper("NormOverAxes"), str(tuple(node["sizes"])), _epsilon(node), *_affine(node)]
+    def rule(m: Any, node: Node[kinds.LastAxesNorm]) -> str:
+        if len(node.kind.sizes) != 1:
+            words = [m.helper("NormOverAxes"), str(tuple(node.kind.sizes)), _epsilon(node), *_affine(node)]
             words = words if kind == "LayerNorm" else [*words[:4], "use_bias=False", "centered=False"]
             part = m.part(node.layer, f"{words[0]}({', '.join(filter(None, words[1:]))})")
             return f"{part}({m(node.x)})"
         affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
-        return constructed(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
+        return constructed(m, node, kind, str(node.kind.sizes[0]), _epsilon(node), *affine, "use_fast_variance=False")
 
     return rule
 
 
-def _group_norm(m: Any, node: Node) -> str:
+def _group_norm(m: Any, node: Node[kinds.GroupNorm]) -> str:
     return constructed(
-        m, node, "GroupNorm", str(node["size"]), f"num_groups={node['groups']}", _epsilon(node), *_affine(node), "use_fast_variance=False"
+        m,
+        node,
+        "GroupNorm",
+        str(node.kind.size),
+        f"num_groups={node.kind.groups}",
+        _epsilon(node),
+        *_affine(node),
+        "use_fast_variance=False",
     )
 
 
-def _unit_norm(m: Any, node: Node) -> str:
-    return normalized(m(node.x), node["axes"] if len(node["axes"]) > 1 else node["axes"][0], node["epsilon"])
+def _unit_norm(m: Any, node: Node[kinds.UnitNorm]) -> str:
+    return normalized(m(node.x), node.kind.axes if len(node.kind.axes) > 1 else node.kind.axes[0], node.kind.epsilon)
 
 
 def normalized(x: str, axis: Any, epsilon: float) -> str:
@@ -173,16 +180,16 @@ def normalized(x: str, axis: Any, epsilon: float) -> str:
 # Operators on tensors as jax.numpy's functions. Source: jax 0.10 jax/numpy, jax/lax and jax/nn.
 
 
-def _lengths(m: Any, node: Node, values: Sequence[Length | int]) -> list[str]:
+def _lengths(m: Any, node: Node[kinds.Kind], values: Sequence[Length | int]) -> list[str]:
     return [length(m, node, value) for value in values]
 
 
-def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
+def _reshape(m: Any, node: Node[kinds.Kind], values: Sequence[Length | int]) -> str:
     return f"{m(node.x)}.reshape({', '.join(_lengths(m, node, values))})"
 
 
-def _expand(m: Any, node: Node) -> str:
-    shape = _lengths(m, node, node["lengths"])
+def _expand(m: Any, node: Node[kinds.Expand]) -> str:
+    shape = _lengths(m, node, node.kind.lengths)
     return f"jnp.broadcast_to({m(node.x)}, ({', '.join(shape)}{',' * (len(shape) == 1)}))"
 
 
@@ -207,21 +214,22 @@ _OPERATORS = operator_rules(
 )
 
 
-RULES: dict[str, Rule] = {
-    "loop": rules.loop(lambda: RULES, "jnp.stack({})"),
-    **rules.RULES, **SPACE, **_OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
-    "prelu": _prelu, "dropout": _dropout, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
-    "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
-    "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)",
-    "arithmetic": rules.arithmetic("jnp", "{}[:, None]"), "concatenate": _joined, "stack": _joined, "dot": _dot,
-    "mask": rules.masks(_MASKS), "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
-    "multi_head": _multi_head, "model": _model, "batch_norm": _batch_norm, "layer_norm": _norm("LayerNorm"), "rms_norm": _norm("RMSNorm"),
-    "group_norm": _group_norm, "unit_norm": _unit_norm,
-    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": rules.clipped("clip"), "parameter": _parameter, "layer's weight": _weight,
-    "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
-    "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
-    "cast": lambda m, node: f"{m(node.x)}.astype({TYPES.get(node['dtype']) or 'jnp.' + node['dtype']})",
-    "steps to batch": lambda m, node: f"{m(node.x)}.reshape(-1, *{m(node.x)}.shape[2:])",
-    "batch to steps": lambda m, node: f"{m(node.x)}.reshape(*{m(node.inputs[1])}.shape[:2], *{m(node.x)}.shape[1:])",
+RULES: dict[type[kinds.Kind], Rule] = {
+    **on(kinds.Loop, rules.loop(lambda: RULES, "jnp.stack({})")), **rules.RULES, **SPACE, **_OPERATORS, **on(kinds.Dense, _dense),
+    **on(kinds.Embedding, _embedding), **on(kinds.Activation, _activation), **on(kinds.Reduce, _reduce), **on(kinds.PReLU, _prelu),
+    **on(kinds.Dropout, _dropout), **on(kinds.Flatten, lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)"),
+    **on(kinds.Transpose, lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node.kind.order))})"),
+    **on(kinds.Repeat, lambda m, node: f"{m(node.x)}[:, None].repeat({node.kind.count}, axis=1)"),
+    **on(kinds.Arithmetic, rules.arithmetic("jnp", "{}[:, None]")), **on(kinds.Concatenate, _joined), **on(kinds.Stack, _joined),
+    **on(kinds.Dot, _dot), **on(kinds.Mask, rules.masks(_MASKS)), **on(kinds.ZeroMasked, _where), **on(kinds.Where, _where),
+    **on(kinds.Attention, lambda m, node: attention(m, node, _ATTENTION)), **on(kinds.MultiHead, _multi_head), **on(kinds.Model, _model),
+    **on(kinds.BatchNorm, _batch_norm), **on(kinds.LayerNorm, _norm("LayerNorm")), **on(kinds.RMSNorm, _norm("RMSNorm")),
+    **on(kinds.GroupNorm, _group_norm), **on(kinds.UnitNorm, _unit_norm), **on(kinds.Recurrent, recurrent),
+    **on(kinds.ConvLSTM, conv_lstm), **on(kinds.Clip, rules.clipped("clip")), **on(kinds.Parameter, _parameter),
+    **on(kinds.LayerWeight, _weight), **on(kinds.Flip, lambda m, node: f"jnp.flip({m(node.x)}, {node.kind.axes})"),
+    **on(kinds.Unsqueeze, lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node.kind.axis, len(node.y.shape))})"),
+    **on(kinds.Cast, lambda m, node: f"{m(node.x)}.astype({TYPES.get(node.kind.dtype) or 'jnp.' + node.kind.dtype})"),
+    **on(kinds.StepsToBatch, lambda m, node: f"{m(node.x)}.reshape(-1, *{m(node.x)}.shape[2:])"),
+    **on(kinds.BatchToSteps, lambda m, node: f"{m(node.x)}.reshape(*{m(node.inputs[1])}.shape[:2], *{m(node.x)}.shape[1:])"),
 }  # fmt: skip
 """The kinds that are known."""

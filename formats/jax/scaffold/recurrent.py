@@ -6,6 +6,7 @@ from typing import Any
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.steps import GATES, Language, class_of, settings, steps
 
@@ -105,21 +106,21 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     )
 
 
-def _plain(node: Node) -> bool:
+def _plain(node: Node[kinds.Recurrent]) -> bool:
     """Return whether nnx.RNN around one of its cells computes the same: without masks, with one bias."""
-    cell = node["cells"][0]
-    alike = len(set(node["cells"])) == 1 and not node.named.get("mask") and not node["stateful"] and not node.named.get("states")
+    cell = node.kind.cells[0]
+    alike = len(set(node.kind.cells)) == 1 and not node.named.get("mask") and not node.kind.stateful and not node.named.get("states")
     if cell.kind == "rnn":
         return alike and cell.activation.name in ("tanh", "relu") and not cell.clips
     return alike and cell.kind == "lstm" and cell == Cell("lstm", None, TANH, SIGMOID, TANH)
 
 
-def recurrent(m: Any, node: Node) -> str:
+def recurrent(m: Any, node: Node[kinds.Recurrent]) -> str:
     """Write the lines of a recurrent layer."""
-    cells, both, mask = node["cells"], len(node["cells"]) > 1, node.named.get("mask")
+    cells, both, mask = node.kind.cells, len(node.kind.cells) > 1, node.named.get("mask")
     cell, lstm = cells[0], cells[0].kind == "lstm"
-    sizes = f"{node.x.shape[-1]}, {node['units']}"
-    turn = "[:, ::-1]" if node["backwards"] else ""
+    sizes = f"{node.x.shape[-1]}, {node.kind.units}"
+    turn = "[:, ::-1]" if node.kind.backwards else ""
     x = f"{m(node.x)}{turn}"
     if _plain(node):
         relu = ", activation_fn=nnx.relu" if cell.activation.name == "relu" else ""
@@ -132,22 +133,22 @@ def recurrent(m: Any, node: Node) -> str:
         state = state if both else [word.replace("[{}]", "", 1) for word in state]
         order = f"state, {{}} = {call}"
     else:
-        bias = "" if node["biases"] else ", use_bias=False"
+        bias = "" if node.kind.biases else ", use_bias=False"
         bias += ", bidirectional=True" if both else ""
         layer = f"{class_of(m.file, cell, loop, 'Masked' if mask else '')}({sizes}{bias}, rngs=rngs)"
         part = m.part(node.layer, layer)
         starts = [m(value) for value in node.named.get("states", ())]
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts
         start = f"[{', '.join(pairs)}]" if pairs else ""
-        start = f"{_state_variable(m, node)}[...]" if node["stateful"] else start
-        starting = [x, f"state={start}" if start else "", f"mask={m(mask[0])}{turn}" if mask else "", "zero=True" if node["zero"] else ""]
+        start = f"{_state_variable(m, node)}[...]" if node.kind.stateful else start
+        starting = [x, f"state={start}" if start else "", f"mask={m(mask[0])}{turn}" if mask else "", "zero=True" if node.kind.zero else ""]
         state = ["state[{}][0]", "state[{}][1]"] if lstm else ["state[{}]"]
         order = f"{{}}, state = {part}({', '.join(word for word in starting if word)})"
     _lines(m, node, order, state, both)
     return ""
 
 
-def _state_variable(m: Any, node: Node) -> str:
+def _state_variable(m: Any, node: Node[kinds.Recurrent]) -> str:
     """Return the variable in which a stateful layer keeps its states.
 
     It is (directions, batch, units), of an LSTM (directions, 2, batch, units).
@@ -157,19 +158,19 @@ def _state_variable(m: Any, node: Node) -> str:
         raise m.refused(node, "initial states of a stateful layer", "it keeps those of the last call")
     if batch is None:
         raise m.refused(node, "a stateful layer for batches of any size", "a variable of Flax has one shape")
-    shape = (len(node["cells"]), *([2] if node["cells"][0].kind == "lstm" else []), batch, node["units"])
+    shape = (len(node.kind.cells), *([2] if node.kind.cells[0].kind == "lstm" else []), batch, node.kind.units)
     return str(m.state(node.layer, f"nnx.Cache(jnp.zeros({shape}))"))
 
 
 _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 
 
-def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None:
-    merge, sequences = node["merge"], node["sequences"]
+def _lines(m: Any, node: Node[kinds.Recurrent], order: str, state: list[str], both: bool) -> None:
+    merge, sequences = node.kind.merge, node.kind.sequences
     count = 2 if both and merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
-    wants = not sequences or node["stateful"] or any(m.used(value) for value in finals)
-    keeps = _state_variable(m, node) if node["stateful"] else ""
+    wants = not sequences or node.kind.stateful or any(m.used(value) for value in finals)
+    keeps = _state_variable(m, node) if node.kind.stateful else ""
     m.release(node)
     text = order if wants else order.replace("state, {}", "_, {}").replace("{}, state", "{}, _")
     halves = [state[0].format(0), state[0].format(1)]
@@ -191,7 +192,7 @@ def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None
             m.line(f"{m.rename(value, word)} = {half}", value.shape)
     elif both and merge == "concat" and not sequences:
         m.line(f"{m.new(outs[0])} = jnp.concatenate([{halves[0]}, {halves[1]}], axis=-1)", node.y.shape)
-    elif both and merge != "concat":
+    elif both and merge is not None and merge != "concat":
         m.line(f"{name or m.new(outs[0])} = {_MERGES[merge].format(*halves)}", node.y.shape)
     for number, value in enumerate(finals):
         if m.used(value):

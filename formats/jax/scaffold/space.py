@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.spelling import spans
 from rnnconvert.scaffolding.writer import Rule
 
 
-def constructed(m: Any, node: Node, kind: str, *words: str) -> str:
+def constructed(m: Any, node: Node[kinds.Kind], kind: str, *words: str) -> str:
     arguments = ", ".join(word for word in (*words, "rngs=rngs") if word)
     return f"{m.part(node.layer, f'nnx.{kind}({arguments})')}({m(node.x)})"
 
 
-def bias(node: Node) -> str:
-    return "" if node["bias"] else "use_bias=False"
+def bias(node: Node[kinds.Conv | kinds.ConvTransposed | kinds.Dense | kinds.LayerWeight]) -> str:
+    return "" if node.kind.bias else "use_bias=False"
 
 
-def _padding(node: Node) -> str:
-    return "" if node["padding"] == "same" else f'padding="{node["padding"].upper()}"'
+def _padding(node: Node[kinds.Conv]) -> str:
+    return "" if node.kind.padding == "same" else f'padding="{node.kind.padding.upper()}"'
 
 
 def several(key: str, values: Any) -> str:
@@ -27,63 +28,63 @@ def several(key: str, values: Any) -> str:
     return f"{key}={tuple(values)}" if max(values) > 1 else ""
 
 
-def _conv(m: Any, node: Node) -> str:
-    groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
+def _conv(m: Any, node: Node[kinds.Conv]) -> str:
+    groups = f"feature_group_count={node.kind.groups}" if node.kind.groups > 1 else ""
     return constructed(
         m,
         node,
         "Conv",
-        str(node["channels"]),
-        str(node["filters"]),
-        str(tuple(node["kernel"])),
-        several("strides", node["strides"]),
+        str(node.kind.channels),
+        str(node.kind.filters),
+        str(tuple(node.kind.kernel)),
+        several("strides", node.kind.strides),
         _padding(node),
-        several("kernel_dilation", node["dilation"]),
+        several("kernel_dilation", node.kind.dilation),
         groups,
         bias(node),
     )
 
 
-def _conv_transposed(m: Any, node: Node) -> str:
+def _conv_transposed(m: Any, node: Node[kinds.ConvTransposed]) -> str:
     pads = []
-    for kernel, dilation, over in zip(node["kernel"], node["dilation"], node["over"], strict=True):
-        most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
+    for kernel, dilation, over in zip(node.kind.kernel, node.kind.dilation, node.kind.over, strict=True):
+        most, cut = dilation * (kernel - 1), max(over, 0) if node.kind.padding == "same" else 0
         pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
     return constructed(
         m,
         node,
         "ConvTranspose",
-        str(node["channels"]),
-        str(node["filters"]),
-        str(tuple(node["kernel"])),
-        several("strides", node["strides"]),
+        str(node.kind.channels),
+        str(node.kind.filters),
+        str(tuple(node.kind.kernel)),
+        several("strides", node.kind.strides),
         f"padding={pads}",
-        several("kernel_dilation", node["dilation"]),
+        several("kernel_dilation", node.kind.dilation),
         bias(node),
     )
 
 
-def _pool(m: Any, node: Node) -> str:
-    kind, count = ("max", "") if node["operation"] == "max" else ("avg", ", count_include_pad=False")
-    words = f"{tuple(node['kernel'])}, strides={tuple(node['strides'])}" + ("" if node["padding"] == "valid" else ', padding="SAME"')
-    return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node['padding'] == 'same' else ''})"
+def _pool(m: Any, node: Node[kinds.Pool]) -> str:
+    kind, count = ("max", "") if node.kind.operation == "max" else ("avg", ", count_include_pad=False")
+    words = f"{tuple(node.kind.kernel)}, strides={tuple(node.kind.strides)}" + ("" if node.kind.padding == "valid" else ', padding="SAME"')
+    return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node.kind.padding == 'same' else ''})"
 
 
-def _pad(m: Any, node: Node) -> str:
-    pairs = node["pairs"] if len(node["pairs"]) == len(node.x.shape) else ((0, 0), *node["pairs"], (0, 0))
+def _pad(m: Any, node: Node[kinds.Pad]) -> str:
+    pairs = node.kind.pairs if len(node.kind.pairs) == len(node.x.shape) else ((0, 0), *node.kind.pairs, (0, 0))
     return f"jnp.pad({m(node.x)}, {tuple(pairs)})"
 
 
-def _upsample(m: Any, node: Node) -> str:
-    return str(m(node.x)) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
+def _upsample(m: Any, node: Node[kinds.Upsample]) -> str:
+    return str(m(node.x)) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node.kind.by) if by > 1)
 
 
-SPACE: dict[str, Rule] = {
-    "conv": _conv,
-    "conv transposed": _conv_transposed,
-    "pool": _pool,
-    "pad": _pad,
-    "crop": lambda m, node: f"{m(node.x)}[:, {spans(node['pairs'])}]",
-    "upsample": _upsample,
+SPACE: dict[type[kinds.Kind], Rule] = {
+    **on(kinds.Conv, _conv),
+    **on(kinds.ConvTransposed, _conv_transposed),
+    **on(kinds.Pool, _pool),
+    **on(kinds.Pad, _pad),
+    **on(kinds.Crop, lambda m, node: f"{m(node.x)}[:, {spans(node.kind.pairs)}]"),
+    **on(kinds.Upsample, _upsample),
 }
 """The layers that are known."""

@@ -1,4 +1,4 @@
-"""Functions of Keras 3, as layers and behind layers, in the words of rnnconvert.scaffolding.description.
+"""Functions of Keras 3, as layers and behind layers, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/activations and keras/src/activations.
 """
@@ -12,6 +12,7 @@ from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
 
 _FUNCTIONS = {
@@ -26,15 +27,15 @@ def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") 
     name = function.name
     if name == "linear":
         return x
-    more: dict[str, float] = {}
     if name not in _FUNCTIONS:
         raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
     if name == "hard_sigmoid" and facts.get(OLD_HARD_SIGMOID):
-        x = w.add("rescale", facts, [x], x.shape, scale=0.2, shift=0.5)
-        name, more = "bounded_relu", {"highest": 1.0, "threshold": 0.0}
+        x = w.add(kinds.Rescale(scale=0.2, shift=0.5), facts, [x], x.shape)
+        kind = kinds.Activation("bounded_relu", 0.0, highest=1.0)
+    else:
+        kind = kinds.Activation(name, function.alpha)
     output = w.value(facts.name, x.shape)
-    settings = {"name": name, "alpha": 0.0 if more else function.alpha, "axis": -1, **more}
-    w.scope.add("activation", layer, [x], [output], None, **settings)
+    w.scope.add(kind, layer, [x], [output])
     return output
 
 
@@ -49,7 +50,7 @@ def _named(name: str, key: str) -> Describe:
         x = one_input(facts, values)
         output = w.value(facts.name, x.shape)
         number = float(facts.get(key))
-        w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
+        w.scope.add(kinds.Activation(name=name, alpha=number, axis=-1), "", [x], [output])
         return [output]
 
     return describe
@@ -61,7 +62,7 @@ def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
     if not isinstance(axis, int):
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis is known here")
-    return [w.node("activation", facts.name, [x], x.shape, name="softmax", alpha=None, axis=axis)]
+    return [w.node(kinds.Activation(name="softmax", alpha=None, axis=axis), facts.name, [x], x.shape)]
 
 
 def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -70,19 +71,20 @@ def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     output = w.value(facts.name, x.shape)
     bounded = threshold or highest is not None
     name = "bounded_relu" if bounded else "leaky_relu" if slope else "relu"
-    bounds: dict[str, Any] = {"highest": None if highest is None else float(highest), "threshold": float(threshold)}
-    w.scope.add("activation", "", [x], [output], name=name, alpha=float(slope), **bounds, axis=-1)
+    most = None if highest is None else float(highest)
+    w.scope.add(kinds.Activation(name, float(slope), highest=most, threshold=float(threshold)), "", [x], [output])
     return [output]
 
 
 def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     shared = facts.get("shared_axes") or []
-    sizes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
-    if None in sizes:
+    slopes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
+    sizes = tuple(size for size in slopes if size is not None)
+    if len(sizes) < len(slopes):
         raise refuse(facts.name, "a PReLU over an open axis", "it has a slope for each place")
     output = w.value(facts.name, x.shape)
-    w.scope.add("prelu", w.noted(facts, "", f"{facts.name}/alpha", f"{facts.name}/0"), [x], [output], slopes=tuple(sizes))
+    w.scope.add(kinds.PReLU(sizes), w.noted(facts, "", f"{facts.name}/alpha", f"{facts.name}/0"), [x], [output])
     return [output]
 
 

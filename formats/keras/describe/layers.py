@@ -1,4 +1,4 @@
-"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.description.
+"""The computation of each layer of Keras 3, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers.
 """
@@ -19,6 +19,7 @@ from rnnconvert.formats.keras.describe.space import SPACE
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import DROPOUTS
 from rnnconvert.formats.keras.model.masks import mask_value
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -27,26 +28,26 @@ MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDis
 
 def _dense(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, units = one_input(facts, values), int(facts.get("units"))
-    output = w.add("dense", facts, [x], (*x.shape[:-1], units), units=units, bias=bool(facts.get("use_bias", True)))
+    output = w.add(kinds.Dense(units=units, bias=bool(facts.get("use_bias", True))), facts, [x], (*x.shape[:-1], units))
     return [applied(w, facts, facts.get("activation"), output)]
 
 
 def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, rows, width = one_input(facts, values), int(facts.get("input_dim")), int(facts.get("output_dim"))
     if facts.get("mask_zero"):
-        mask = w.node("mask", "mask", [x], x.shape, "bool", operation="not_equal", value=0)
-        output = w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)
+        mask = w.node(kinds.Mask(operation="not_equal", value=0), "mask", [x], x.shape, "bool")
+        output = w.add(kinds.Embedding(input_size=rows, output_size=width), facts, [x], (*x.shape, width))
         w.masks[output.name] = mask
         return [output]
-    return [w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)]
+    return [w.add(kinds.Embedding(input_size=rows, output_size=width), facts, [x], (*x.shape, width))]
 
 
 def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, stated, number = one_input(facts, values), facts.get("mask_value"), mask_value(facts.old.entry)
     if number is None or len(x.shape) < 2:
         raise refuse(facts.name, f"mask_value = {str(stated)[:60]}", "only one number, for tensors with features, is known here")
-    mask = w.node("mask", "mask", [x], x.shape[:-1], "bool", operation="any differs", value=float(number))
-    output = w.node("zero masked", facts.name, [x], x.shape, named={"mask": [mask]})
+    mask = w.node(kinds.Mask(operation="any differs", value=float(number)), "mask", [x], x.shape[:-1], "bool")
+    output = w.node(kinds.ZeroMasked(), facts.name, [x], x.shape, named={"mask": [mask]})
     w.masks[output.name] = mask
     return [output]
 
@@ -59,7 +60,7 @@ def _training_only(*keys: str) -> Describe:
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
         if kind in DROPOUTS[:5] and x.dtype == "float32":
-            output = w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))
+            output = w.add(kinds.Dropout(name=kind, rate=float(facts.get("rate", 0.0))), facts, [x], x.shape)
             w.same[output.name] = w.same.get(x.name, x.name)
             return [output]
         if kind != "Identity":
@@ -72,26 +73,26 @@ def _training_only(*keys: str) -> Describe:
 def _flatten(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     facts.need("data_format", "channels_last", None)
-    return [w.add("flatten", facts, [x], (x.shape[0], count_of(x)), dtype=x.dtype)]
+    return [w.add(kinds.Flatten(), facts, [x], (x.shape[0], count_of(x)), dtype=x.dtype)]
 
 
 def _reshape(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     target, out = reshaped(facts, x)
-    return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=target)]
+    return [w.add(kinds.Reshape(sizes=target), facts, [x], (x.shape[0], *out), dtype=x.dtype)]
 
 
 def _permute(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, order = one_input(facts, values), (0, *(int(n) for n in facts.get("dims")))
-    return [w.add("transpose", facts, [x], tuple(x.shape[n] for n in order), dtype=x.dtype, order=order)]
+    return [w.add(kinds.Transpose(order=order), facts, [x], tuple(x.shape[n] for n in order), dtype=x.dtype)]
 
 
 def _repeat(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, count = one_input(facts, values), int(facts.get("n"))
-    return [w.add("repeat", facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype, count=count)]
+    return [w.add(kinds.Repeat(count=count), facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype)]
 
 
-# Attention of Keras 3 in the words of rnnconvert.scaffolding.description.
+# Attention of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 # Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py.
 
 
@@ -117,16 +118,11 @@ def _attention(kind: str, scaled: bool) -> Describe:
         factor = w.noted(facts, f"{facts.name}/scale", f"{facts.name}/0") if scale else ""
         concatenated = w.noted(facts, f"{facts.name}/concat_score_weight", f"{facts.name}/{int(scale)}") if concat else ""
         layer = concatenated or factor
-        settings = {
-            "mode": "additive" if concat else kind,
-            "causal": facts.flag("use_causal_mask"),
-            "sizes": (query.shape[2],) if kind == "additive" else (),
-            "concat": concat,
-            "scale": factor if concat else "",
-        }
-        if layer and settings["sizes"] == (None,):
+        sizes = (query.shape[2],) if kind == "additive" else ()
+        attention = kinds.Attention("additive" if concat else kind, facts.flag("use_causal_mask"), sizes, concat, factor if concat else "")
+        if layer and sizes == (None,):
             raise refuse(facts.name, "a scale of an open length", "it has a number for each feature")
-        w.scope.add("attention", layer, [query, value, key], ends, named, **settings)
+        w.scope.add(attention, layer, [query, value, key], ends, named)
         return ends
 
     return describe
@@ -139,8 +135,8 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     count, size = int(facts.get("num_heads")), int(facts.get("key_dim"))
     value_size, out = int(facts.get("value_dim") or size), facts.get("output_shape") or query.shape[2]
     out = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
-    widths = [tensor.shape[2] for tensor in (query, key, value)]
-    if not isinstance(out, int) or None in widths:
+    widths = tuple(width for tensor in (query, key, value) if (width := tensor.shape[2]) is not None)
+    if not isinstance(out, int) or len(widths) < 3:
         raise refuse(facts.name, f"output_shape = {facts.get('output_shape')!r}", "only one axis of a stated size is known here")
     facts.need("use_gate", False)
     facts.need("sliding_window", None)
@@ -153,10 +149,9 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     if with_scores:
         ends.append(w.value(f"{facts.name}_weights", (query.shape[0], count, query.shape[1], key.shape[1])))
     causal = facts.flag("use_causal_mask")
-    w.scope.add(
-        "multi_head", w.noted(facts), [query, value, key], ends, named, heads=count, size=size, value_size=value_size, output=out,
-        widths=tuple(widths), bias=bool(facts.get("use_bias", True)), causal=causal, dropout=dropout, zeros=bool(dropout) or with_scores,
-    )  # fmt: skip
+    bias, zeros = bool(facts.get("use_bias", True)), bool(dropout) or with_scores
+    attention = kinds.MultiHead(count, size, value_size, out, widths, bias, causal=causal, dropout=dropout, zeros=zeros)
+    w.scope.add(attention, w.noted(facts), [query, value, key], ends, named)
     for part in heads.PARTS:
         inner = f"{facts.name}/{part}"
         w.names[w.called(inner)] = tuple(dict.fromkeys((inner, f"{facts.old.name}/{part}", w.called(inner))))

@@ -16,6 +16,7 @@ from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.model.masks import MaskRules
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Shape, Value
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def _behind_one_another(w: Writer, values: Sequence[Value], masks: Sequence[Valu
     parts = []
     for value, mask in zip(values, masks, strict=True):
         if mask is None:
-            mask = w.node("mask", "mask", [value], value.shape[:-1], "bool", operation="all true")
+            mask = w.node(kinds.Mask(operation="all true"), "mask", [value], value.shape[:-1], "bool")
         parts.append(mask)
     lengths = [mask.shape[axis] for mask in parts]
     shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
-    return w.node("concatenate", "mask", parts, shape, "bool", axis=axis)
+    return w.node(kinds.Concatenate(axis=axis), "mask", parts, shape, "bool")

@@ -1,4 +1,4 @@
-"""Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.description.
+"""Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.kinds.
 
 Sources: keras 3.15 keras/src/layers/merging; formats/keras/describe/masks.py says which masks they hand on.
 """
@@ -12,6 +12,7 @@ from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import either
 from rnnconvert.formats.keras.describe.settings import dot_axes, joined, wider
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Shape, Value
 
 
@@ -27,7 +28,7 @@ def _merge(operation: str) -> Describe:
                 raise refuse(w.called(facts.name), "a mask of other axes than its tensor's", "Keras spreads it over the wrong ones")
             values = [_widened(w, value, rank) for value in values]
             return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
-        return [w.add("arithmetic", facts, values, shape, operation=operation)]
+        return [w.add(kinds.Arithmetic(operation=operation), facts, values, shape)]
 
     return describe
 
@@ -43,7 +44,7 @@ def _spread(shapes: Sequence[Shape]) -> Shape:
 def _widened(w: Writer, value: Value, rank: int) -> Value:
     """Return a tensor with as many axes: Keras puts new ones behind the batch."""
     for _ in range(rank - len(value.shape)):
-        wide = w.node("unsqueeze", value.name, [value], (value.shape[0], 1, *value.shape[1:]), value.dtype, axis=1)
+        wide = w.node(kinds.Unsqueeze(axis=1), value.name, [value], (value.shape[0], 1, *value.shape[1:]), value.dtype)
         value = wide
     return value
 
@@ -53,14 +54,14 @@ def where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | fl
     others = [(*mask.shape, 1), *([other.shape] if isinstance(other, Value) else [])]
     output = w.value(facts.name, _spread([x.shape, *others]))
     inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
-    w.scope.add("where", "", inputs, [output], {"mask": [mask]}, value=number)
+    w.scope.add(kinds.Where(value=number), "", inputs, [output], {"mask": [mask]})
     return output
 
 
 def _product(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
     factors = [value if mask is None else where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
-    output = w.add("arithmetic", facts, factors, _spread([value.shape for value in values]), operation="multiply")
+    output = w.add(kinds.Arithmetic(operation="multiply"), facts, factors, _spread([value.shape for value in values]))
     counts: Any = either(w, facts, masks)
     return output if counts is None else where(w, facts, counts, output, 0.0)
 
@@ -73,18 +74,18 @@ def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Seque
         before = output if counts is None else where(w, facts, counts, output, x)
         joined: Any = either(w, facts, [counts, mask])
         counts = joined
-        output = w.add("arithmetic", facts, [before, x], _spread([before.shape, x.shape]), operation=facts.old.kind.lower())
+        output = w.add(kinds.Arithmetic(operation=facts.old.kind.lower()), facts, [before, x], _spread([before.shape, x.shape]))
     return output
 
 
 def _concatenate(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     axis, shape = joined(facts, values)
-    return [w.add("concatenate", facts, values, shape, dtype=values[0].dtype, axis=axis)]
+    return [w.add(kinds.Concatenate(axis=axis), facts, values, shape, dtype=values[0].dtype)]
 
 
 def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     axes, rest = dot_axes(facts, values)
-    return [w.add("dot", facts, values, (values[0].shape[0], *rest), axes=axes, normalize=bool(facts.get("normalize", False)))]
+    return [w.add(kinds.Dot(axes=axes, normalize=bool(facts.get("normalize", False))), facts, values, (values[0].shape[0], *rest))]
 
 
 MERGING: Mapping[str, Describe] = {

@@ -16,6 +16,7 @@ from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.model.calls import LayerOutput, flat
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]
@@ -41,8 +42,8 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
-    return w.node("mask", "mask", inputs, shape, "bool", operation=operation, **settings)
+def _mask(w: Writer, kind: kinds.Mask, inputs: Sequence[Value], shape: Sequence[int | None]) -> Value:
+    return w.node(kind, "mask", inputs, shape, "bool")
 
 
 def _unfit(facts: LayerFacts, arguments: Sequence[Any]) -> Exception:
@@ -57,7 +58,7 @@ def _compared(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x, number = arguments
     if x.dtype == "bool" or (x.dtype != "float32" and not isinstance(number, int)):
         raise _unfit(facts, arguments)
-    return _operation_output(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
+    return _mask(w, kinds.Mask(_COMPARING[facts.old.kind], number), [x], x.shape)
 
 
 def _counted(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -69,11 +70,11 @@ def _counted(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     shape = _spread(facts, tensors)
     output, operation = w.value(facts.name, shape), _COUNTING[facts.old.kind]
     if not numbers and operation != "power":
-        w.scope.add("arithmetic", "", tensors, [output], operation=operation)
+        w.scope.add(kinds.Arithmetic(operation=operation), "", tensors, [output])
     else:
         places = iter(range(len(tensors)))
         operands = [("input", next(places)) if isinstance(argument, Value) else ("number", float(argument)) for argument in arguments]
-        w.scope.add("elementwise", "", tensors, [output], operation=operation, operands=tuple(operands))
+        w.scope.add(kinds.Elementwise(operation=operation, operands=tuple(operands)), "", tensors, [output])
     return output
 
 
@@ -91,7 +92,7 @@ def _joined(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return two masks as one."""
     if len(arguments) != 2 or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
-    return _operation_output(w, _JOINING[facts.old.kind], arguments, _spread(facts, arguments))
+    return _mask(w, kinds.Mask(_JOINING[facts.old.kind]), arguments, _spread(facts, arguments))
 
 
 def _truths(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -103,7 +104,7 @@ def _truths(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
 
 def _negated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _truths(facts, arguments)
-    return _operation_output(w, "not", [x], x.shape)
+    return _mask(w, kinds.Mask("not"), [x], x.shape)
 
 
 def _itself(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -120,17 +121,17 @@ def _reduced(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
     axis %= len(x.shape)
     shape = (*x.shape[:axis], *([1] if keep else []), *x.shape[axis + 1 :])
-    return _operation_output(w, facts.old.kind.lower(), [x], shape, axis=axis, keep=keep)
+    return _mask(w, kinds.Mask(facts.old.kind.lower(), axis=axis, keep=keep), [x], shape)
 
 
 def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
     if x.dtype == "float32":
         (axis,) = _behind_batch(facts, facts.get("axis"), len(x.shape) + 1)
-        return w.node("unsqueeze", facts.name, [x], (*x.shape[:axis], 1, *x.shape[axis:]), axis=axis)
+        return w.node(kinds.Unsqueeze(axis=axis), facts.name, [x], (*x.shape[:axis], 1, *x.shape[axis:]))
     if facts.get("axis") not in (-1, len(x.shape)):
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
-    return _operation_output(w, "widened", [x], (*x.shape, 1))
+    return _mask(w, kinds.Mask("widened"), [x], (*x.shape, 1))
 
 
 def _alike(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -138,7 +139,7 @@ def _alike(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     facts.need("dtype", "bool")
     if len(arguments) != 1 or not isinstance(arguments[0], Value):
         raise _unfit(facts, arguments)
-    return _operation_output(w, "ones" if facts.old.kind == "OnesLike" else "zeros", arguments, arguments[0].shape)
+    return _mask(w, kinds.Mask("ones" if facts.old.kind == "OnesLike" else "zeros"), arguments, arguments[0].shape)
 
 
 def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -147,7 +148,9 @@ def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Val
         raise _unfit(facts, arguments)
     axis, shape = joined(facts, arguments)
     _behind_batch(facts, [axis], len(shape))
-    return w.node("concatenate", "mask" if arguments[0].dtype == "bool" else facts.name, arguments, shape, arguments[0].dtype, axis=axis)
+    return w.node(
+        kinds.Concatenate(axis=axis), "mask" if arguments[0].dtype == "bool" else facts.name, arguments, shape, arguments[0].dtype
+    )
 
 
 def _behind_batch(facts: LayerFacts, axes: Any, rank: int) -> tuple[int, ...]:
@@ -173,7 +176,7 @@ def _by_number(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _tensor(facts, arguments)
     if facts.old.kind == "Round":
         facts.need("decimals", 0)
-    return w.node("elementwise", facts.name, [x], x.shape, operation=_BY_NUMBER[facts.old.kind], operands=(("input", 0),))
+    return w.node(kinds.Elementwise(operation=_BY_NUMBER[facts.old.kind], operands=(("input", 0),)), facts.name, [x], x.shape)
 
 
 def _softmax(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -181,7 +184,7 @@ def _softmax(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     (axis,) = _behind_batch(facts, facts.get("axis", -1), len(x.shape))
     output = w.value(facts.name, x.shape)
     name = "softmax" if facts.old.kind == "Softmax" else "log_softmax"
-    w.scope.add("activation", "", [x], [output], name=name, alpha=None, axis=axis)
+    w.scope.add(kinds.Activation(name=name, alpha=None, axis=axis), "", [x], [output])
     return output
 
 
@@ -194,7 +197,7 @@ def _folded(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     if stated is None or not axes:
         raise refuse(facts.name, f"axis = {stated!r} of {facts.old.kind}", "only axes behind the batch are known here")
     shape = [1 if axis in axes else length for axis, length in enumerate(x.shape) if keep or axis not in axes]
-    return w.node("reduce", facts.name, [x], shape, operation=facts.old.kind.lower(), axes=axes, keep=keep)
+    return w.node(kinds.Reduce(operation=facts.old.kind.lower(), axes=axes, keep=keep), facts.name, [x], shape)
 
 
 def _narrowed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -203,7 +206,9 @@ def _narrowed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     axes = _behind_batch(facts, facts.get("axis"), len(x.shape))
     if not axes or any(x.shape[axis] != 1 for axis in axes):
         raise refuse(facts.name, f"axis = {facts.get('axis')!r} of a Squeeze", "only stated axes of length 1 are known here")
-    return w.node("squeeze", facts.name, [x], [length for axis, length in enumerate(x.shape) if axis not in axes], axis=list(axes))
+    for axis in sorted(axes, reverse=True):
+        x = w.node(kinds.Squeeze(axis), facts.name, [x], (*x.shape[:axis], *x.shape[axis + 1 :]))
+    return x
 
 
 def _reshaped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -213,7 +218,7 @@ def _reshaped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     counted = math.prod(length if type(length) is int else 0 for length in x.shape[1:])
     if first not in (-1, None) or not counted or math.prod(length if type(length) is int else 0 for length in rest) != counted:
         raise refuse(facts.name, f"newshape = {stated!r}", "only [-1, ...] with stated lengths behind the batch is known here")
-    return w.node("reshape", facts.name, [x], (x.shape[0], *rest), sizes=tuple(rest))
+    return w.node(kinds.Reshape(sizes=tuple(rest)), facts.name, [x], (x.shape[0], *rest))
 
 
 def _multiplied(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -223,7 +228,7 @@ def _multiplied(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value
     x, y = arguments
     if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
         raise refuse(facts.name, f"a Matmul of {x.shape} and {y.shape}", "only matrices that fit, as many of each, are known here")
-    return w.node("matmul", facts.name, [x, y], (*x.shape[:-1], y.shape[-1]))
+    return w.node(kinds.Matmul(), facts.name, [x, y], (*x.shape[:-1], y.shape[-1]))
 
 
 def _stacked(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -234,14 +239,14 @@ def _stacked(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
         raise _unfit(facts, arguments)
     shape = arguments[0].shape
     (axis,) = _behind_batch(facts, facts.get("axis", 0), len(shape) + 1)
-    return w.node("stack", facts.name, arguments, (*shape[:axis], len(arguments), *shape[axis:]), axis=axis)
+    return w.node(kinds.Stack(axis=axis), facts.name, arguments, (*shape[:axis], len(arguments), *shape[axis:]))
 
 
 def _clipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x, bounds = _tensor(facts, arguments), [facts.get(key) for key in ("x_min", "x_max")]
     if any(type(bound) not in (int, float) for bound in bounds):
         raise refuse(facts.name, f"bounds {bounds!r}", "only numbers are known here")
-    return w.node("clip", facts.name, [x], x.shape, min=float(bounds[0]), max=float(bounds[1]))
+    return w.node(kinds.Clip(min=float(bounds[0]), max=float(bounds[1])), facts.name, [x], x.shape)
 
 
 def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -251,12 +256,12 @@ def _turned(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     if first != 0:
         raise refuse(facts.name, f"axes {axes!r} of {facts.old.kind}", "only an order of those behind the batch is known here")
     order = (0, *_behind_batch(facts, rest, len(x.shape)))
-    return w.node("transpose", facts.name, [x], tuple(x.shape[axis] for axis in order), order=order)
+    return w.node(kinds.Transpose(order=order), facts.name, [x], tuple(x.shape[axis] for axis in order))
 
 
 def _flipped(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _tensor(facts, arguments)
-    return w.node("flip", facts.name, [x], x.shape, axes=_behind_batch(facts, facts.get("axis"), len(x.shape)))
+    return w.node(kinds.Flip(axes=_behind_batch(facts, facts.get("axis"), len(x.shape))), facts.name, [x], x.shape)
 
 
 def _indexed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -271,19 +276,15 @@ def _indexed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
             continue
         size, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
         if isinstance(place, int):
-            output = w.node("select", facts.name, [x], (*before, *after), x.dtype, axis=axis, index=place)
+            output = w.node(kinds.Select(axis=axis, index=place), facts.name, [x], (*before, *after), x.dtype)
         else:
             length = None if size is None else len(range(*place.indices(size)))
             output = w.node(
-                "slice",
+                kinds.Slice(axis=axis, start=place.start, end=place.stop, step=place.step or 1),
                 facts.name,
                 [x],
                 (*before, length, *after),
                 x.dtype,
-                axis=axis,
-                start=place.start,
-                end=place.stop,
-                step=place.step or 1,
             )
             axis += 1
         x = output

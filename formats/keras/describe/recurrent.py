@@ -1,4 +1,4 @@
-"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.description.
+"""Recurrent layers of Keras 3 in the words of rnnconvert.scaffolding.kinds.
 
 Source of the LSTMs whose products are convolutions: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution has no
 strides and no dilation, and keeps its input's size.
@@ -21,6 +21,7 @@ from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import NORMED, Entry
 from rnnconvert.formats.keras.normed import part_name
 from rnnconvert.formats.keras.upgrade.layers import OLD_HARD_SIGMOID
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.directions import WAYS, merged
 
@@ -86,13 +87,13 @@ def _run(
     with_states = bool(facts.get("return_state", False))
     finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
     biases = bool(inner.config.get("use_bias", True))
-    w.scope.add(
-        "recurrent", w.noted(facts, layer), [x], [out, *finals], {"mask": mask, "states": states}, cells=(cell,), units=units,
-        biases=biases, sequences=sequences, zero=zero and sequences, backwards=backwards, merge="concat", stateful=stateful,
-    )  # fmt: skip
+    kind = kinds.Recurrent(
+        (cell,), units, biases, sequences, zero=zero and sequences, backwards=backwards, merge="concat", stateful=stateful
+    )
+    w.scope.add(kind, w.noted(facts, layer), [x], [out, *finals], {"mask": mask, "states": states})
     if zero and not sequences:  # nothing where the step that is read last does not count
         counts = w.value("mask", mask[0].shape[:1], "bool")
-        w.scope.add("select", "", mask, [counts], axis=1, index=0 if backwards else -1)
+        w.scope.add(kinds.Select(axis=1, index=0 if backwards else -1), "", mask, [counts])
         out = where(w, facts, counts, out, 0.0)
     return [out, *finals]
 
@@ -131,12 +132,12 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     merge, cells, units, biases = facts.get("merge_mode", "concat"), [], [], []
     if merge not in ("concat", "sum", "mul", "ave", None):
         raise refuse(facts.name, f"merge_mode = {merge!r}", "only concat, sum, mul, ave and None are known here")
-    kinds = {layer.kind for layer in facts.old.inside}
-    if kinds == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
+    classes = {layer.kind for layer in facts.old.inside}
+    if classes == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
         return _normed_both(w, facts, x, states, merge)
-    if not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
+    if not classes <= {"LSTM", "GRU", "SimpleRNN"}:
         raise refuse(
-            facts.name, f"a Bidirectional around {' and '.join(sorted(kinds))}", "only plain LSTM, GRU and SimpleRNN are known here"
+            facts.name, f"a Bidirectional around {' and '.join(sorted(classes))}", "only plain LSTM, GRU and SimpleRNN are known here"
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
@@ -167,11 +168,11 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         ends = zip(("forward", "backward"), cells, strict=True)
         words = [f"{end}_{word}" for end, cell in ends for word in ("h", "c")[: 2 if cell.kind == "lstm" else 1]]
         finals = [w.value(f"{facts.name}_{word}", (x.shape[0], size)) for word, size in zip(words, sizes, strict=True)]
-    w.scope.add(
-        "recurrent", w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells),
-        units=units[0] if len(set(units)) == 1 else tuple(units), biases=biases[0] if len(set(biases)) == 1 else tuple(biases),
-        sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
+    kind = kinds.Recurrent(
+        tuple(cells), units[0] if len(set(units)) == 1 else tuple(units), biases[0] if len(set(biases)) == 1 else tuple(biases), sequences,
+        zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
     )  # fmt: skip
+    w.scope.add(kind, w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states})
     return [*outs, *finals]
 
 
@@ -187,7 +188,7 @@ def _normed_both(w: Writer, facts: LayerFacts, x: Value, states: Sequence[Value]
         inner.finish()
         cell.finish()
         if number and len(out.shape) == 3:
-            out = w.node("flip", facts.name, [out], out.shape, axes=(1,))
+            out = w.node(kinds.Flip(axes=(1,)), facts.name, [out], out.shape)
         ends.append(out)
         finals += ended
     if merge is None:
@@ -212,18 +213,18 @@ def _conv_lstm(rank: int) -> Describe:
         for key in ("activation", "recurrent_activation"):
             facts.get(key)
         gate = HARD_SIGMOID_KERAS_2 if facts.get(OLD_HARD_SIGMOID) else gate
-        size = lengths_behind(step, window)
+        size = tuple(length for length in lengths_behind(step, window) if length is not None)  # all of them are
         shape = (x.shape[0], *size, filters)
         if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:
             raise refuse(facts.name, f"{len(states)} initial states", f"its cell has two of shape {shape[1:]} for each sequence")
         sequences = bool(facts.get("return_sequences", False))
         finals = [w.value(f"{facts.name}_{word}", shape) for word in "hc"] if facts.get("return_state", False) else []
         out = w.value(facts.name, (shape[0], x.shape[1], *shape[1:]) if sequences else shape)
-        w.scope.add(
-            "conv_lstm", w.noted(facts), [x], [out, *finals], {"states": states}, **window, channels=channels, filters=filters,
-            size=size, cell=Cell("lstm", None, act, gate, act), bias=bool(facts.get("use_bias", True)), sequences=sequences,
-            backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
+        kind = kinds.ConvLSTM(
+            **window, channels=channels, filters=filters, bias=bool(facts.get("use_bias", True)), cell=Cell("lstm", None, act, gate, act),
+            size=size, sequences=sequences, backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
         )  # fmt: skip
+        w.scope.add(kind, w.noted(facts), [x], [out, *finals], {"states": states})
         return [out, *finals]
 
     return describe

@@ -15,6 +15,7 @@ from rnnconvert.formats.keras.model.entries import Shape, shape_in, stated_shape
 from rnnconvert.formats.keras.model.layered import run_order
 from rnnconvert.formats.keras.model.settings import policy_of
 from rnnconvert.formats.keras.model.tree import SourceLayer
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
@@ -134,26 +135,25 @@ class Writer(Walk):
         return value
 
     def add(
-        self, kind: str, facts: LayerFacts, inputs: Sequence[Value], shape: Sequence[int | None], dtype: str = "float32", **settings: Any
+        self, kind: kinds.Kind, facts: LayerFacts, inputs: Sequence[Value], shape: Sequence[int | None], dtype: str = "float32"
     ) -> Value:
         """Add a node of one output, and return that."""
         output = self.value(facts.name, shape, dtype)
-        self.scope.add(kind, self.noted(facts), inputs, [output], **settings)
+        self.scope.add(kind, self.noted(facts), inputs, [output])
         return output
 
     def node(
         self,
-        kind: str,
+        kind: kinds.Kind,
         wanted: str,
         inputs: Sequence[Value],
         shape: Sequence[int | None],
         dtype: str = "float32",
         named: Mapping[str, Sequence[Value]] | None = None,
-        **settings: Any,
     ) -> Value:
         """Add a node without a layer; return its output."""
         output = self.value(wanted, shape, dtype)
-        self.scope.add(kind, "", inputs, [output], named, **settings)
+        self.scope.add(kind, "", inputs, [output], named)
         return output
 
     def noted(self, facts: LayerFacts, layer: str = "", *others: str) -> str:
@@ -173,7 +173,7 @@ class Writer(Walk):
     def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> Value:
         """Add what joins masks, as formats/keras/describe/masks.py asks for it."""
         mask = self.value("mask", shape, "bool")
-        self.scope.add("mask", "", [self.values[name] for name in inputs], [mask], operation=operator.lower())
+        self.scope.add(kinds.Mask(operation=operator.lower()), "", [self.values[name] for name in inputs], [mask])
         return mask
 
     # The walk
@@ -216,7 +216,7 @@ class Writer(Walk):
             of_lambda = shape_in(facts.config.get("output_shape"))
             shape = next((shape for shape in (*shapes, of_lambda and (None, *of_lambda)) if shape is not None), None)
             outputs.append(replace(self.value(facts.name, shape or ()), sized=shape is not None))
-        self.scope.add("left out", facts.name, values, outputs, error=error)
+        self.scope.add(kinds.LeftOut(error=error), facts.name, values, outputs)
         return outputs
 
     def _layer(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -267,18 +267,18 @@ class Writer(Walk):
             if (mask := masks_on(self, facts, [x])[0]) is not None:
                 self.masks[x.name] = mask
             return self._layer(_Renamed(inside, facts.name), [x])  # they work on the last axis alone
-        flat = self.node("steps to batch", f"{facts.name}_steps", [x], (None, *x.shape[2:]), x.dtype)
+        flat = self.node(kinds.StepsToBatch(), f"{facts.name}_steps", [x], (None, *x.shape[2:]), x.dtype)
         mask = masks_on(self, facts, [x])[0]
         if mask is not None and len(mask.shape) > 2:  # of what is within the steps
             self.masks[flat.name] = self.value("mask", (None, *mask.shape[2:]), "bool")
-            self.scope.add("steps to batch", "", [mask], [self.masks[flat.name]])
+            self.scope.add(kinds.StepsToBatch(), "", [mask], [self.masks[flat.name]])
         elif mask is not None:
             self.masks[x.name] = mask
         outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat])
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
-        self.scope.add("batch to steps", "", [outputs[0], x], [out])
+        self.scope.add(kinds.BatchToSteps(), "", [outputs[0], x], [out])
         return [out]
 
     def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -292,7 +292,7 @@ class Writer(Walk):
             inner = self._models[path, kind] = self._described(facts.old, path, values, masks)
         arguments = [*values, *(mask for mask in masks if mask is not None)]
         outputs = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
-        self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)
+        self.scope.add(kinds.Model(scope=inner.scope), facts.name, arguments, outputs)
         for value, mask in zip(outputs, inner.masks, strict=False):
             if mask is not None:
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]

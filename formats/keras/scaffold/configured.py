@@ -9,7 +9,7 @@ from typing import Any
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import number
 
-Constructor = Callable[[Any, Node], "KerasLayer"]
+Constructor = Callable[[Any, Node[Any]], "KerasLayer"]
 """Returns the layer that a node is, called on one tensor."""
 
 

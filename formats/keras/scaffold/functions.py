@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.keras.scaffold.configured import layer
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import number
 
@@ -22,36 +23,36 @@ def words(*parts: str) -> str:
     return ", ".join(word for word in parts if word)
 
 
-def ended(m: Any, node: Node) -> dict[str, Any]:
+def ended(m: Any, node: Node[kinds.Conv | kinds.ConvTransposed | kinds.Dense]) -> dict[str, Any]:
     """Return the settings of what is behind a layer's product: a bias, and the function that comes next, where Keras takes it by name."""
-    following = m.joins(node, "activation")
+    following = m.joins(node)
     name = None
     if following is not None and _by_name(following) and not m.shared(node.layer):
         m.join(node, following)
-        name = following["name"]
-    return {"activation": name, "use_bias": None if node["bias"] else False}
+        name = following.kind.name
+    return {"activation": name, "use_bias": None if node.kind.bias else False}
 
 
-def _by_name(node: Node) -> bool:
+def _by_name(node: Node[kinds.Activation]) -> bool:
     """Return whether Keras has a function under its name alone."""
-    alone = node["name"] not in ("leaky_relu", "bounded_relu", *_OPS) and not (node["name"] == "elu" and node["alpha"] != 1)
-    return alone and (node["axis"] in (-1, len(node.x.shape) - 1) or "softmax" not in node["name"])
+    alone = node.kind.name not in ("leaky_relu", "bounded_relu", *_OPS) and not (node.kind.name == "elu" and node.kind.alpha != 1)
+    return alone and (node.kind.axis in (-1, len(node.x.shape) - 1) or "softmax" not in node.kind.name)
 
 
-def activation(m: Any, node: Node) -> str:
-    name = node["name"]
+def activation(m: Any, node: Node[kinds.Activation]) -> str:
+    name = node.kind.name
     if name in _OPS:
-        return _OPS[name].format(x=m(node.x), alpha="" if node["alpha"] is None else number(node["alpha"]))
+        return _OPS[name].format(x=m(node.x), alpha="" if node.kind.alpha is None else number(node.kind.alpha))
     if name == "leaky_relu":
-        called = layer("LeakyReLU", 1, negative_slope=node["alpha"])
+        called = layer("LeakyReLU", 1, negative_slope=node.kind.alpha)
     elif name == "bounded_relu":
-        called = layer("ReLU", max_value=node["highest"], negative_slope=node["alpha"], threshold=node["threshold"])
-    elif name == "elu" and node["alpha"] != 1:
-        called = layer("ELU", 1, alpha=node["alpha"])
+        called = layer("ReLU", max_value=node.kind.highest, negative_slope=node.kind.alpha, threshold=node.kind.threshold)
+    elif name == "elu" and node.kind.alpha != 1:
+        called = layer("ELU", 1, alpha=node.kind.alpha)
     elif not _by_name(node):
         if name == "log_softmax":
-            return f"ops.log_softmax({m(node.x)}, axis={node['axis']})"
-        called = layer("Softmax", axis=node["axis"])
+            return f"ops.log_softmax({m(node.x)}, axis={node.kind.axis})"
+        called = layer("Softmax", axis=node.kind.axis)
     else:
         called = layer("Activation", 1, activation=name)
     return str(m.called(called, node.x))

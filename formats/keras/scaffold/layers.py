@@ -9,62 +9,62 @@ from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer
 from rnnconvert.formats.keras.scaffold.functions import activation, ended, words
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
 from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
-from rnnconvert.scaffolding import rules
-from rnnconvert.scaffolding.description import Length, Node
+from rnnconvert.scaffolding import kinds, rules
+from rnnconvert.scaffolding.description import Length, Node, on
 from rnnconvert.scaffolding.operators import Library, axis_of, operator_rules
 from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _dense(m: Any, node: Node) -> KerasLayer:
+def _dense(m: Any, node: Node[kinds.Dense]) -> KerasLayer:
     if len(node.x.shape) < 2:
         raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")
-    return layer("Dense", 1, units=node["units"], **ended(m, node))
+    return layer("Dense", 1, units=node.kind.units, **ended(m, node))
 
 
-def _embedding(m: Any, node: Node) -> KerasLayer:
-    return layer("Embedding", 2, input_dim=node["input_size"], output_dim=node["output_size"])
+def _embedding(m: Any, node: Node[kinds.Embedding]) -> KerasLayer:
+    return layer("Embedding", 2, input_dim=node.kind.input_size, output_dim=node.kind.output_size)
 
 
-def _reduce(m: Any, node: Node) -> str:
-    rank, operation = len(node.x.shape), node["operation"]
+def _reduce(m: Any, node: Node[kinds.Reduce]) -> str:
+    rank, operation = len(node.x.shape), node.kind.operation
     mask = node.named.get("mask")
-    if operation in ("max", "mean") and node["axes"] == tuple(range(1, rank - 1)) and rank in (3, 4, 5):
+    if operation in ("max", "mean") and node.kind.axes == tuple(range(1, rank - 1)) and rank in (3, 4, 5):
         kind = "Max" if operation == "max" else "Average"
-        pooled = layer(f"Global{kind}Pooling{rank - 2}D", keepdims=True if node["keep"] else None)
+        pooled = layer(f"Global{kind}Pooling{rank - 2}D", keepdims=True if node.kind.keep else None)
         return str(m.called(pooled, node.x, f"mask={m(mask[0])}" if mask else ""))
-    axes = node["axes"][0] if len(node["axes"]) == 1 else node["axes"]
-    return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node['keep'] else ''})"
+    axes = node.kind.axes[0] if len(node.kind.axes) == 1 else node.kind.axes
+    return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node.kind.keep else ''})"
 
 
-def _prelu(m: Any, node: Node) -> KerasLayer:
-    shared = [n + 1 for n, size in enumerate(node["slopes"]) if size == 1]
+def _prelu(m: Any, node: Node[kinds.PReLU]) -> KerasLayer:
+    shared = [n + 1 for n, size in enumerate(node.kind.slopes) if size == 1]
     return layer("PReLU", shared_axes=shared or None)
 
 
-def _rescale(m: Any, node: Node) -> KerasLayer:
-    return layer("Rescaling", 2, scale=node["scale"], offset=node["shift"] or None)
+def _rescale(m: Any, node: Node[kinds.Rescale]) -> KerasLayer:
+    return layer("Rescaling", 2, scale=node.kind.scale, offset=node.kind.shift or None)
 
 
-def _transpose(m: Any, node: Node) -> str:
-    order = node["order"]
+def _transpose(m: Any, node: Node[kinds.Transpose]) -> str:
+    order = node.kind.order
     if order[0] == 0:
         return str(m.called(layer("Permute", 1, dims=tuple(order[1:])), node.x))
     return f"ops.transpose({m(node.x)}, {order})"
 
 
-def _joined(m: Any, node: Node) -> str:
+def _joined(m: Any, node: Node[kinds.Concatenate | kinds.Stack]) -> str:
     values = f"[{', '.join(m(value) for value in node.inputs)}]"
-    axis = last(node["axis"], len(node.y.shape))
-    if node.kind == "stack":
+    axis = last(node.kind.axis, len(node.y.shape))
+    if isinstance(node.kind, kinds.Stack):
         return f"ops.stack({values}, axis={axis})"
     if node.x.dtype == "bool":
         return f"ops.concatenate({values}, axis={axis})"
     return str(m.merged(layer("Concatenate", axis=None if axis == -1 else axis), node.inputs))
 
 
-def _dot(m: Any, node: Node) -> str:
-    return str(m.merged(layer("Dot", axes=node["axes"], normalize=True if node["normalize"] else None), node.inputs))
+def _dot(m: Any, node: Node[kinds.Dot]) -> str:
+    return str(m.merged(layer("Dot", axes=node.kind.axes, normalize=True if node.kind.normalize else None), node.inputs))
 
 
 _MASKS = {
@@ -83,42 +83,42 @@ _MASKS = {
 }
 
 
-def _where(m: Any, node: Node) -> str:
-    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.settings.get("value", 0)))
+def _where(m: Any, node: Node[kinds.Where | kinds.ZeroMasked]) -> str:
+    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.kind.value))
     return f"ops.where(ops.expand_dims({m(node.named['mask'][0])}, -1), {m(node.x)}, {other})"
 
 
-def _slice(m: Any, node: Node) -> str:
+def _slice(m: Any, node: Node[kinds.Slice]) -> str:
     """Write a slice; a tensor of a functional model takes one of its first axis in a tuple alone."""
-    rest = "" if node["axis"] else ", ..."
+    rest = "" if node.kind.axis else ", ..."
     return f"{m(node.x)}{place(node).removesuffix(']')}{rest}]"
 
 
-def _clip(m: Any, node: Node) -> str:
-    low, high = (sign * 3e38 if node[key] is None else node[key] for key, sign in (("min", -1), ("max", 1)))
+def _clip(m: Any, node: Node[kinds.Clip]) -> str:
+    low, high = (end if bound is None else bound for bound, end in ((node.kind.min, -3e38), (node.kind.max, 3e38)))
     return f"ops.clip({m(node.x)}, {number(low)}, {number(high)})"
 
 
-def _parameter(m: Any, node: Node) -> str:
+def _parameter(m: Any, node: Node[kinds.Parameter]) -> str:
     m.helper("Parameter")
     m.within[node.layer] = "/value"
-    return str(m.called(f"Parameter({tuple(node['sizes'])})", m.scope.inputs[0], layer=node.layer))
+    return str(m.called(f"Parameter({tuple(node.kind.sizes)})", m.scope.inputs[0], layer=node.layer))
 
 
-def _model(m: Any, node: Node) -> str:
+def _model(m: Any, node: Node[kinds.Kind]) -> str:
     part = m.model(node)
     operands = ", ".join(m(value) for value in node.inputs)
     text = f"{part}({operands})" if len(node.inputs) == 1 else f"{part}([{operands}])"
     return rules.submodel(m, node, text)
 
 
-def _each_step(m: Any, node: Node) -> str:
+def _each_step(m: Any, node: Node[kinds.Kind]) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
-    nodes: list[Node] = m.scope.nodes
+    nodes: list[Node[kinds.Kind]] = m.scope.nodes
     inside, after = (*nodes[m.number + 1 : m.number + 3], node, node)[:2]
-    alone = after.kind == "batch to steps" and after.x is inside.y and inside.inputs == node.outputs and not inside.named
-    rule = LAYERS.get(inside.kind) if alone else None
-    if alone and (rule is not None or inside.kind == "model"):
+    alone = isinstance(after.kind, kinds.BatchToSteps) and after.x is inside.y and inside.inputs == node.outputs and not inside.named
+    rule = LAYERS.get(type(inside.kind)) if alone else None
+    if alone and (rule is not None or isinstance(inside.kind, kinds.Model)):
         m.join(node, inside)
         m.join(node, after)
         if rule is None:
@@ -127,7 +127,7 @@ def _each_step(m: Any, node: Node) -> str:
     return f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"
 
 
-def _shape(m: Any, node: Node, shape: Any) -> str:
+def _shape(m: Any, node: Node[kinds.Kind], shape: Any) -> str:
     if None in shape:
         raise m.refused(node, "several layers for each step of an open length", "Keras has TimeDistributed around one")
     return str(tuple(shape))
@@ -136,89 +136,88 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
 # Norms as Keras 3. Sources: keras 3.15 keras/src/layers/normalization.
 
 
-def _affine(node: Node) -> dict[str, Any]:
-    return {"scale": None if node["scale"] else False, "center": None if node["shift"] else False}
+def _affine(node: Node[kinds.BatchNorm | kinds.GroupNorm | kinds.LayerNorm]) -> dict[str, Any]:
+    return {"scale": None if node.kind.scale else False, "center": None if node.kind.shift else False}
 
 
-def _batch_norm(m: Any, node: Node) -> KerasLayer:
-    axis = None if node["axis"] == len(node.x.shape) - 1 else node["axis"]
-    momentum = round(node["momentum"], 12)
-    return layer("BatchNormalization", axis=axis, momentum=momentum, epsilon=node["epsilon"], **_affine(node))
+def _batch_norm(m: Any, node: Node[kinds.BatchNorm]) -> KerasLayer:
+    axis = None if node.kind.axis == len(node.x.shape) - 1 else node.kind.axis
+    momentum = round(node.kind.momentum, 12)
+    return layer("BatchNormalization", axis=axis, momentum=momentum, epsilon=node.kind.epsilon, **_affine(node))
 
 
-def _axes(node: Node) -> tuple[int, ...] | None:
-    count = len(node["sizes"])
+def _axes(node: Node[kinds.LastAxesNorm]) -> tuple[int, ...] | None:
+    count = len(node.kind.sizes)
     return None if count == 1 else tuple(range(-count, 0))
 
 
-def _layer_norm(m: Any, node: Node) -> KerasLayer:
-    return layer("LayerNormalization", axis=_axes(node), epsilon=node["epsilon"], **_affine(node))
+def _layer_norm(m: Any, node: Node[kinds.LayerNorm]) -> KerasLayer:
+    return layer("LayerNormalization", axis=_axes(node), epsilon=node.kind.epsilon, **_affine(node))
 
 
-def _unscaled_rms_norm(m: Any, node: Node) -> str:
+def _unscaled_rms_norm(m: Any, node: Node[kinds.RMSNorm]) -> str:
     """Return an RMS norm without a scale, which the layer has."""
-    axes = [*range(-len(node["sizes"]), 0)]
-    return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, epsilon={number(node['epsilon'])})"
+    axes = [*range(-len(node.kind.sizes), 0)]
+    return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, epsilon={number(node.kind.epsilon)})"
 
 
-def _scaled_rms_norm(m: Any, node: Node) -> KerasLayer:
-    return layer("RMSNormalization", axis=_axes(node), epsilon=node["epsilon"])
+def _scaled_rms_norm(m: Any, node: Node[kinds.RMSNorm]) -> KerasLayer:
+    return layer("RMSNormalization", axis=_axes(node), epsilon=node.kind.epsilon)
 
 
-def _group_norm(m: Any, node: Node) -> KerasLayer:
-    return layer("GroupNormalization", 1, groups=node["groups"], epsilon=node["epsilon"], **_affine(node))
+def _group_norm(m: Any, node: Node[kinds.GroupNorm]) -> KerasLayer:
+    return layer("GroupNormalization", 1, groups=node.kind.groups, epsilon=node.kind.epsilon, **_affine(node))
 
 
-def _unit_norm(m: Any, node: Node) -> KerasLayer:
-    return layer("UnitNormalization", axis=alike(node["axes"]))
+def _unit_norm(m: Any, node: Node[kinds.UnitNorm]) -> KerasLayer:
+    return layer("UnitNormalization", axis=alike(node.kind.axes))
 
 
-LAYERS: dict[str, Constructor] = {
+LAYERS: dict[type[kinds.Kind], Constructor] = {
     **SPACE,
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "rms_norm": _scaled_rms_norm,
-    "group_norm": _group_norm,
-    "unit_norm": _unit_norm,
-    "dense": _dense,
-    "embedding": _embedding,
-    "prelu": _prelu,
-    "rescale": _rescale,
-    "dropout": lambda m, node: layer(node["name"], 1, rate=node["rate"]),
-    "flatten": lambda m, node: layer("Flatten"),
-    "reshape": lambda m, node: layer("Reshape", 1, target_shape=tuple(node["sizes"])),
-    "repeat": lambda m, node: layer("RepeatVector", 1, n=node["count"]),
+    **on(kinds.BatchNorm, _batch_norm),
+    **on(kinds.LayerNorm, _layer_norm),
+    **on(kinds.RMSNorm, _scaled_rms_norm),
+    **on(kinds.GroupNorm, _group_norm),
+    **on(kinds.UnitNorm, _unit_norm),
+    **on(kinds.Dense, _dense),
+    **on(kinds.Embedding, _embedding),
+    **on(kinds.PReLU, _prelu),
+    **on(kinds.Rescale, _rescale),
+    **on(kinds.Dropout, lambda m, node: layer(node.kind.name, 1, rate=node.kind.rate)),
+    **on(kinds.Flatten, lambda m, node: layer("Flatten")),
+    **on(kinds.Reshape, lambda m, node: layer("Reshape", 1, target_shape=tuple(node.kind.sizes))),
+    **on(kinds.Repeat, lambda m, node: layer("RepeatVector", 1, n=node.kind.count)),
 }
 """The kinds that are a layer called on one tensor."""
 
 
 def _layer(constructor: Constructor) -> Rule:
-    weighted = ("dense", "embedding", "conv", "conv transposed", "prelu")
+    weighted = kinds.Dense | kinds.Embedding | kinds.Conv | kinds.ConvTransposed | kinds.PReLU | kinds.Norm
 
-    def rule(m: Any, node: Node) -> str:
-        named = node.kind in weighted or node.kind.endswith("_norm")
-        return str(m.called(constructor(m, node), node.x, layer=node.layer if named and node.kind != "unit_norm" else ""))
+    def rule(m: Any, node: Node[kinds.Kind]) -> str:
+        return str(m.called(constructor(m, node), node.x, layer=node.layer if isinstance(node.kind, weighted) else ""))
 
     return rule
 
 
-def _rms_norm(m: Any, node: Node) -> str:
-    return _layer(_scaled_rms_norm)(m, node) if node["scale"] else _unscaled_rms_norm(m, node)
+def _rms_norm(m: Any, node: Node[kinds.RMSNorm]) -> str:
+    return _layer(_scaled_rms_norm)(m, node) if node.kind.scale else _unscaled_rms_norm(m, node)
 
 
-def _weight(m: Any, node: Node) -> str:
+def _weight(m: Any, node: Node[kinds.Kind]) -> str:
     raise m.refused(node, "weights outside of their layer", "a functional model calls layers, and has no line that reads their arrays")
 
 
 # Attention as Keras 3. Sources: keras 3.15 keras/src/layers/attention.
 
 
-def attention(m: Any, node: Node) -> str:
-    if node["scale"]:
+def attention(m: Any, node: Node[kinds.Attention]) -> str:
+    if node.kind.scale:
         raise m.refused(node, "a scale of both the sums and the scores", "Keras has it as two weights, of which one is filled")
-    concat = node.settings.get("concat")
-    settings = 'score_mode="concat"' if concat else "" if node["mode"] == "dot" and not node.layer else f"use_scale={bool(node.layer)}"
-    layer = f"layers.{'Attention' if node['mode'] == 'dot' or concat else 'AdditiveAttention'}({settings})"
+    concat = node.kind.concat
+    settings = 'score_mode="concat"' if concat else "" if node.kind.mode == "dot" and not node.layer else f"use_scale={bool(node.layer)}"
+    layer = f"layers.{'Attention' if node.kind.mode == 'dot' or concat else 'AdditiveAttention'}({settings})"
     asked, seen = ((m(node.named[word][0]) if node.named.get(word) else "None") for word in ("asked", "seen"))
     query, value, key = node.inputs
     inputs = [query, value] if key is value else [query, value, key]
@@ -226,7 +225,7 @@ def attention(m: Any, node: Node) -> str:
     call = words(
         f"[{', '.join(map(m, inputs))}]",
         f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
-        "use_causal_mask=True" if node["causal"] else "",
+        "use_causal_mask=True" if node.kind.causal else "",
         "return_attention_scores=True" if len(node.outputs) > 1 else "",
     )
     if node.layer:
@@ -240,15 +239,15 @@ def attention(m: Any, node: Node) -> str:
     return ""
 
 
-def multi_head(m: Any, node: Node) -> str:
+def multi_head(m: Any, node: Node[kinds.MultiHead]) -> str:
     query, value, key = node.inputs
     settings = words(
-        str(node["heads"]),
-        str(node["size"]),
-        f"value_dim={node['value_size']}" if node["value_size"] != node["size"] else "",
-        f"dropout={node['dropout']:g}" if node["dropout"] else "",
-        "" if node["bias"] else "use_bias=False",
-        f"output_shape={node['output']}" if node["output"] != query.shape[2] else "",
+        str(node.kind.heads),
+        str(node.kind.size),
+        f"value_dim={node.kind.value_size}" if node.kind.value_size != node.kind.size else "",
+        f"dropout={node.kind.dropout:g}" if node.kind.dropout else "",
+        "" if node.kind.bias else "use_bias=False",
+        f"output_shape={node.kind.output}" if node.kind.output != query.shape[2] else "",
     )
     layer = m.named(node.layer, f"layers.MultiHeadAttention({settings})")
     m.inside[node.layer] = {part: part for part in ("query", "key", "value", "attention_output")}
@@ -264,7 +263,7 @@ def multi_head(m: Any, node: Node) -> str:
     scores = len(node.outputs) > 1
     call = words(
         m(query), m(value), m(key) if key is not value else "", f"attention_mask={mask}" if mask else "",
-        "return_attention_scores=True" if scores else "", "use_causal_mask=True" if node["causal"] else "",
+        "return_attention_scores=True" if scores else "", "use_causal_mask=True" if node.kind.causal else "",
     )  # fmt: skip
     text = f"{layer}({call})"
     if not scores:
@@ -278,13 +277,15 @@ def multi_head(m: Any, node: Node) -> str:
 # Source: keras 3.15 keras/src/ops.
 
 
-def _lengths(m: Any, node: Node, values: Sequence[Length | int]) -> list[str]:
+def _lengths(m: Any, node: Node[kinds.Kind], values: Sequence[Length | int]) -> list[str]:
     if not all(isinstance(value, int) for value in values):
-        raise m.refused(node, f"{node.kind!r} with a length that a run decides", "a functional model of Keras does not compute lengths")
+        raise m.refused(
+            node, f"{node.kind.word!r} with a length that a run decides", "a functional model of Keras does not compute lengths"
+        )
     return [str(value) for value in values]
 
 
-def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
+def _reshape(m: Any, node: Node[kinds.Kind], values: Sequence[Length | int]) -> str:
     """Write a new shape: beside the batch, which layers.Reshape leaves alone, one length may be open."""
     sizes = [value if isinstance(value, int) else -1 for value in values]
     opened = [n for n, size in enumerate(sizes) if size == -1]
@@ -295,9 +296,9 @@ def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
     return f"layers.Reshape({tuple(sizes[1:])})({m(node.x)})"
 
 
-def _expand(m: Any, node: Node) -> str:
+def _expand(m: Any, node: Node[kinds.Expand]) -> str:
     """Write a tensor repeated along its axes of length 1; the others may be of any length."""
-    values, x = node["lengths"], node.x
+    values, x = node.kind.lengths, node.x
     shape = (*(1,) * (len(values) - len(x.shape)), *x.shape)
     by = []
     for axis, (value, size) in enumerate(zip(values, shape, strict=True)):
@@ -309,38 +310,38 @@ def _expand(m: Any, node: Node) -> str:
 
 
 _LACKS = frozenset({"remainder towards zero", "divide towards zero", "pad edge"})
-RULES: dict[str, Rule] = {
+RULES: dict[type[kinds.Kind], Rule] = {
     **operator_rules(Library("ops", _reshape, _expand, _lengths, lacks=_LACKS)),
     **EDGES,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
-    "activation": activation,
-    "reduce": _reduce,
-    "rms_norm": _rms_norm,
-    "transpose": _transpose,
-    "arithmetic": rules.arithmetic("ops", "ops.expand_dims({}, 1)", "layers.Average()([{values}])"),
-    "concatenate": _joined,
-    "stack": _joined,
-    "dot": _dot,
-    "mask": rules.masks(_MASKS),
-    "zero masked": _where,
-    "where": _where,
-    "attention": attention,
-    "multi_head": multi_head,
-    "model": _model,
-    "recurrent": recurrent,
-    "conv_lstm": conv_lstm,
-    "clip": _clip,
-    "parameter": _parameter,
-    "layer's weight": _weight,
-    "select": rules.subscript,
-    "slice": _slice,
-    "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",
-    "unsqueeze": lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
-    "squeeze": lambda m, node: f"ops.squeeze({m(node.x)}, {last(node['axis'], len(node.x.shape))})",
-    "matmul": lambda m, node: f"ops.matmul({m(node.x)}, {m(node.inputs[1])})",
-    "cast": lambda m, node: f"ops.cast({m(node.x)}, '{node['dtype']}')".replace("'", '"'),
-    "reshape all": lambda m, node: f"ops.reshape({m(node.x)}, {node['sizes']})",
-    "steps to batch": _each_step,
-    "batch to steps": lambda m, node: f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})",
+    **on(kinds.Activation, activation),
+    **on(kinds.Reduce, _reduce),
+    **on(kinds.RMSNorm, _rms_norm),
+    **on(kinds.Transpose, _transpose),
+    **on(kinds.Arithmetic, rules.arithmetic("ops", "ops.expand_dims({}, 1)", "layers.Average()([{values}])")),
+    **on(kinds.Concatenate, _joined),
+    **on(kinds.Stack, _joined),
+    **on(kinds.Dot, _dot),
+    **on(kinds.Mask, rules.masks(_MASKS)),
+    **on(kinds.ZeroMasked, _where),
+    **on(kinds.Where, _where),
+    **on(kinds.Attention, attention),
+    **on(kinds.MultiHead, multi_head),
+    **on(kinds.Model, _model),
+    **on(kinds.Recurrent, recurrent),
+    **on(kinds.ConvLSTM, conv_lstm),
+    **on(kinds.Clip, _clip),
+    **on(kinds.Parameter, _parameter),
+    **on(kinds.LayerWeight, _weight),
+    **on(kinds.Select, rules.subscript),
+    **on(kinds.Slice, _slice),
+    **on(kinds.Flip, lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node.kind.axes)})"),
+    **on(kinds.Unsqueeze, lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node.kind.axis, len(node.y.shape))})"),
+    **on(kinds.Squeeze, lambda m, node: f"ops.squeeze({m(node.x)}, {last(node.kind.axis, len(node.x.shape))})"),
+    **on(kinds.Matmul, lambda m, node: f"ops.matmul({m(node.x)}, {m(node.inputs[1])})"),
+    **on(kinds.Cast, lambda m, node: f"ops.cast({m(node.x)}, '{node.kind.dtype}')".replace("'", '"')),
+    **on(kinds.ReshapeAll, lambda m, node: f"ops.reshape({m(node.x)}, {node.kind.sizes})"),
+    **on(kinds.StepsToBatch, _each_step),
+    **on(kinds.BatchToSteps, lambda m, node: f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"),
 }
 """The kinds that are known."""

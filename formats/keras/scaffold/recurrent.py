@@ -8,12 +8,13 @@ from typing import Any
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer, alike, layer
 from rnnconvert.formats.keras.scaffold.space import window
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 
 
-def _function(m: Any, node: Node, function: Activation, default: Activation) -> str | KerasLayer | None:
+def _function(m: Any, node: Node[kinds.Kind], function: Activation, default: Activation) -> str | KerasLayer | None:
     if function == default:
         return None
     plain = function.alpha is None or (function.name == "elu" and function.alpha == 1)
@@ -25,15 +26,15 @@ def _function(m: Any, node: Node, function: Activation, default: Activation) -> 
     return function.name
 
 
-def conv_lstm(m: Any, node: Node) -> str:
+def conv_lstm(m: Any, node: Node[kinds.ConvLSTM]) -> str:
     """Write the line of an LSTM whose products are convolutions."""
-    cell, finals = node["cell"], node.outputs[1:]
+    cell, finals = node.kind.cell, node.outputs[1:]
     wants = any(m.used_by(node.layer, place) for place in range(1, len(node.outputs)))
     convolving = layer(
-        f"ConvLSTM{node['rank']}D", 2, filters=node["filters"], kernel_size=alike(node["kernel"]), **window(node),
+        f"ConvLSTM{node.kind.rank}D", 2, filters=node.kind.filters, kernel_size=alike(node.kind.kernel), **window(node),
         activation=_function(m, node, cell.activation, TANH), recurrent_activation=_function(m, node, cell.gate_activation, SIGMOID),
-        use_bias=None if node["bias"] else False, return_sequences=node["sequences"] or None, return_state=wants or None,
-        go_backwards=node["backwards"] or None, stateful=node["stateful"] or None,
+        use_bias=None if node.kind.bias else False, return_sequences=node.kind.sequences or None, return_state=wants or None,
+        go_backwards=node.kind.backwards or None, stateful=node.kind.stateful or None,
     )  # fmt: skip
     states = [m(value) for value in node.named.get("states", ())]
     more = f"initial_state=[{', '.join(states)}]" if states else ""
@@ -46,9 +47,9 @@ def conv_lstm(m: Any, node: Node) -> str:
     return ""
 
 
-def _constructed(m: Any, node: Node, way: int, more: dict[str, Any]) -> KerasLayer:
+def _constructed(m: Any, node: Node[kinds.Recurrent], way: int, more: dict[str, Any]) -> KerasLayer:
     """Return one direction."""
-    cell, units, bias = node["cells"][way], node["units"], node["biases"]
+    cell, units, bias = node.kind.cells[way], node.kind.units, node.kind.biases
     units, bias = units[way] if isinstance(units, tuple) else units, bias[way] if isinstance(bias, tuple) else bias
     if cell.clips:
         raise m.refused(node, f"a cell with {', '.join(map(str, cell.clips))}", "the layers of Keras have no such bounds")
@@ -61,27 +62,27 @@ def _constructed(m: Any, node: Node, way: int, more: dict[str, Any]) -> KerasLay
     )  # fmt: skip
 
 
-def recurrent(m: Any, node: Node) -> str:
+def recurrent(m: Any, node: Node[kinds.Recurrent]) -> str:
     """Write the line of a recurrent layer."""
-    cells, both, mask = node["cells"], len(node["cells"]) > 1, node.named.get("mask")
-    count = 2 if both and node["merge"] is None else 1
+    cells, both, mask = node.kind.cells, len(node.kind.cells) > 1, node.named.get("mask")
+    count = 2 if both and node.kind.merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
     wants = any(m.used_by(node.layer, place) for place in range(count, len(node.outputs)))
-    zero = node["zero"] and bool(mask)
-    if both and mask and node["sequences"] and not zero:
+    zero = node.kind.zero and bool(mask)
+    if both and mask and node.kind.sequences and not zero:
         raise m.refused(node, "two directions that keep their outputs at masked steps", "Keras's Bidirectional gives zeros there")
     more = {
-        "return_sequences": node["sequences"] or None,
+        "return_sequences": node.kind.sequences or None,
         "return_state": wants or None,
-        "stateful": node["stateful"] or None,
+        "stateful": node.kind.stateful or None,
         "zero_output_for_mask": (zero and not both) or None,
     }
-    called = _constructed(m, node, 0, {**more, "go_backwards": node["backwards"] or None})
+    called = _constructed(m, node, 0, {**more, "go_backwards": node.kind.backwards or None})
     if both:
-        unlike = cells[1] != cells[0] or isinstance(node["units"], tuple) or isinstance(node["biases"], tuple)
+        unlike = cells[1] != cells[0] or isinstance(node.kind.units, tuple) or isinstance(node.kind.biases, tuple)
         back = _constructed(m, node, 1, {**more, "go_backwards": True}) if unlike else None
         called = layer("Bidirectional", 1, layer=called, backward_layer=back)
-        merge = {} if node["merge"] == "concat" else {"merge_mode": node["merge"]}  # None is a setting here, not the default
+        merge = {} if node.kind.merge == "concat" else {"merge_mode": node.kind.merge}  # None is a setting here, not the default
         called = replace(called, settings={**called.settings, **merge})
     states = [m(value) for value in node.named.get("states", ())]
     arguments = [f"mask={m(mask[0])}" if mask else "", f"initial_state=[{', '.join(states)}]" if len(states) > 1 else ""]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.keras.scaffold.layers import RULES
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
 from rnnconvert.scaffolding.text import Style
@@ -41,7 +42,7 @@ class KerasModule(Module):
         if not scope.inputs:
             raise RefusedError(f"the model {scope.name!r} without an input", self.TITLE, "a functional model begins with one")
         super().__init__(file, scope)
-        self._calls: dict[str, list[Node]] = {}
+        self._calls: dict[str, list[Node[kinds.Kind]]] = {}
         for node in scope.nodes:
             if node.layer:
                 self._calls.setdefault(node.layer, []).append(node)
@@ -83,16 +84,16 @@ class KerasModule(Module):
         """Return whether a layer is called several times: with other functions behind it each time."""
         return len(self._calls.get(layer, ())) > 1
 
-    def model(self, node: Node) -> str:
+    def model(self, node: Node[kinds.Model]) -> str:
         """Return the variable of a model in the model."""
-        build = self.file.classes[id(node["scope"])]
+        build = self.file.classes[id(node.kind.scope)]
         self.part(node.layer, build)
         if node.layer not in self._shared:
             name = self._shared[node.layer] = self._names.new(self._attribute[node.layer])
             self.lines.insert(0, f'{name} = {build}(name="{self._attribute[node.layer]}")')
         return self._shared[node.layer]
 
-    def unwritten(self, node: Node, why: str, operands: Sequence[str]) -> None:
+    def unwritten(self, node: Node[kinds.Kind], why: str, operands: Sequence[str]) -> None:
         """Write a layer of a class that is left to be written: the model can be built and filled around it."""
         if any(not value.sized for value in node.outputs):
             reason = "the file states no shape of what it gives, and Keras builds no model without one"
@@ -105,9 +106,9 @@ class KerasModule(Module):
         shapes = ", ".join(self.axes(value) for value in node.outputs)
         self.line(f"{names} = {name}()({', '.join(operands)})  # {shapes}")
 
-    def takes(self, node: Node) -> bool:
+    def takes(self, node: Node[kinds.Kind]) -> bool:
         """Return whether a node's line takes an expression: layers read variables, so that each has a line."""
-        return node.kind in ("activation", "elementwise") and super().takes(node)
+        return isinstance(node.kind, kinds.Activation | kinds.Elementwise) and super().takes(node)
 
     def used_by(self, layer: str, place: int) -> bool:
         """Return whether an output of a layer is read in one of its calls."""

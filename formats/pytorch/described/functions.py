@@ -15,7 +15,7 @@ from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Ru
 from rnnconvert.graphs import lengths as formulas
 from rnnconvert.graphs.operators import Casts, Computes, Formula, Moves, Operator
 from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, rounded, truncated
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if kind not in ("Dropout", "AlphaDropout"):
         return x
     layer = r.path(call.operation, "dropout")
-    return r.build.several("dropout", layer, [x], [(x.dims, x.dtype, x.name)], name=kind, rate=float(call("p", 0.5)))[0]
+    return r.build.several(kinds.Dropout(name=kind, rate=float(call("p", 0.5))), layer, [x], [(x.dims, x.dtype, x.name)])[0]
 
 
 def _cast(r: ProgramReading, call: BoundCall) -> Any:

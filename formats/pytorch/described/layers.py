@@ -11,10 +11,10 @@ from rnnconvert.formats.pytorch.aten_operator import AtenOperator, BoundCall, Ru
 from rnnconvert.formats.pytorch.described.recurrent import cell, recurrent
 from rnnconvert.formats.pytorch.program.kinds import CELLS, RECURRENT
 from rnnconvert.graphs.operators import Computes
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
-from rnnconvert.scaffolding.windows import Windows, conv, conv_transposed, pool, reached, same
+from rnnconvert.scaffolding.windows import ConvSettings, Windows, conv, conv_transposed, pool, reached, same
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
@@ -33,11 +33,11 @@ def _embedding(r: ProgramReading, call: BoundCall) -> SourceTensor:
     weight, x = call.tensor("weight"), call.tensor()
     if x.dtype not in ("int32", "int64"):
         raise NeedError(f"type of {x.name}", "int64")
-    rows, width = weight.dims
+    _, width = weight.dims
     unit = r.used_as(weight, "embedding")
     if unit is None:
-        return r.build.add("gather", [weight, x], (*x.dims, width), axis=0, name="taken")
-    return r.build.add_layer("embedding", [x], (*x.dims, width), "float32", layer=r.layer(unit.name), input_size=rows, output_size=width)
+        return r.build.add(kinds.Gather(axis=0), [weight, x], (*x.dims, width), name="taken")
+    return r.build.add_layer(kinds.Embedding(*_lengths(weight)), [x], (*x.dims, width), "float32", layer=r.layer(unit.name))
 
 
 def spread(value: Any, rank: int) -> tuple[int, ...]:
@@ -51,14 +51,9 @@ def _lengths(weight: SourceTensor) -> list[int]:
     return [n for n in weight.dims if isinstance(n, int)]
 
 
-def _settings(r: ProgramReading, call: BoundCall, rank: int) -> dict[str, Any]:
-    return {
-        "layer": r.unit(call.tensor("weight"), call("bias")).name,
-        "strides": spread(call("stride", 1), rank),
-        "dilation": spread(call("dilation", 1), rank),
-        "groups": int(call("groups", 1)),
-        "bias": call("bias") is not None,
-    }
+def _settings(r: ProgramReading, call: BoundCall, rank: int) -> ConvSettings:
+    layer, bias = r.unit(call.tensor("weight"), call("bias")).name, call("bias") is not None
+    return ConvSettings(layer, spread(call("stride", 1), rank), spread(call("dilation", 1), rank), int(call("groups", 1)), bias)
 
 
 def _conv(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -70,13 +65,13 @@ def _conv(r: ProgramReading, call: BoundCall) -> SourceTensor:
     settings = _settings(r, call, rank)
     _float(x)
     if x.rank == rank + 2:
-        r.build.need(x.dims[1], weight[1] * settings["groups"])
+        r.build.need(x.dims[1], weight[1] * settings.groups)
     if isinstance(padding, str):
-        reach = reached(weight[2:], settings["dilation"])
+        reach = reached(weight[2:], settings.dilation)
         pads = tuple(same(n) if padding == "same" else (0, 0) for n in reach)
     else:
         pads = tuple((n, n) for n in spread(padding, rank))
-    return conv(r.build, x, weight, pads, **settings)
+    return conv(r.build, x, weight, pads, settings)
 
 
 def _transposed(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -86,7 +81,7 @@ def _transposed(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if x.rank == rank + 2:
         r.build.need(x.dims[1], weight[0])
     more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
-    return conv_transposed(r.build, x, weight, pads, more, **_settings(r, call, rank))
+    return conv_transposed(r.build, x, weight, pads, more, _settings(r, call, rank))
 
 
 def _batch_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -99,20 +94,21 @@ def _batch_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     return r.build.add_layer(
-        "batch_norm",
+        kinds.BatchNorm(
+            axis=1,
+            size=size,
+            epsilon=float(call("eps", 1e-5)),
+            momentum=1 - float(call("momentum", 0.1)),
+            scale=arrays[0] is not None,
+            shift=arrays[1] is not None,
+        ),
         [x],
         x.dims,
         layer=r.unit(*arrays).name,
-        axis=1,
-        size=size,
-        epsilon=float(call("eps", 1e-5)),
-        momentum=1 - float(call("momentum", 0.1)),
-        scale=arrays[0] is not None,
-        shift=arrays[1] is not None,
     )
 
 
-def _over_last(kind: str, epsilon: float) -> Rule:
+def _over_last(kind: type[kinds.LastAxesNorm], epsilon: float) -> Rule:
     """Return the rule of a norm over the last axes."""
 
     def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
@@ -120,14 +116,9 @@ def _over_last(kind: str, epsilon: float) -> Rule:
         _float(x)
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
             r.build.need(dim, size)
-        layer = r.path(call.operation, kind) if weight is None and bias is None else r.unit(weight, bias).name
-        words: dict[str, Any] = {
-            "sizes": sizes,
-            "epsilon": float(call("eps", epsilon)),
-            "scale": weight is not None,
-            "shift": bias is not None,
-        }
-        return r.build.add_layer(kind, [x], x.dims, layer=layer, **words)
+        layer = r.path(call.operation, kind.word) if weight is None and bias is None else r.unit(weight, bias).name
+        norm = kind(float(call("eps", epsilon)), weight is not None, bias is not None, sizes)
+        return r.build.add_layer(norm, [x], x.dims, layer=layer)
 
     return rule
 
@@ -136,18 +127,15 @@ def _group_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, weight, bias = call.tensor(), call("weight"), call("bias")
     if weight is None or bias is None:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
-    (size,) = weight.dims
+    (size,) = _lengths(weight)
     if x.rank < 2:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     return r.build.add_layer(
-        "group_norm first",
+        kinds.GroupNormFirst(groups=int(call("groups")), size=size, epsilon=float(call("eps", 1e-5))),
         [x],
         x.dims,
         layer=r.unit(weight, bias).name,
-        groups=int(call("groups")),
-        size=size,
-        epsilon=float(call("eps", 1e-5)),
     )
 
 
@@ -157,7 +145,7 @@ def _prelu(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError("a prelu of other channels")
     if not weight.stored:
         raise ValueError("a slope that is computed")
-    return r.build.add_layer("prelu first", [x], x.dims, layer=r.unit(weight).name, axis=1, size=weight.dims[0])
+    return r.build.add_layer(kinds.PReLUFirst(1, *_lengths(weight)), [x], x.dims, layer=r.unit(weight).name)
 
 
 def _pool(operation: str, rank: int) -> Rule:
@@ -205,8 +193,8 @@ LAYERS: dict[str, AtenOperator] = {
     **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
     **dict.fromkeys(("convolution", "_convolution"), AtenOperator(f"{_CONV} {_ANY}", _conv)),
     "batch_norm": AtenOperator("x weight bias mean variance training momentum eps cudnn_enabled", _batch_norm, _OF_ITS_SHAPE),
-    "layer_norm": AtenOperator("x shape weight bias eps cudnn_enable", _over_last("layer_norm", 1e-5), _OF_ITS_SHAPE),
-    "rms_norm": AtenOperator("x shape weight eps", _over_last("rms_norm", float(np.finfo(np.float32).eps))),
+    "layer_norm": AtenOperator("x shape weight bias eps cudnn_enable", _over_last(kinds.LayerNorm, 1e-5), _OF_ITS_SHAPE),
+    "rms_norm": AtenOperator("x shape weight eps", _over_last(kinds.RMSNorm, float(np.finfo(np.float32).eps))),
     "group_norm": AtenOperator("x groups weight bias eps cudnn_enabled", _group_norm),
     "prelu": AtenOperator("x weight", _prelu),
     **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),

@@ -34,6 +34,7 @@ from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.graphs.operators import SAME
 from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import RANK, Check, Description
 from rnnconvert.scaffolding.fixed import FixedInputs, as_array, as_number, check_fixed
 from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
@@ -126,16 +127,16 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
 
     Raises RefusedError where another choice may be meant, and is another model.
     """
-    kinds = {operation.kind for operation in program.operations}
+    operators = {operation.kind for operation in program.operations}
     loops = {operation.loop for operation in program.operations if operation.loop is not None}
-    over_time = bool(loops) or kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
-    ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
+    over_time = bool(loops) or operators & {*RECURRENT, "conv1d", "convolution", "_convolution"}
+    ranks = (2, 3, 1) if "embedding" in operators else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in operators else (2, 3, 4, 1)
     states = {id(state.before) for loop in loops for state in loop.states}
     stated = [[len(ref.dims)] if ref.dims is not None else [2, 3, 1] if id(ref) in states else list(ranks) for ref in program.inputs]
     lengths = {id(ref) for ref in _lengths_of_packed(program)}
     stated = [[1] if id(ref) in lengths and ref.dims is None else ranks for ref, ranks in zip(program.inputs, stated, strict=True)]
     lengths_stated = _choose(stated, program.inputs, axes)
-    usual_ranks = next(itertools.product(*stated)) if over_time or kinds & {"embedding", "conv2d"} else None
+    usual_ranks = next(itertools.product(*stated)) if over_time or operators & {"embedding", "conv2d"} else None
     several = 1 < math.prod(map(len, stated)) <= _MOST_CHOICES
     first: RnnConvertError | None = None  # of the reading that went furthest
     furthest = -1
@@ -171,7 +172,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
         if fits:
             return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0, axes)
     if in_part:
-        return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
+        return min(in_part, key=lambda description: sum(isinstance(node.kind, kinds.LeftOut) for node in description.scope.every_node()))
     if not lengths_stated and any(ref.dims is None for ref in program.inputs):
         first = _unstated(first, program, reading, max(reached_by.items(), key=itemgetter(1), default=((), 0))[0])
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")

@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.aten_operator import BatchSizes, PackedSteps
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor, renewed
@@ -85,7 +88,7 @@ class Modules:
         after = {ref: renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
         values = [value for outside in after.values() for value in _values(outside)]
         path = caller.path.replace(".", "/")
-        build.scope.add("model", path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values, scope=first)
+        build.scope.add(kinds.Model(scope=first), path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values)
         for ref, outside in after.items():
             self.reading.give(ref, outside)
         return True
@@ -170,9 +173,12 @@ def _form(scope: DescribedModel) -> Any:
     def number(value: Value) -> Any:
         return numbers.setdefault(id(value), len(numbers)), value.shape, value.dtype
 
-    def settings(node: Any) -> Any:
-        return sorted((key, repr(_form(value) if isinstance(value, DescribedModel) else value)) for key, value in node.settings.items())
+    def setting(value: Any) -> Any:
+        return _form(value) if isinstance(value, DescribedModel) else value.tobytes() if isinstance(value, np.ndarray) else repr(value)
+
+    def settings(kind: kinds.Kind) -> Any:
+        return type(kind), [setting(value) for value in vars(kind).values()]
 
     start = [number(value) for value in scope.inputs]
-    nodes = [(node.kind, node.layer, [number(value) for value in (*node.reads(), *node.outputs)], settings(node)) for node in scope.nodes]
+    nodes = [(settings(node.kind), node.layer, [number(value) for value in (*node.reads(), *node.outputs)]) for node in scope.nodes]
     return start, nodes, [number(value) for value in scope.outputs]

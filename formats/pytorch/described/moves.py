@@ -24,7 +24,7 @@ from rnnconvert.formats.pytorch.aten_operator import (
 from rnnconvert.formats.pytorch.program.kinds import FILLED, UNBOUND
 from rnnconvert.graphs.operators import SAME, Measures
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, open_size, product, reaches
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -280,7 +280,7 @@ def _select(build: ProgramBuilder, call: BoundCall) -> Any:
         return steps.steps.x.dims[0]
     x, axis = (steps.x, 0) if isinstance(steps, StepList) else (call.tensor(), call.axis())
     if isinstance(index, SourceTensor) and not index.dims and index.dtype == "int64":
-        return build.add("gather", [x, index], (*x.dims[:axis], *x.dims[axis + 1 :]), axis=axis, name="taken")
+        return build.add(kinds.Gather(axis=axis), [x, index], (*x.dims[:axis], *x.dims[axis + 1 :]), name="taken")
     if not isinstance(index, (int, Size)):
         raise ValueError("an index that a run decides")
     if isinstance(index, int):
@@ -380,7 +380,7 @@ def _gathered(build: ProgramBuilder, x: SourceTensor, axis: int, index: SourceTe
     """Return a tensor at places along an axis, whose own axes stand in its stead."""
     if isinstance(index, SortedOrder):
         return _reordered(x, axis, index)
-    return build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
+    return build.add(kinds.Gather(axis=axis), [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), name="taken")
 
 
 def _index_select(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
@@ -417,7 +417,7 @@ def _gather(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     for other, (length, count) in enumerate(zip(x.dims, index.dims, strict=True)):
         if other != axis and length != count:
             x = build.slice(x, other, 0, count, 1)
-    return build.add("gather elements", [x, index], index.dims, axis=axis, name="taken")
+    return build.add(kinds.GatherElements(axis=axis), [x, index], index.dims, name="taken")
 
 
 def _indexed(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
@@ -444,7 +444,7 @@ def _indexed(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
         around = [*range(first), *range(place, place + 1 + len(lengths_left))]
         index = build.unsqueeze(_from_the_front(build, index, length), around)
         index = build.expand(index, (*x.dims[:place], 1, *lengths_left))
-        gathered = build.add("gather elements", [x, index], index.dims, axis=place, name="taken")
+        gathered = build.add(kinds.GatherElements(axis=place), [x, index], index.dims, name="taken")
         x = build.squeeze(gathered, [place])
     return x
 
@@ -515,7 +515,7 @@ def _arange(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError("arange of other than whole numbers")
     read: list[Value] = []
     low, high = r.build.lengths([start, stop], read)
-    x = r.build.add("range", read, (stop - start,), "int64", start=low, stop=high, step=1, name="steps")
+    x = r.build.add(kinds.Range(start=low, stop=high, step=1), read, (stop - start,), "int64", name="steps")
     return r.build.cast(x, str(call("dtype"))) if isinstance(call("dtype"), np.dtype) else x
 
 

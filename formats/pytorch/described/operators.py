@@ -15,7 +15,7 @@ from rnnconvert.formats.pytorch.program.kinds import ITEM, JOINED, LIST
 from rnnconvert.graphs import lengths
 from rnnconvert.graphs.operators import Computes, Measures, Moves
 from rnnconvert.graphs.sizes import Size, least, most, product, reaches
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _arg(operation: str) -> Rule:
 
 def _cumsum(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = _in_its_type(r, call)
-    return r.build.add("cumulative", [x], x.dims, axis=call.axis(), name="sums")
+    return r.build.add(kinds.Cumulative(axis=call.axis()), [x], x.dims, name="sums")
 
 
 def _attention(r: ProgramReading, call: BoundCall) -> SourceTensor:

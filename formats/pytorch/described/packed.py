@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.formats.pytorch.aten_operator import BatchSizes, BoundCall, PackedSteps, ReorderedRows, SortedOrder
 from rnnconvert.formats.pytorch.described.functions import INTEGERS, number
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def pack(r: ProgramReading, call: BoundCall) -> PackedSteps:
         r.same(lengths.dims[0], x.dims[0])
         constant = lengths.numbers
         longest = r.build.opened(f"longest of {lengths.name} ({len(r.packed)})") if constant is None else int(constant.max())
-        mask = r.build.add("mask", [lengths, x], x.dims[:2], "bool", operation="lengths", packed=True, name="mask")
+        mask = r.build.add(kinds.Mask(operation="lengths", packed=True), [lengths, x], x.dims[:2], "bool", name="mask")
         r.packed[key] = PackedSteps(x, lengths, mask, longest, order)
     return r.packed[key]
 
@@ -48,7 +49,7 @@ def padded(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
         r.build.reaches(x.dims[1], steps.longest)
         x = r.build.slice(x, 1, 0, steps.longest, 1)
     elif length in (-1, steps.longest):
-        x = r.build.add("cut to the longest", [x, steps.lengths], (x.dims[0], steps.longest, *x.dims[2:]), name=x.name)
+        x = r.build.add(kinds.CutToLongest(), [x, steps.lengths], (x.dims[0], steps.longest, *x.dims[2:]), name=x.name)
     elif length != x.dims[1]:
         r.same(length, x.dims[1])
         raise r.build.refuse(f"packed sequences padded to {length}", "they are padded to the longest, or to the length that they had")
@@ -73,7 +74,13 @@ def scatter(r: ProgramReading, call: BoundCall) -> SourceTensor:
     """Return the inverse of an order, which puts the numbers of the rows at the places of the order."""
     order, source = call.tensor("index"), call.tensor("src")
     node = next((node for node in reversed(r.build.scope.nodes) if source.value is not None and source.value in node.outputs), None)
-    counts = node is not None and node.kind == "range" and node["start"] == 0 and node["step"] == 1 and source.dims == order.dims
+    counts = (
+        node is not None
+        and isinstance(node.kind, kinds.Range)
+        and node.kind.start == 0
+        and node.kind.step == 1
+        and source.dims == order.dims
+    )
     if not counts or not isinstance(order, SortedOrder) or call.axis() != 0 or call.tensor().dims != order.dims:
         raise r.build.refuse("numbers put at computed places", "only the inverse of an order is known here")
     return order.inverse()

@@ -21,7 +21,7 @@ from rnnconvert.formats.pytorch.program.kinds import BRANCH, CELLS, LIST, LISTED
 from rnnconvert.formats.pytorch.program.program import ElementTypeOf, OperatorCall, OperatorProgram, Ref, Several, refs
 from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.description import Check, DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -88,7 +88,7 @@ class ProgramReading:
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         prune(scope)
-        if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
+        if any(not isinstance(size, int) for node in scope.every_node() if isinstance(node.kind, kinds.Split) for size in node.kind.sizes):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
         stated = (check for check in self._program.checks if not _by_weights(scope, check))
         checks = tuple(dict.fromkeys([*stated, *self._long_enough(scope.inputs)]))
@@ -326,7 +326,10 @@ class ProgramReading:
         if unit is None or not alone or (bias is not None and self._by_array.get(bias.stored) is not self._by_array[weight.stored]):
             product = operations.matmul(self.build, x, self.build.transpose(weight, (1, 0)))
             return product if bias is None else self.build.elementwise("add", [product, bias])
-        return self.build.add_layer("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
+        assert isinstance(units, int)
+        return self.build.add_layer(
+            kinds.Dense(units=units, bias=bias is not None), [x], (*x.dims[:-1], units), layer=self.layer(unit.name)
+        )
 
     def used_as(self, weight: SourceTensor, kind: str) -> Unit | None:
         """Return the layer of a kind whose matrix a tensor is; None for other tensors, and for a layer that is used as another kind."""
@@ -369,7 +372,7 @@ class ProgramReading:
                 "sizes": self.arrays[unit.names["weight"]].shape,
                 "bias": "bias" in unit.names,
             }
-            (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
+            (tensor,) = self.build.several(kinds.LayerWeight(**words), self.layer(unit.name), [], [(x.dims, x.dtype, x.name)])
             assert tensor.value is not None
             return tensor.value
         if unit is None or self._of_layers.intersection(unit.arrays):
@@ -388,7 +391,7 @@ def _by_weights(scope: DescribedModel, check: Check) -> bool:
     number, axis = check.axes[0]
     x = scope.inputs[number]
     readers = [node for node in scope.nodes if any(value is x for value in node.reads())]
-    layers = all(node.kind in ("dense", "recurrent") and node.x is x for node in readers)
+    layers = all(isinstance(node.kind, kinds.Dense | kinds.Recurrent) and node.x is x for node in readers)
     return check.text.startswith("{0} == ") and len(check.axes) == 1 and axis == len(x.shape) - 1 and bool(readers) and layers
 
 

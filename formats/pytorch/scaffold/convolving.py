@@ -8,6 +8,7 @@ from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.pytorch.scaffold.loops import LANGUAGE
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import sizes
 from rnnconvert.scaffolding.steps import class_of, steps
@@ -58,34 +59,34 @@ def _same(size: Any, window: int, step: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def conv_lstm(m: Module, node: Node) -> str:
+def conv_lstm(m: Module, node: Node[kinds.ConvLSTM]) -> str:
     """Write the lines of an LSTM whose products are convolutions."""
-    rank, strides, same = node["rank"], node["strides"], node["padding"] == "same"
-    words = [f"{node['channels']}, {node['filters']}, {tuple(node['kernel'])}"]
-    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", node["dilation"])) if max(values) > 1]
-    x = f"{m(node.x)}.movedim(-1, 2){'.flip(1)' if node['backwards'] else ''}"
-    reach = [step * (size - 1) + 1 for size, step in zip(node["kernel"], node["dilation"], strict=True)]
+    rank, strides, same = node.kind.rank, node.kind.strides, node.kind.padding == "same"
+    words = [f"{node.kind.channels}, {node.kind.filters}, {tuple(node.kind.kernel)}"]
+    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", node.kind.dilation)) if max(values) > 1]
+    x = f"{m(node.x)}.movedim(-1, 2){'.flip(1)' if node.kind.backwards else ''}"
+    reach = [step * (size - 1) + 1 for size, step in zip(node.kind.kernel, node.kind.dilation, strict=True)]
     if same and max(strides) == 1 and all(size % 2 for size in reach):
         words.append(f"padding={sizes([size // 2 for size in reach])}")
     elif same:
         pads = [_same(*each) for each in zip(node.x.shape[2:-1], reach, strides, strict=True)]
         x = f"F.pad({x}, ({', '.join(str(n) for pair in pads[::-1] for n in pair)}))"
-    words += [] if node["bias"] else ["bias=False"]
-    word = class_of(m.file, node["cell"], functools.partial(_loop, rank), kind=f"ConvLSTM{rank}d")
+    words += [] if node.kind.bias else ["bias=False"]
+    word = class_of(m.file, node.kind.cell, functools.partial(_loop, rank), kind=f"ConvLSTM{rank}d")
     part = m.part(node.layer, f"{word}({', '.join(words)})")
     states = [f"{m(value)}.movedim(-1, 1)" for value in node.named.get("states", ())]
-    if node["stateful"] and states:
+    if node.kind.stateful and states:
         raise m.refused(node, "initial states of a stateful layer", "it keeps those of the last call")
-    keeps = m.state(node.layer) if node["stateful"] else ""
+    keeps = m.state(node.layer) if node.kind.stateful else ""
     state = keeps or (f"({', '.join(states)})" if states else "")
     out, *finals = node.outputs
-    wants = not node["sequences"] or any(m.used(value) for value in finals)
+    wants = not node.kind.sequences or any(m.used(value) for value in finals)
     m.release(node)
-    name = m.new(out) if node["sequences"] else "_"
+    name = m.new(out) if node.kind.sequences else "_"
     m.line(f"{name}, {keeps or ('(h, c)' if wants else '_')} = {part}({', '.join(filter(None, (x, state)))})")
     if keeps and wants:
         m.line(f"h, c = {keeps}")
-    m.line(f"{name} = {name}.movedim(2, -1)" if node["sequences"] else f"{m.new(out)} = h.movedim(1, -1)", out.shape)
+    m.line(f"{name} = {name}.movedim(2, -1)" if node.kind.sequences else f"{m.new(out)} = h.movedim(1, -1)", out.shape)
     for word, value in zip("hc", finals, strict=False):
         if m.used(value):
             m.line(f"{m.new(value, f'{m.stem(node)}_{word}')} = {word}.movedim(1, -1)", value.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold.loops import loop
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.steps import class_of
 from rnnconvert.scaffolding.writer import Module
@@ -20,13 +21,13 @@ def _plain(cell: Cell) -> bool:
     return gates and (cell.reset_after is True if cell.kind == "gru" else cell.output_activation == TANH)
 
 
-def recurrent(m: Module, node: Node) -> str:
+def recurrent(m: Module, node: Node[kinds.Recurrent]) -> str:
     """Write the lines of a recurrent layer."""
-    cell: Cell = node["cells"][0]
-    both, lstm, units = len(node["cells"]) > 1, cell.kind == "lstm", node["units"]
+    cell: Cell = node.kind.cells[0]
+    both, lstm, units = len(node.kind.cells) > 1, cell.kind == "lstm", node.kind.units
     plain = _plain(cell)
     words = f"{node.x.shape[-1]}, {units}"
-    words += "" if node["biases"] else ", bias=False"
+    words += "" if node.kind.biases else ", bias=False"
     words += ", bidirectional=True" if both else ""
     if plain:
         words += ', nonlinearity="relu"' if cell.kind == "rnn" and cell.activation.name == "relu" else ""
@@ -37,9 +38,9 @@ def recurrent(m: Module, node: Node) -> str:
     part = m.part(node.layer, constructor)
     state = _initial(m, node, both, lstm)
     mask = m(node.named["mask"][0]) if node.named.get("mask") else ""
-    turn = ".flip(1)" if node["backwards"] else ""
+    turn = ".flip(1)" if node.kind.backwards else ""
     x = m(node.x) + turn
-    zero = ", zero=True" if node["zero"] else ""
+    zero = ", zero=True" if node.kind.zero else ""
     if mask and plain:
         call = f"{m.helper('masked')}({part}, {x}, {mask}{turn}{', ' + state if state else ''}{zero})"
     else:
@@ -48,10 +49,10 @@ def recurrent(m: Module, node: Node) -> str:
     return ""
 
 
-def _initial(m: Module, node: Node, both: bool, lstm: bool) -> str:
+def _initial(m: Module, node: Node[kinds.Recurrent], both: bool, lstm: bool) -> str:
     """Return the initial states as torch takes them: (directions, batch, hidden)."""
     states = [m(value) for value in node.named.get("states", ())]
-    if node["stateful"]:
+    if node.kind.stateful:
         if states:
             raise RefusedError("initial states of a stateful layer", "PyTorch", "it keeps those of the last call", "", node.layer)
         return m.state(node.layer)
@@ -63,11 +64,11 @@ def _initial(m: Module, node: Node, both: bool, lstm: bool) -> str:
     return f"({', '.join(stacked)})" if lstm else stacked[0]
 
 
-def _lines(m: Module, node: Node, call: str, both: bool, lstm: bool) -> None:
-    merge, sequences = node["merge"], node["sequences"]
+def _lines(m: Module, node: Node[kinds.Recurrent], call: str, both: bool, lstm: bool) -> None:
+    merge, sequences = node.kind.merge, node.kind.sequences
     count = 2 if both and merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
-    keeps = m.state(node.layer) if node["stateful"] else ""
+    keeps = m.state(node.layer) if node.kind.stateful else ""
     wants_states = any(m.used(value) for value in finals)
     m.release(node)
     ends = "h, c" if lstm else "h"
@@ -102,14 +103,14 @@ def _lines(m: Module, node: Node, call: str, both: bool, lstm: bool) -> None:
 _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 
 
-def _merge(m: Module, node: Node, name: str, halves: str) -> None:
+def _merge(m: Module, node: Node[kinds.Recurrent], name: str, halves: str) -> None:
     """Write the line that merges both directions."""
-    if node["merge"] is None:
+    if node.kind.merge is None:
         first, second = (m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True))
         m.line(f"{first}, {second} = {halves}", node.y.shape)
         return
     if halves == "h":
-        m.line(f"{name} = {_MERGES[node['merge']].format('h[0]', 'h[1]')}", node.y.shape)
+        m.line(f"{name} = {_MERGES[node.kind.merge].format('h[0]', 'h[1]')}", node.y.shape)
         return
     m.line(f"ahead, back = {halves}")
-    m.line(f"{name} = {_MERGES[node['merge']].format('ahead', 'back')}", node.y.shape)
+    m.line(f"{name} = {_MERGES[node.kind.merge].format('ahead', 'back')}", node.y.shape)

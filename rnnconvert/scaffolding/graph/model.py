@@ -13,7 +13,8 @@ from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, StoredNumbers
 from rnnconvert.graphs.program.scopes import ModelScopes, Scope
-from rnnconvert.scaffolding.description import Description, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Description, Node, Value, on
 from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
 from rnnconvert.scaffolding.graph.layers import LAYERS
@@ -123,9 +124,9 @@ class WrittenGraph:
         return self.graph.recurrent
 
 
-def _model(g: GraphWriter, node: Node) -> None:
+def _model(g: GraphWriter, node: Node[kinds.Model]) -> None:
     """Add the outputs of a model in the model: its nodes stand among the nodes of the model around it."""
-    scope = node["scope"]
+    scope = node.kind.scope
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         g.give(inside, g(outside))
     g.run(scope, RULES, g.label(node))
@@ -133,9 +134,9 @@ def _model(g: GraphWriter, node: Node) -> None:
         g.give(outside, g(inside))
 
 
-def _loop(g: GraphWriter, node: Node) -> None:
+def _loop(g: GraphWriter, node: Node[kinds.Loop]) -> None:
     """Add a loop over the steps of sequences."""
-    scope, states, count = node["scope"], node["states"], node["states"] + node["sequences"]
+    scope, states, count = node.kind.scope, node.kind.states, node.kind.states + node.kind.sequences
     names = [g(value) for value in node.inputs]
     for inside, name in zip(scope.inputs[count:], names[count:], strict=True):
         g.give(inside, name)
@@ -149,8 +150,9 @@ def _loop(g: GraphWriter, node: Node) -> None:
         g.give(value, name)
 
 
-RULES: Mapping[str, Rule] = {
-    **LAYERS, **SPACE, **ATTENTION, **TENSORS, "recurrent": recurrent, "conv_lstm": conv_lstm, "model": _model, "loop": _loop,
+RULES: Mapping[type[kinds.Kind], Rule] = {
+    **LAYERS, **SPACE, **ATTENTION, **TENSORS, **on(kinds.Recurrent, recurrent), **on(kinds.ConvLSTM, conv_lstm),
+    **on(kinds.Model, _model), **on(kinds.Loop, _loop),
 }  # fmt: skip
 """The kinds that are known."""
 

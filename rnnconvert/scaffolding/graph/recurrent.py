@@ -14,8 +14,9 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.graphs.program.masked_steps import CountedSteps
 from rnnconvert.language import registry
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.directions import WAYS, unlike
+from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.graph.by_steps import by_steps
 from rnnconvert.scaffolding.graph.scans import flipped
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Holds
@@ -69,9 +70,9 @@ class _DirectionOutputs:
     finals: Sequence[str]
 
 
-def recurrent(g: GraphWriter, node: Node) -> None:
+def recurrent(g: GraphWriter, node: Node[kinds.Recurrent]) -> None:
     """Add a recurrent layer."""
-    if node["stateful"]:
+    if node.kind.stateful:
         raise g.refused(
             node,
             "stateful = True",
@@ -81,11 +82,11 @@ def recurrent(g: GraphWriter, node: Node) -> None:
     directions = g.weights.directions(g.path(node))
     ways, mask = len(directions), node.named.get("mask", ())
     counting = g.counted(mask[0]) if mask else None
-    turned = (node["backwards"],) if ways == 1 else (False, True)
+    turned = (node.kind.backwards,) if ways == 1 else (False, True)
     directions = tuple(direction.replace(reverse=reverse) for direction, reverse in zip(directions, turned, strict=True))
     per = 2 if directions[0].cell.kind == "lstm" else 1
     states = [g(value) for value in node.named.get("states", ())]
-    if ways == 1 or unlike(node):
+    if ways == 1 or node.kind.unlike:
         outputs_by_way = []
         for way, direction in enumerate(directions):
             initial, label = states[:per], g.label(node) if ways == 1 else f"{g.label(node)}/{WAYS[way]}"
@@ -94,7 +95,7 @@ def recurrent(g: GraphWriter, node: Node) -> None:
             outputs_by_way.append(_way(g, node, label, ran, 0, direction.reverse, counting, initial))
     else:
         ran = _run(g, node, g.label(node), directions, counting, states)
-        if node["sequences"] and node["merge"] == "concat" and counting is None:
+        if node.kind.sequences and node.kind.merge == "concat" and counting is None:
             _side_by_side(g, node, ran)
             return
         outputs_by_way = [
@@ -105,7 +106,12 @@ def recurrent(g: GraphWriter, node: Node) -> None:
 
 
 def _run(
-    g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], counting: CountedSteps | None, states: Sequence[str]
+    g: GraphWriter,
+    node: Node[kinds.Recurrent],
+    label: str,
+    directions: Sequence[Direction],
+    counting: CountedSteps | None,
+    states: Sequence[str],
 ) -> _NodeOutputs:
     """Add the operation of some directions, which has the inputs of ONNX's but for the weights.
 
@@ -132,18 +138,20 @@ def _run(
     return _NodeOutputs(outputs[0], outputs[1:])
 
 
-def _reads_cells(g: GraphWriter, node: Node) -> bool:
+def _reads_cells(g: GraphWriter, node: Node[kinds.Recurrent]) -> bool:
     """Whether anything in the model reads a last cell state of an LSTM, or it is an output."""
     read = {id(value) for each in g.scope.nodes for value in each.reads()} | {id(value) for value in g.scope.outputs}
     return any(id(value) in read for value in node.outputs[_outputs(node) :][1::2])
 
 
-def _outputs(node: Node) -> int:
+def _outputs(node: Node[kinds.Recurrent]) -> int:
     """Return how many outputs a layer has in front of its last states."""
-    return 2 if len(node["cells"]) == 2 and node["merge"] is None else 1
+    return 2 if len(node.kind.cells) == 2 and node.kind.merge is None else 1
 
 
-def _composed(g: GraphWriter, node: Node, label: str, directions: Sequence[Direction], inputs: Sequence[str], words: str) -> _NodeOutputs:
+def _composed(
+    g: GraphWriter, node: Node[kinds.Kind], label: str, directions: Sequence[Direction], inputs: Sequence[str], words: str
+) -> _NodeOutputs:
     """Add the steps of some directions in basic operations, with the inputs and outputs of an operation."""
     x, *_, lengths = inputs[:5]
     outputs_by_way = []
@@ -162,7 +170,7 @@ def _composed(g: GraphWriter, node: Node, label: str, directions: Sequence[Direc
 
 def _way(
     g: GraphWriter,
-    node: Node,
+    node: Node[kinds.Recurrent],
     label: str,
     ran: _NodeOutputs,
     way: int,
@@ -173,14 +181,14 @@ def _way(
     """Return the outputs of one direction of a node."""
     index = g.index(way)
     ends = [g.add("Gather", [end, index], f"{label}/last", axis=0) for end in ran.ends]
-    zero = node["zero"]
+    zero = node.kind.zero
     if counting is None:
         last, finals = ends[0], ends
     else:
         first = list(states) or [g.zero()] * len(ends)
         finals = [counting.ended(g, label, *both) for both in zip(ends, first, strict=True)]
         last = counting.last(g, label, ends[0], backwards, zero)
-    if not node["sequences"]:
+    if not node.kind.sequences:
         return _DirectionOutputs("", last, finals)
     every = g.transposed(g.add("Gather", [ran.every, index], f"{label}/states", axis=1), [1, 0, 2], f"{label}/out")
     if counting is not None:
@@ -188,7 +196,7 @@ def _way(
     return _DirectionOutputs(every, last, finals)
 
 
-def _side_by_side(g: GraphWriter, node: Node, ran: _NodeOutputs) -> None:
+def _side_by_side(g: GraphWriter, node: Node[kinds.Kind], ran: _NodeOutputs) -> None:
     """Let a layer give the outputs of both directions side by side, and its last states."""
     label = g.label(node)
     every = g.add("Transpose", [ran.every], f"{label}/out", perm=[2, 0, 1, 3])
@@ -200,16 +208,16 @@ def _side_by_side(g: GraphWriter, node: Node, ran: _NodeOutputs) -> None:
         g.give(value, g.add("Gather", [ran.ends[word], index], f"{label}/last", axis=0))
 
 
-def _give(g: GraphWriter, node: Node, outputs_by_way: Sequence[_DirectionOutputs], ways: int) -> None:
+def _give(g: GraphWriter, node: Node[kinds.Recurrent], outputs_by_way: Sequence[_DirectionOutputs], ways: int) -> None:
     """Let a layer give what comes of its directions."""
-    merge, label = node["merge"], g.label(node)
-    outputs = [way.every if node["sequences"] else way.last for way in outputs_by_way]
+    merge, label = node.kind.merge, g.label(node)
+    outputs = [way.every if node.kind.sequences else way.last for way in outputs_by_way]
     count = _outputs(node)
     if ways == 1:
         output = outputs[0]
-        if node["backwards"] and node["sequences"]:
+        if node.kind.backwards and node.kind.sequences:
             reader = g.scope.only_reader(node.y)
-            if reader is not None and reader.kind == "flip" and reader["axes"] == (1,):
+            if reader is not None and isinstance(reader.kind, kinds.Flip) and reader.kind.axes == (1,):
                 g.join(reader)
                 g.give(reader.y, output)
             else:

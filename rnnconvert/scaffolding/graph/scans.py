@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.cells import Activation
 from rnnconvert.graphs.program.operations import Body, Declared
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.graph.layers import PLAIN
 from rnnconvert.scaffolding.graph.space import at_ends, pads_of, window_of
@@ -76,27 +77,27 @@ def flipped(g: GraphWriter, x: str, axes: Sequence[int], wanted: str) -> str:
 # LSTMs of convolutions
 
 
-def conv_lstm(g: GraphWriter, node: Node) -> None:
+def conv_lstm(g: GraphWriter, node: Node[kinds.ConvLSTM]) -> None:
     """Add an LSTM whose products are convolutions: that with its inputs for all steps at once, that with its states step by step."""
-    if node["stateful"]:
+    if node.kind.stateful:
         reason = "its states last from one call to the next, and the graph keeps none"
         raise g.refused(node, "stateful = True", reason, "Build it without.")
-    label, parts, rank = g.label(node), g.parts(node, "conv_lstm"), node["rank"]
-    filters, space, size = node["filters"], [*range(2, 2 + rank)], list(node["size"])
+    label, parts, rank = g.label(node), g.parts(node, "conv_lstm"), node.kind.rank
+    filters, space, size = node.kind.filters, [*range(2, 2 + rank)], list(node.kind.size)
     places = [length for length in node.x.shape[2:-1] if length is not None]  # all of them, as the source sees to
-    x = flipped(g, g(node.x), [1], f"{label}/turned") if node["backwards"] else g(node.x)
+    x = flipped(g, g(node.x), [1], f"{label}/turned") if node.kind.backwards else g(node.x)
     steps = g.transposed(x, [1, 0, rank + 2, *space], f"{label}/in")
-    flat = g.add("Reshape", [steps, g.integers(-1, node["channels"], *places)], f"{label}/steps")
+    flat = g.add("Reshape", [steps, g.integers(-1, node.kind.channels, *places)], f"{label}/steps")
     arrays = [g.constant(f"{label}/{part}", parts[part]) for part in ("weight", "bias") if part in parts]
-    pads = pads_of(node, reached(node["kernel"], node["dilation"]))
+    pads = pads_of(node, reached(node.kind.kernel, node.kind.dilation))
     product = g.add("Conv", [flat, *arrays], f"{label}/product", **window_of(node), **pads)
     lengths = [g.add("Shape", [steps], f"{label}/lengths", start=0, end=2), g.integers(4 * filters, *size)]
     products = g.add("Reshape", [product, g.add("Concat", lengths, f"{label}/shape", axis=0)], f"{label}/products")
     shape = (node.x.shape[0], filters, *size)
     h, c, x_t = Value("h", shape), Value("c", shape), Value("x", (shape[0], 4 * filters, *size))
     recurrent = g.constant(f"{label}/recurrent", parts["recurrent"])
-    kernel = {"kernel_shape": list(node["kernel"]), "pads": at_ends([same(n) for n in node["kernel"]])}
-    cell = node["cell"]
+    kernel = {"kernel_shape": list(node.kind.kernel), "pads": at_ends([same(n) for n in node.kind.kernel])}
+    cell = node.kind.cell
 
     def step() -> ScanValues:
         sums = g.add("Add", [g(x_t), g.add("Conv", [g(h), recurrent], f"{label}/recurrent", **kernel)], f"{label}/sums")
@@ -117,7 +118,7 @@ def conv_lstm(g: GraphWriter, node: Node) -> None:
         states = [g.add("Expand", [g.zero(), zeros], f"{label}/zeros")] * 2
     *finals, every = scan(g, label, states, [products], ScanValues((h, c), (x_t,)), step)
     ended = [0, *range(2, 2 + rank), 1]
-    out = g.transposed(every, [1, 0, *range(3, 3 + rank), 2], f"{label}/out") if node["sequences"] else ""
+    out = g.transposed(every, [1, 0, *range(3, 3 + rank), 2], f"{label}/out") if node.kind.sequences else ""
     lasts = [g.transposed(final, ended, f"{label}/final") for final in finals]
     for value, name in zip(node.outputs, [out or lasts[0], *lasts], strict=False):
         g.give(value, name)
@@ -127,7 +128,7 @@ _FUNCTIONS: Mapping[str, str] = {**PLAIN, "gelu": "Gelu"}
 _OF_NUMBERS: Mapping[str, tuple[str, ...]] = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
 
 
-def activated(g: GraphWriter, node: Node, function: Activation, x: str) -> str:
+def activated(g: GraphWriter, node: Node[kinds.Kind], function: Activation, x: str) -> str:
     """Add a function of gates. Raises RefusedError for one without an operation."""
     name, wanted = function.name, f"{g.label(node)}/{function.name}"
     if name == "linear":

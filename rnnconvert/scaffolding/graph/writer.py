@@ -19,12 +19,13 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value, joined_path
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.weights import LayerWeights
 
-Rule = Callable[["GraphWriter", Node], None]
+Rule = Callable[["GraphWriter", Node[Any]], None]
 """Adds the operations that a node of a description is."""
 
 Holds = Callable[[Recurrent, bool, bool], bool]
@@ -92,7 +93,7 @@ class GraphWriter(OperationBuilder):
         self._names[id(value)] = name
         self.values.setdefault(name, value)
 
-    def label(self, node: Node) -> str:
+    def label(self, node: Node[kinds.Kind]) -> str:
         """Return the prefix of the names of a node's values: its layer's path, or its output's name."""
         return joined_path(self._prefix, node.label)
 
@@ -108,22 +109,22 @@ class GraphWriter(OperationBuilder):
         finally:
             self.nodes, self._shared, self._steps = around
 
-    def run(self, scope: DescribedModel, rules: Mapping[str, Rule], prefix: str = "") -> None:
+    def run(self, scope: DescribedModel, rules: Mapping[type[kinds.Kind], Rule], prefix: str = "") -> None:
         """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
         outer, before = self.scope, self._prefix
         self.scope, self._prefix = scope, prefix
         for node in scope.nodes:
             if id(node) in self._joined:
                 continue
-            if node.kind == "left out":
-                raise node["error"]
-            rule = rules.get(node.kind)
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
+            rule = rules.get(type(node.kind))
             if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", self.unknown)
+                raise self.refused(node, f"a layer of kind {node.kind.word!r}", self.unknown)
             rule(self, node)
         self.scope, self._prefix = outer, before
 
-    def join(self, following: Node) -> None:
+    def join(self, following: Node[kinds.Kind]) -> None:
         """Let the nodes that were just added do the work of another node, too."""
         self._joined.add(id(following))
 
@@ -132,16 +133,16 @@ class GraphWriter(OperationBuilder):
         """Why something is refused that nothing here writes in basic operations."""
         return f"no operator of {self.title} is known for it"
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = self.scope.inside(node.label)
         return RefusedError(feature, self.title, reason, remedy, layer)
 
-    def path(self, node: Node) -> str:
+    def path(self, node: Node[kinds.Kind]) -> str:
         """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.settings.get("of", node.layer))
+        return self.scope.inside(node.source)
 
-    def parts(self, node: Node, kind: str, inner: str = "") -> dict[str, Array]:
+    def parts(self, node: Node[kinds.Kind], kind: str, inner: str = "") -> dict[str, Array]:
         """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
         return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
 
@@ -167,7 +168,7 @@ class GraphWriter(OperationBuilder):
             return COMPOSED[operator](self, inputs, wanted, attributes)
         return super().add(operator, inputs, wanted, **attributes)
 
-    def put(self, node: Node, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
+    def put(self, node: Node[kinds.Kind], operator: str, inputs: Sequence[str], **attributes: Any) -> None:
         """Add the operation that gives what a node of the description gives."""
         self.give(node.y, self.add(operator, inputs, self.label(node), **attributes))
 
@@ -206,7 +207,7 @@ class GraphWriter(OperationBuilder):
 
     # Lengths
 
-    def length(self, node: Node, value: Length | int, wanted: str) -> str:
+    def length(self, node: Node[kinds.Kind], value: Length | int, wanted: str) -> str:
         """Return a length as a list of one whole number: stored, or computed from axes of what a node reads."""
         if isinstance(value, int):
             return self.integers(value)
@@ -224,7 +225,7 @@ class GraphWriter(OperationBuilder):
             result = self.add(operator, [result, other], wanted)
         return result
 
-    def _factor(self, node: Node, factor: tuple[int, int] | ComputedLength, wanted: str) -> str:
+    def _factor(self, node: Node[kinds.Kind], factor: tuple[int, int] | ComputedLength, wanted: str) -> str:
         if isinstance(factor, tuple):
             number, axis = factor
             return self.size(node.inputs[number], axis)
@@ -261,14 +262,14 @@ class GraphWriter(OperationBuilder):
             self._shared[key] = self.add(operator, [name], f"{name}/{word}", **attributes)
         return self._shared[key]
 
-    def lengths(self, node: Node, values: Lengths, wanted: str) -> str:
+    def lengths(self, node: Node[kinds.Kind], values: Lengths, wanted: str) -> str:
         """Return several lengths as a list of whole numbers."""
         numbers = [value for value in values if isinstance(value, int)]
         if len(numbers) == len(values):
             return self.integers(*numbers)
         return self.add("Concat", [self.length(node, value, wanted) for value in values], f"{wanted}/shape", axis=0)
 
-    def reshaped(self, node: Node, values: Lengths) -> None:
+    def reshaped(self, node: Node[kinds.Kind], values: Lengths) -> None:
         """Add a Reshape of a node's first input: an axis of the same place and length is copied, and one is left to the runtime."""
         wanted = list(values)
         for axis, value in enumerate(values):

@@ -9,9 +9,10 @@ from rnnconvert.core.arrays import as_written
 from rnnconvert.graphs.sizes import Dims
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.graph_layers import GraphLayer, number
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.tensors import SourceTensor
-from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached, same
+from rnnconvert.scaffolding.windows import ConvSettings, Pads, conv, conv_transposed, reached, same
 
 
 def layer(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -37,12 +38,12 @@ def _dense(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> S
         raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "it has one axis")
     r.build.need(x.dims[-1], inputs)
     dims = (*x.dims[:-1], units)
-    return r.build.add_layer("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
+    return r.build.add_layer(kinds.Dense(units=units, bias="C" in layer.values), [x], dims, layer=unit.name)
 
 
 def _embedding(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     rows, width = _shape(layer, "data")
-    return r.build.add_layer("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
+    return r.build.add_layer(kinds.Embedding(input_size=rows, output_size=width), [x], (*x.dims, width), "float32", layer=unit.name)
 
 
 # Windows
@@ -78,7 +79,7 @@ def padding(r: GraphReading, values: Mapping[str, Any], space: Dims, reach: Sequ
     return tuple(pairs)
 
 
-def _window(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> tuple[Mapping[str, Any], dict[str, Any]]:
+def _window(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> tuple[Mapping[str, Any], ConvSettings]:
     """Return the attributes of a convolution, and its settings."""
     values = r.attributes(layer.scope, layer.nodes[0])
     kernel = _shape(layer, "W")[2:]
@@ -87,20 +88,15 @@ def _window(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> 
         raise r.build.refuse(f"a convolution over {x.rank - 2} axes", "one, two and three are known here")
     if tuple(values.get("kernel_shape") or kernel) != kernel:
         raise ValueError("kernel_shape is not the weight's")
-    return values, {
-        "layer": unit.name,
-        "strides": listed(values, "strides", rank),
-        "dilation": listed(values, "dilations", rank),
-        "groups": int(values.get("group", 1)),
-        "bias": "B" in layer.values,
-    }
+    strides, dilation = listed(values, "strides", rank), listed(values, "dilations", rank)
+    return values, ConvSettings(unit.name, strides, dilation, int(values.get("group", 1)), "B" in layer.values)
 
 
 def _conv(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
-    r.build.need(x.dims[1], weight[1] * settings["groups"])
-    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
-    return conv(r.build, x, weight, pads, **settings)
+    r.build.need(x.dims[1], weight[1] * settings.groups)
+    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings.dilation), settings.strides)
+    return conv(r.build, x, weight, pads, settings)
 
 
 def _conv_transposed(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -108,8 +104,8 @@ def _conv_transposed(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTe
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
     r.build.need(x.dims[1], weight[0])
-    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
-    return conv_transposed(r.build, x, weight, pads, listed(values, "output_padding", len(weight) - 2, 0), **settings)
+    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings.dilation), settings.strides)
+    return conv_transposed(r.build, x, weight, pads, listed(values, "output_padding", len(weight) - 2, 0), settings)
 
 
 # Norms
@@ -131,20 +127,20 @@ def _batch_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     r.build.need(x.dims[1], size)
     momentum = as_written(number(attributes, "momentum", 0.9))
     return r.build.add_layer(
-        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(layer), momentum=momentum, scale=True, shift=True
+        kinds.BatchNorm(axis=1, size=size, epsilon=_epsilon(layer), momentum=momentum, scale=True, shift=True), [x], x.dims, layer=unit.name
     )
 
 
-def _layer_norm(kind: str) -> Callable[[GraphReading, Unit, GraphLayer, SourceTensor], SourceTensor]:
+def _layer_norm(kind: type[kinds.LastAxesNorm]) -> Callable[[GraphReading, Unit, GraphLayer, SourceTensor], SourceTensor]:
     def rule(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
         sizes = _shape(layer, "scale")
         if any(layer.nodes[0].outputs[1:]) or x.rank < len(sizes):
-            raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
+            raise r.build.refuse(
+                f"a {kind.word} that gives more than its output, or of other axes than the last", "no line is known for it"
+            )
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
             r.build.need(dim, size)
-        return r.build.add_layer(
-            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(layer), scale=True, shift="B" in layer.values
-        )
+        return r.build.add_layer(kind(_epsilon(layer), True, "B" in layer.values, sizes), [x], x.dims, layer=unit.name)
 
     return rule
 
@@ -154,7 +150,7 @@ def _instance_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTens
     if x.rank not in (3, 4, 5):
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
     r.build.need(x.dims[1], size)
-    return r.build.add_layer("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(layer))
+    return r.build.add_layer(kinds.InstanceNorm(size=size, epsilon=_epsilon(layer)), [x], x.dims, layer=unit.name)
 
 
 def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -162,7 +158,7 @@ def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     if x.rank < 2 or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
     r.build.need(x.dims[1], size)
-    return r.build.add_layer("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(layer))
+    return r.build.add_layer(kinds.GroupNormFirst(groups=groups, size=size, epsilon=_epsilon(layer)), [x], x.dims, layer=unit.name)
 
 
 def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -171,7 +167,7 @@ def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> S
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
         raise r.build.refuse(f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all")
-    return r.build.add_layer("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
+    return r.build.add_layer(kinds.PReLUFirst(axis=axis, size=max(slopes)), [x], x.dims, layer=unit.name)
 
 
 _LAYERS = {
@@ -182,8 +178,8 @@ _LAYERS = {
     "Conv": _conv,
     "ConvTranspose": _conv_transposed,
     "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm("layer_norm"),
-    "RMSNormalization": _layer_norm("rms_norm"),
+    "LayerNormalization": _layer_norm(kinds.LayerNorm),
+    "RMSNormalization": _layer_norm(kinds.RMSNorm),
     "InstanceNormalization": _instance_norm,
     "GroupNormalization": _group_norm,
     "PRelu": _prelu,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, product
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.programs.counting import Op, counted
 from rnnconvert.scaffolding.programs.functions import axes_of, axis_of
@@ -139,12 +139,12 @@ def _gather(r: GraphReading, op: Op) -> SourceTensor:
         if isinstance(length, int) and flat == list(range(length))[::-1] and indices.rank == 1:
             return r.build.flip(x, axis)
     dims = (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
-    return r.build.add("gather", [x, indices], dims, axis=axis, name="taken")
+    return r.build.add(kinds.Gather(axis=axis), [x, indices], dims, name="taken")
 
 
 def _gather_elements(r: GraphReading, op: Op) -> SourceTensor:
     x, indices = op[0], op[1]
-    return r.build.add("gather elements", [x, indices], indices.dims, axis=axis_of(op, x, 0), name="taken")
+    return r.build.add(kinds.GatherElements(axis=axis_of(op, x, 0)), [x, indices], indices.dims, name="taken")
 
 
 def _gather_nd(r: GraphReading, op: Op) -> SourceTensor:
@@ -160,7 +160,7 @@ def _gather_nd(r: GraphReading, op: Op) -> SourceTensor:
         row = place if row is None else r.build.elementwise("add", [r.build.elementwise("multiply", [row, many]), place])
     assert row is not None
     rows = r.build.reshape(x, (product(x.dims[:count]), *x.dims[count:]))
-    return r.build.add("gather", [rows, row], (*places.dims[:-1], *x.dims[count:]), axis=0, name="taken")
+    return r.build.add(kinds.Gather(axis=0), [rows, row], (*places.dims[:-1], *x.dims[count:]), name="taken")
 
 
 def _reverse_sequence(r: GraphReading, op: Op) -> SourceTensor:
@@ -254,19 +254,19 @@ def _range(r: GraphReading, op: Op) -> SourceTensor:
     read: list[Value] = []
     low, high = r.build.lengths([start, stop], read)
     count = (stop - start + (step - 1)) // step
-    return r.build.add("range", read, (count,), op[0].dtype, start=low, stop=high, step=step, name="steps")
+    return r.build.add(kinds.Range(start=low, stop=high, step=step), read, (count,), op[0].dtype, name="steps")
 
 
 def _triangle(r: GraphReading, op: Op) -> SourceTensor:
     by = int(r.constant(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
-    return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
+    return r.build.add(kinds.Triangle(upper=bool(op.values.get("upper", 1)), diagonal=by), [op[0]], op[0].dims, name="triangle")
 
 
 def _one_hot(r: GraphReading, op: Op) -> SourceTensor:
     depth, values = int(r.constant(op[1], "a depth").reshape(())), r.constant(op[2], "values")
     if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
         raise r.build.refuse("OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it")
-    return r.build.add("one hot", [op[0]], (*op[0].dims, depth), op[2].dtype, count=depth, name="one_hot")
+    return r.build.add(kinds.OneHot(count=depth), [op[0]], (*op[0].dims, depth), op[2].dtype, name="one_hot")
 
 
 MOVES: dict[str, Rule] = {

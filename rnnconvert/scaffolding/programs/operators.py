@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.graphs.sizes import Size, product
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.programs.counting import Op, counted
 from rnnconvert.scaffolding.programs.functions import FUNCTIONS, axes_of, axis_of
 from rnnconvert.scaffolding.programs.functions import number as _number
@@ -75,7 +75,7 @@ def _cumulative(r: GraphReading, op: Op) -> SourceTensor:
         raise r.build.refuse("CumSum without the number itself", "no line is known for it")
     back = bool(op.values.get("reverse"))
     x = r.build.flip(x, axis) if back else x
-    result = r.build.add("cumulative", [x], x.dims, axis=axis, name="sums")
+    result = r.build.add(kinds.Cumulative(axis=axis), [x], x.dims, name="sums")
     return r.build.flip(result, axis) if back else result
 
 

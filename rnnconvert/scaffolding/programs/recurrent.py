@@ -12,7 +12,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
 from rnnconvert.recognition.flow import FINAL_WORDS, PlacedCall
 from rnnconvert.recognition.recognised import ReadSequence
-from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.moved import Atom, MovedAxes
 from rnnconvert.scaffolding.programs.reading import GraphReading
 from rnnconvert.scaffolding.recurrent import recurrent as called
@@ -79,7 +79,7 @@ def _mask(r: GraphReading, scope: Scope, lengths: str, x: SourceTensor) -> Sourc
     numbers = r.tensor(where, spread).numbers
     if numbers is not None and all(length == x.dims[1] for length in numbers.reshape(-1)):
         return None
-    return r.build.add("mask", [r.tensor(scope, lengths), x], x.dims[:2], "bool", operation="lengths", name="mask")
+    return r.build.add(kinds.Mask(operation="lengths"), [r.tensor(scope, lengths), x], x.dims[:2], "bool", name="mask")
 
 
 def _turned(r: GraphReading, x: SourceTensor) -> SourceTensor:

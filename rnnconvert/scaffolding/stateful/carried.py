@@ -8,9 +8,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import RANK, Check, DescribedModel, Description, Length, Node, Value
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.stateful.rules import SO_FAR, Place
@@ -18,6 +20,7 @@ from rnnconvert.scaffolding.stateful.steps import STREAM, StreamSteps
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _MOST_TRIED = 64
+L = TypeVar("L", bound="Length | int")
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def streamed(description: Description, weights: LayerWeights) -> StreamedDescrip
     top = description.scope
     reason = "it keeps nothing from one step to the next"
     best = RefusedError("a model without recurrent layers over its input", STREAM, reason)
-    furthest = (False, -1) if any(node.kind == "recurrent" for node in top.every_node()) else (True, len([*top.every_node()]))
+    furthest = (False, -1) if any(isinstance(node.kind, kinds.Recurrent) for node in top.every_node()) else (True, len([*top.every_node()]))
     candidates = itertools.product(*(_candidates(value) for value in top.inputs))
     for places in itertools.islice(candidates, _MOST_TRIED):
         steps = StreamSteps(top, places)
@@ -110,7 +113,9 @@ def _with_states(
     description: Description, weights: LayerWeights, steps: StreamSteps, inputs: Sequence[Place], outputs: tuple[int | None, ...]
 ) -> StreamedDescription:
     keep = {
-        node["stateful"] for node in description.scope.every_node() if id(node.outputs[0]) in steps.carried and node.kind == "recurrent"
+        node.kind.stateful
+        for node in description.scope.every_node()
+        if id(node.outputs[0]) in steps.carried and isinstance(node.kind, kinds.Recurrent)
     }
     if len(keep) > 1:
         raise RefusedError(
@@ -149,15 +154,15 @@ class _Carrying:
         starts: list[Value] = []
         ends: list[Value] = []
         for node in source.nodes:
-            carried = id(node.y) in self.steps.carried and node.kind == "recurrent"
+            carried = id(node.y) in self.steps.carried and isinstance(node.kind, kinds.Recurrent)
             states = self._states(source, node) if carried else []
             new = self._anew(node)
-            if carried:
+            if carried and isinstance(new.kind, kinds.Recurrent):
                 first, last = ([pair[n] for pair in states] for n in range(2))
-                settings = {**new.settings, "stateful": False}
-                new = replace(new, outputs=(new.y, *last), settings=settings, named={**new.named, "states": tuple(first)})
-            elif node.kind == "model":
-                new, states = self._called(source, new)
+                kind = replace(new.kind, stateful=False)
+                new = replace(new, outputs=(new.y, *last), kind=kind, named={**new.named, "states": tuple(first)})
+            elif isinstance(new.kind, kinds.Model):
+                new, states = self._called(source, new, new.kind.scope)
             starts += [start for start, _ in states]
             ends += [end for _, end in states]
             model.nodes.append(new)
@@ -174,31 +179,32 @@ class _Carrying:
             self._values[id(value)] = replace(value, shape=shape) if fixed else value
         return self._values[id(value)]
 
-    def _anew(self, node: Node) -> Node:
+    def _anew(self, node: Node[kinds.Kind]) -> Node[kinds.Kind]:
         """Return a node on the tensors of the new model."""
         named = {key: tuple(map(self._opened, values)) for key, values in node.named.items()}
         new = replace(node, inputs=tuple(map(self._opened, node.inputs)), outputs=tuple(map(self._opened, node.outputs)), named=named)
         return self._resized(node, new) if new.inputs and new.x is not node.x else new
 
-    def _resized(self, node: Node, new: Node) -> Node:
+    def _resized(self, node: Node[kinds.Kind], new: Node[kinds.Kind]) -> Node[kinds.Kind]:
         """Return a node that stated how many steps there are, for any number. Raises RefusedError where it cannot be said so."""
-        settings, place = dict(node.settings), self.steps(node.x)
+        kind, place = node.kind, self.steps(node.x)
         if place is None or place == SO_FAR:  # it reads last states, which have no steps
             return new
-        if node.kind in ("slice", "slice between") and node["axis"] % len(node.x.shape) == place:
-            settings["end"] = None
-        elif node.kind == "select" and node["axis"] % len(node.x.shape) == place:
-            settings["index"] = -1
-        elif node.kind in ("expand", "split axis"):
+        if isinstance(kind, kinds.Slice | kinds.SliceBetween) and kind.axis % len(node.x.shape) == place:
+            return replace(new, kind=replace(kind, end=None))
+        if isinstance(kind, kinds.Select) and kind.axis % len(node.x.shape) == place:
+            return replace(new, kind=replace(kind, index=-1))
+        if isinstance(kind, kinds.Expand | kinds.SplitAxis):
             raise self.steps.refused(node, "a shape with the number of steps", "a stream has any number of them")
-        elif node.kind in ("reshape", "reshape all", "view"):
-            (key,) = (key for key in ("sizes", "lengths") if key in settings)
-            settings[key] = self._reshaped(node, list(settings[key]))
-        return replace(new, settings=settings)
+        if isinstance(kind, kinds.Reshape | kinds.ReshapeAll):
+            return replace(new, kind=replace(kind, sizes=self._reshaped(node, kind.sizes)))
+        if isinstance(kind, kinds.View):
+            return replace(new, kind=kinds.View(self._reshaped(node, kind.lengths)))
+        return new
 
-    def _reshaped(self, node: Node, sizes: list[Length | int]) -> tuple[Length | int, ...]:
+    def _reshaped(self, node: Node[kinds.Kind], stated: tuple[L, ...]) -> tuple[L | int, ...]:
         """Return the lengths of a shape, with the number of steps left open."""
-        place = self.steps(node.y)
+        place, sizes = self.steps(node.y), list[L | int](stated)
         assert place is not None
         behind = place - len(node.y.shape) + len(sizes)  # Keras's do not state the batch
         if behind >= 0 and sizes[behind] == node.y.shape[place]:
@@ -207,10 +213,10 @@ class _Carrying:
             sizes[behind] = -1
         return tuple(sizes)
 
-    def _states(self, source: DescribedModel, node: Node) -> list[tuple[Value, Value]]:
+    def _states(self, source: DescribedModel, node: Node[kinds.Kind]) -> list[tuple[Value, Value]]:
         """Return the states of a recurrent layer: what it begins with, and what it ends with, under names that tell."""
         path = source.inside(node.layer)
-        direction = self.weights.stack(source.inside(node.settings.get("of", node.layer))).first
+        direction = self.weights.stack(source.inside(node.source)).first
         x = node.x
         axes = (x.axes[0], "") if x.axes else ()
         states = []
@@ -223,16 +229,17 @@ class _Carrying:
                 states.append((start, end))
         return states
 
-    def _called(self, source: DescribedModel, node: Node) -> tuple[Node, list[tuple[Value, Value]]]:
+    def _called(
+        self, source: DescribedModel, node: Node[kinds.Kind], called: DescribedModel
+    ) -> tuple[Node[kinds.Kind], list[tuple[Value, Value]]]:
         """Return the call of a model in the model, which hands its states through, and these."""
-        scope, starts, ends = self.scope(node["scope"])
+        scope, starts, ends = self.scope(called)
         if len(scope.inputs) == len(node.inputs):  # its first call
             scope.inputs += tuple(starts)
             scope.outputs += tuple(ends)
         mine, finals = ([replace(value, name=self._name(source, value.name)) for value in values] for values in (starts, ends))
-        settings = {**node.settings, "scope": scope}
-        called = replace(node, inputs=(*node.inputs, *mine), outputs=(*node.outputs, *finals), settings=settings)
-        return called, list(zip(mine, finals, strict=True))
+        anew = replace(node, inputs=(*node.inputs, *mine), outputs=(*node.outputs, *finals), kind=kinds.Model(scope))
+        return anew, list(zip(mine, finals, strict=True))
 
     def _name(self, source: DescribedModel, wanted: str) -> str:
         """Return the name of a state, which no other state of the outermost model has."""

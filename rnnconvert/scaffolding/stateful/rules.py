@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rnnconvert.scaffolding.description import Length, Node, Value
+from rnnconvert.scaffolding import kinds
+from rnnconvert.scaffolding.description import Length, Node, Value, on
 from rnnconvert.scaffolding.operators import axis_of
 
 if TYPE_CHECKING:
@@ -17,19 +18,19 @@ Place = int | None
 SO_FAR = -1
 OTHERS = "what it gives for a step depends on other steps, or nothing here knows that it does not"
 _ENDLESS = "a stream is read as it comes, without its end"
-Rule = Callable[["StreamSteps", Node], Place]
+Rule = Callable[["StreamSteps", Node[Any]], Place]
 """Returns where the time is in what a node gives, of which at least one input has it."""
 
 
-def _time(s: StreamSteps, node: Node) -> int:
+def _time(s: StreamSteps, node: Node[kinds.Kind]) -> int:
     """Return where the time is in a node's first input. Raises RefusedError where another input alone has it."""
     place = s(node.x)
     if place is None:
-        raise s.refused(node, f"a layer of kind {node.kind!r}", OTHERS)
+        raise s.refused(node, f"a layer of kind {node.kind.word!r}", OTHERS)
     return place
 
 
-def _apart_from(s: StreamSteps, node: Node, axes: Sequence[int], word: str) -> int:
+def _apart_from(s: StreamSteps, node: Node[kinds.Kind], axes: Sequence[int], word: str) -> int:
     """Return where the time is in a node's first input. Raises RefusedError where it is among axes that the node computes along."""
     place, rank = _time(s, node), len(node.x.shape)
     if place in [axis % rank for axis in axes]:
@@ -37,11 +38,11 @@ def _apart_from(s: StreamSteps, node: Node, axes: Sequence[int], word: str) -> i
     return place
 
 
-def _recurrent(s: StreamSteps, node: Node) -> Place:
+def _recurrent(s: StreamSteps, node: Node[kinds.Recurrent]) -> Place:
     place = _time(s, node)
-    if len(node["cells"]) > 1:
+    if len(node.kind.cells) > 1:
         raise s.refused(node, "two directions", _ENDLESS)
-    if node["backwards"]:
+    if node.kind.backwards:
         raise s.refused(node, "a layer that reads from the end", _ENDLESS)
     if node.named.get("mask"):
         raise s.refused(node, "a mask", "a stream has no steps that do not count", "Build the layer without a mask.")
@@ -56,14 +57,14 @@ def _recurrent(s: StreamSteps, node: Node) -> Place:
             "If they are inputs of the model, export it as it is: it can be called piece by piece.",
         )
     s.carried.add(id(node.y))
-    return 1 if node["sequences"] else SO_FAR
+    return 1 if node.kind.sequences else SO_FAR
 
 
-def _same(s: StreamSteps, node: Node) -> Place:
+def _same(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     return _time(s, node)
 
 
-def _spread(s: StreamSteps, node: Node) -> Place:
+def _spread(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     """Return the time of what numbers at the same place give: tensors spread over one another from the last axis on.
 
     A tensor of fewer axes in `arithmetic` gets new ones behind the batch.
@@ -71,9 +72,9 @@ def _spread(s: StreamSteps, node: Node) -> Place:
     rank, values = len(node.y.shape), node.reads()
 
     def axis_of_output(value: Value, axis: int) -> int:
-        if node.kind in ("where", "zero masked"):  # a mask has no features
+        if isinstance(node.kind, kinds.Where | kinds.ZeroMasked):  # a mask has no features
             return axis
-        return axis if node.kind == "arithmetic" and not axis else axis + rank - len(value.shape)
+        return axis if isinstance(node.kind, kinds.Arithmetic) and not axis else axis + rank - len(value.shape)
 
     at = {axis_of_output(value, place): value for value in values if (place := s(value)) is not None}
     if len(at) > 1:
@@ -87,68 +88,67 @@ def _spread(s: StreamSteps, node: Node) -> Place:
     return time
 
 
-def _activation(s: StreamSteps, node: Node) -> Place:
-    axes = [node["axis"]] if "softmax" in node["name"] else []
-    return _apart_from(s, node, axes, f"{node['name']} over the time")
+def _activation(s: StreamSteps, node: Node[kinds.Activation]) -> Place:
+    axes = [node.kind.axis] if "softmax" in node.kind.name else []
+    return _apart_from(s, node, axes, f"{node.kind.name} over the time")
 
 
-def _along(key: str, word: str) -> Rule:
-    """Return a rule for a layer that computes along the axis or the axes of a setting."""
+def _along(word: str) -> Callable[[StreamSteps, Node[kinds.AlongAxis | kinds.AlongAxes]], Place]:
+    """Return a rule for a layer that computes along an axis, or along several."""
 
-    def rule(s: StreamSteps, node: Node) -> Place:
-        axes = node[key]
-        return _apart_from(s, node, [axes] if isinstance(axes, int) else axes, word)
+    def rule(s: StreamSteps, node: Node[kinds.AlongAxis | kinds.AlongAxes]) -> Place:
+        return _apart_from(s, node, [node.kind.axis] if isinstance(node.kind, kinds.AlongAxis) else node.kind.axes, word)
 
     return rule
 
 
-def _last_axes(s: StreamSteps, node: Node) -> Place:
-    return _apart_from(s, node, range(-len(node["sizes"]), 0), "a norm over the time")
+def _last_axes(s: StreamSteps, node: Node[kinds.LastAxesNorm]) -> Place:
+    return _apart_from(s, node, range(-len(node.kind.sizes), 0), "a norm over the time")
 
 
-def _per_sequence(s: StreamSteps, node: Node) -> Place:
+def _per_sequence(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     return _apart_from(s, node, range(1, len(node.x.shape)), "a norm over the time")
 
 
-def _slopes(s: StreamSteps, node: Node) -> Place:
+def _slopes(s: StreamSteps, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> Place:
     time = _time(s, node)
-    several = time == node["axis"] if node.kind == "prelu first" else time > 0 and node["slopes"][time - 1] != 1
+    several = time == node.kind.axis if isinstance(node.kind, kinds.PReLUFirst) else time > 0 and node.kind.slopes[time - 1] != 1
     if several:
         raise s.refused(node, "slopes of its own for each step", "a stream has any number of steps", "Share them: shared_axes=[1].")
     return time
 
 
-def _window(s: StreamSteps, node: Node) -> Place:
+def _window(s: StreamSteps, node: Node[kinds.Windowed]) -> Place:
     """Return the time behind a convolution or a pool, whose windows have to be one step long."""
     time = _time(s, node)
-    axis = time - (2 if node.kind.endswith("first") else 1)
-    if time == 0 or (axis >= 0 and axis < node["rank"] and node["kernel"][axis] == node["strides"][axis] == 1):
+    kind, axis = node.kind, time - node.kind.space
+    if time == 0 or (0 <= axis < kind.rank and kind.kernel[axis] == kind.strides[axis] == 1):
         return time
-    if node.kind.endswith("first") and axis < 0:
+    if kind.space > 1 and axis < 0:
         raise s.refused(node, "channels that are the time", OTHERS)
-    what = "a pool" if node.kind.startswith("pool") else "a convolution"
+    what = "a pool" if isinstance(kind, kinds.Pool | kinds.PoolFirst) else "a convolution"
     raise s.refused(node, f"{what} over the time", "its windows reach over several steps, of which a piece may hold a part")
 
 
-def _reduced(s: StreamSteps, node: Node) -> Place:
+def _reduced(s: StreamSteps, node: Node[kinds.Arg | kinds.Reduce]) -> Place:
     rank = len(node.x.shape)
-    axes = [axis % rank for axis in ([node["axis"]] if node.kind == "arg" else node["axes"])]
-    time = _apart_from(s, node, axes, f"the {node['operation']} over the time")
+    axes = [axis % rank for axis in ([node.kind.axis] if isinstance(node.kind, kinds.Arg) else node.kind.axes)]
+    time = _apart_from(s, node, axes, f"the {node.kind.operation} over the time")
     if node.named.get("mask"):
         raise s.refused(node, "a mask", "a stream has no steps that do not count")
-    return time if node["keep"] else time - sum(int(axis < time) for axis in axes)
+    return time if node.kind.keep else time - sum(int(axis < time) for axis in axes)
 
 
 # Axes
 
 
-def _permuted(s: StreamSteps, node: Node) -> Place:
-    return list(node["order"]).index(_time(s, node))
+def _permuted(s: StreamSteps, node: Node[kinds.Transpose]) -> Place:
+    return list(node.kind.order).index(_time(s, node))
 
 
-def _shaped(s: StreamSteps, node: Node) -> Place:
+def _shaped(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     """Return the time in another shape: the axis with as many numbers before it, and behind it, as before."""
-    time, shape, lengths = _time(s, node), node.x.shape, node.settings.get("lengths", ())
+    time, shape, lengths = _time(s, node), node.x.shape, node.kind.lengths if isinstance(node.kind, kinds.View | kinds.SplitAxis) else ()
     if any(isinstance(length, Length) and axis_of(length) is None for length in lengths):
         raise s.refused(node, "a shape of lengths that are computed", OTHERS)
     ends = [_count(shape[:time]), _count(shape[time + 1 :])]
@@ -166,47 +166,46 @@ def _count(lengths: Sequence[int | None]) -> tuple[int, int]:
     return len(lengths) - len(stated), math.prod(stated)
 
 
-def _squeezed(s: StreamSteps, node: Node) -> Place:
-    rank, axis = len(node.x.shape), node["axis"]
-    axes = [each % rank for each in ([axis] if isinstance(axis, int) else axis)]
-    time = _apart_from(s, node, axes, "an axis that is taken away")
-    return time - sum(int(each < time) for each in axes)
+def _squeezed(s: StreamSteps, node: Node[kinds.Squeeze]) -> Place:
+    axis = node.kind.axis % len(node.x.shape)
+    time = _apart_from(s, node, [axis], "an axis that is taken away")
+    return time - int(axis < time)
 
 
-def _unsqueezed(s: StreamSteps, node: Node) -> Place:
-    time, axis = _time(s, node), node["axis"] % len(node.y.shape)
+def _unsqueezed(s: StreamSteps, node: Node[kinds.Unsqueeze]) -> Place:
+    time, axis = _time(s, node), node.kind.axis % len(node.y.shape)
     return time + int(axis <= time)
 
 
-def _selected(s: StreamSteps, node: Node) -> Place:
-    time, axis = _time(s, node), node["axis"] % len(node.x.shape)
-    if s.reads_time(node, node["index"]):
+def _selected(s: StreamSteps, node: Node[kinds.Select | kinds.SelectBetween]) -> Place:
+    time, axis = _time(s, node), node.kind.axis % len(node.x.shape)
+    if s.reads_time(node, node.kind.index):
         raise s.refused(node, "a place that is the number of steps", OTHERS)
     if axis != time:
         return time - int(axis < time)
-    if node.kind == "select" and node["index"] in (-1, (node.x.shape[axis] or 0) - 1):
+    if isinstance(node.kind, kinds.Select) and node.kind.index in (-1, (node.x.shape[axis] or 0) - 1):
         return SO_FAR
     raise s.refused(node, "a step that is picked out", "of a stream the last step alone can be read")
 
 
-def _sliced(s: StreamSteps, node: Node) -> Place:
-    time, axis = _time(s, node), node["axis"] % len(node.x.shape)
-    start, end = node["start"], node["end"]
+def _sliced(s: StreamSteps, node: Node[kinds.Slice | kinds.SliceBetween]) -> Place:
+    time, axis = _time(s, node), node.kind.axis % len(node.x.shape)
+    start, end = node.kind.start, node.kind.end
     if axis != time:
         if any(s.reads_time(node, bound) for bound in (start, end) if isinstance(bound, Length)):
             raise s.refused(node, "a slice whose bounds are the number of steps", OTHERS)
         return time
     to_the_end = end is None or axis_of(end) == (0, axis) or (node.x.shape[axis] is not None and end == node.x.shape[axis])
-    if to_the_end and node["step"] == 1 and start in (None, 0):
+    if to_the_end and node.kind.step == 1 and start in (None, 0):
         return time
-    if to_the_end and node["step"] == 1 and start == -1:
+    if to_the_end and node.kind.step == 1 and start == -1:
         return SO_FAR
     raise s.refused(node, "a slice of the time", "of a stream all steps can be read, or the last one")
 
 
-def _expanded(s: StreamSteps, node: Node) -> Place:
+def _expanded(s: StreamSteps, node: Node[kinds.Expand]) -> Place:
     """Return the time in a tensor that is spread over the lengths of others."""
-    values, place_of_x = node["lengths"], s(node.x)
+    values, place_of_x = node.kind.lengths, s(node.x)
     lead = len(values) - len(node.x.shape)
     timed = [axis for axis, value in enumerate(values) if s.reads_time(node, value)]
     plain = [axis for axis in timed if (place := axis_of(values[axis])) is not None and s(node.inputs[place[0]]) == place[1]]
@@ -215,25 +214,25 @@ def _expanded(s: StreamSteps, node: Node) -> Place:
     return timed[0] if place_of_x is None else place_of_x + lead
 
 
-def _filled(s: StreamSteps, node: Node) -> Place:
+def _filled(s: StreamSteps, node: Node[kinds.Full]) -> Place:
     """Return the time in a tensor that is one number everywhere, in lengths of others."""
-    timed = [axis for axis, value in enumerate(node["lengths"]) if s.reads_time(node, value)]
-    if len(timed) > 1 or any(axis_of(node["lengths"][axis]) is None for axis in timed):
+    timed = [axis for axis, value in enumerate(node.kind.lengths) if s.reads_time(node, value)]
+    if len(timed) > 1 or any(axis_of(node.kind.lengths[axis]) is None for axis in timed):
         raise s.refused(node, "a tensor whose size is the number of steps", OTHERS)
     return timed[0]
 
 
-def _stacked(s: StreamSteps, node: Node) -> Place:
+def _stacked(s: StreamSteps, node: Node[kinds.Stack]) -> Place:
     (time,) = _together(s, node)
-    return time + int(node["axis"] % len(node.y.shape) <= time)
+    return time + int(node.kind.axis % len(node.y.shape) <= time)
 
 
-def _concatenated(s: StreamSteps, node: Node) -> Place:
+def _concatenated(s: StreamSteps, node: Node[kinds.Concatenate]) -> Place:
     (time,) = _together(s, node)
-    return _apart_from(s, node, [node["axis"]], "sequences one behind the other") if time == s(node.x) else time
+    return _apart_from(s, node, [node.kind.axis], "sequences one behind the other") if time == s(node.x) else time
 
 
-def _together(s: StreamSteps, node: Node) -> set[int]:
+def _together(s: StreamSteps, node: Node[kinds.Kind]) -> set[int]:
     """Return where the time is in tensors that all have it. Raises RefusedError if it is not the same axis in all of them."""
     places = {s(value) for value in node.inputs}
     if len(places) > 1 or None in places:
@@ -241,32 +240,32 @@ def _together(s: StreamSteps, node: Node) -> set[int]:
     return {place for place in places if place is not None}
 
 
-def _split(s: StreamSteps, node: Node) -> Place:
-    return _apart_from(s, node, [node["axis"]], "a sequence that is split")
+def _split(s: StreamSteps, node: Node[kinds.Split]) -> Place:
+    return _apart_from(s, node, [node.kind.axis], "a sequence that is split")
 
 
-def _tiled(s: StreamSteps, node: Node) -> Place:
-    return _apart_from(s, node, [axis for axis, by in enumerate(node["by"]) if by != 1], "a sequence that is repeated")
+def _tiled(s: StreamSteps, node: Node[kinds.Tile]) -> Place:
+    return _apart_from(s, node, [axis for axis, by in enumerate(node.kind.by) if by != 1], "a sequence that is repeated")
 
 
-def _padded(s: StreamSteps, node: Node) -> Place:
-    pairs = [*node["pairs"]]
-    if node.kind == "crop" or len(pairs) != len(node.x.shape):
+def _padded(s: StreamSteps, node: Node[kinds.Crop | kinds.Pad | kinds.PadAxes]) -> Place:
+    pairs = [*node.kind.pairs]
+    if isinstance(node.kind, kinds.Crop) or len(pairs) != len(node.x.shape):
         pairs = [(0, 0), *pairs, *[(0, 0)] * (len(node.x.shape) - 1 - len(pairs))]
     return _apart_from(s, node, [axis for axis, pair in enumerate(pairs) if tuple(pair) != (0, 0)], "steps that are added or left out")
 
 
-def _upsampled(s: StreamSteps, node: Node) -> Place:
-    return _apart_from(s, node, [axis for axis, by in enumerate(node["by"], 1) if by != 1], "steps that are repeated")
+def _upsampled(s: StreamSteps, node: Node[kinds.Upsample]) -> Place:
+    return _apart_from(s, node, [axis for axis, by in enumerate(node.kind.by, 1) if by != 1], "steps that are repeated")
 
 
-def _steps_in_batch(s: StreamSteps, node: Node) -> Place:
+def _steps_in_batch(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     if _time(s, node) != 1:
         raise s.refused(node, "steps as a batch", "they are not the time of the stream")
     return 0
 
 
-def _steps_again(s: StreamSteps, node: Node) -> Place:
+def _steps_again(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     if s(node.x) != 0 or s(node.inputs[1]) != 1:
         raise s.refused(node, "a batch as steps", "they are not the time of the stream")
     return 1
@@ -275,7 +274,7 @@ def _steps_again(s: StreamSteps, node: Node) -> Place:
 # Products and places
 
 
-def _product(s: StreamSteps, node: Node) -> Place:
+def _product(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     """Return the time in a product with a matrix that no step changes."""
     first, second = node.inputs
     time, rank = s(first), len(first.shape)
@@ -284,10 +283,10 @@ def _product(s: StreamSteps, node: Node) -> Place:
     return time
 
 
-def _contracted(s: StreamSteps, node: Node) -> Place:
-    operands, _, result = node["equation"].replace(" ", "").partition("->")
+def _contracted(s: StreamSteps, node: Node[kinds.Einsum]) -> Place:
+    operands, _, result = node.kind.equation.replace(" ", "").partition("->")
     words = operands.split(",")
-    if "." in node["equation"]:
+    if "." in node.kind.equation:
         raise s.refused(node, "a product with axes that have no letter", OTHERS)
     timed = {word[place] for word, value in zip(words, node.inputs, strict=True) if (place := s(value)) is not None}
     (letter,) = timed if len(timed) == 1 else ("",)
@@ -297,9 +296,9 @@ def _contracted(s: StreamSteps, node: Node) -> Place:
     return int(result.index(letter))
 
 
-def _looked_up(s: StreamSteps, node: Node) -> Place:
+def _looked_up(s: StreamSteps, node: Node[kinds.Gather]) -> Place:
     table, index = node.inputs
-    axis = node["axis"] % len(table.shape)
+    axis = node.kind.axis % len(table.shape)
     if s(table) is None:
         place = s(index)
         assert place is not None
@@ -311,11 +310,11 @@ def _looked_up(s: StreamSteps, node: Node) -> Place:
     return time + (len(index.shape) - 1) * int(time > axis)
 
 
-def _masked(s: StreamSteps, node: Node) -> Place:
+def _masked(s: StreamSteps, node: Node[kinds.Mask]) -> Place:
     """Return the time in a mask, which has the features of what it is made of no more."""
-    if node["operation"] == "lengths":
+    if node.kind.operation == "lengths":
         raise s.refused(node, "lengths of sequences", "a stream has any number of steps")
-    if node["operation"] in ("and", "or"):
+    if node.kind.operation in ("and", "or"):
         return _spread(s, node)
     time = _time(s, node)
     if time >= len(node.y.shape):
@@ -323,23 +322,24 @@ def _masked(s: StreamSteps, node: Node) -> Place:
     return time
 
 
-RULES: Mapping[str, Rule] = {
-    "recurrent": _recurrent,
-    **dict.fromkeys(("dropout", "rescale", "cast", "clip", "embedding", "one hot"), _same),
-    **dict.fromkeys(("elementwise", "arithmetic", "where", "zero masked"), _spread), "mask": _masked, "activation": _activation,
-    "dense": lambda s, node: _apart_from(s, node, [-1], "a dense layer over the time"),
-    "batch_norm": _along("axis", "a norm over the time"), "unit_norm": _along("axes", "a norm over the time"),
-    **dict.fromkeys(("layer_norm", "rms_norm"), _last_axes),
-    **dict.fromkeys(("group_norm", "group_norm first", "instance_norm"), _per_sequence),
-    **dict.fromkeys(("prelu", "prelu first"), _slopes),
-    **dict.fromkeys(("conv", "conv first", "depthwise", "pool", "pool first"), _window),
-    **dict.fromkeys(("reduce", "arg"), _reduced), "cumulative": _along("axis", "a sum over the time"),
-    "top": _along("axis", "the largest over the time"), "flip": _along("axes", "a sequence that is turned around"),
-    "transpose": _permuted, **dict.fromkeys(("flatten", "reshape", "reshape all", "view", "merge axes", "split axis"), _shaped),
-    "squeeze": _squeezed, "unsqueeze": _unsqueezed, **dict.fromkeys(("select", "select between"), _selected),
-    **dict.fromkeys(("slice", "slice between"), _sliced), "expand": _expanded, "full": _filled, "stack": _stacked,
-    "concatenate": _concatenated, "split": _split, "tile": _tiled, **dict.fromkeys(("pad", "pad axes", "crop"), _padded),
-    "upsample": _upsampled, "steps to batch": _steps_in_batch, "batch to steps": _steps_again, "matmul": _product,
-    "einsum": _contracted, "gather": _looked_up,
+RULES: Mapping[type[kinds.Kind], Rule] = {
+    **on(kinds.Recurrent, _recurrent),
+    **dict.fromkeys((kinds.Dropout, kinds.Rescale, kinds.Cast, kinds.Clip, kinds.Embedding, kinds.OneHot), _same),
+    **dict.fromkeys((kinds.Elementwise, kinds.Arithmetic, kinds.Where, kinds.ZeroMasked), _spread), **on(kinds.Mask, _masked),
+    **on(kinds.Activation, _activation), **on(kinds.Dense, lambda s, node: _apart_from(s, node, [-1], "a dense layer over the time")),
+    **on(kinds.BatchNorm, _along("a norm over the time")), **on(kinds.UnitNorm, _along("a norm over the time")),
+    **on(kinds.LayerNorm, _last_axes), **on(kinds.RMSNorm, _last_axes),
+    **dict.fromkeys((kinds.GroupNorm, kinds.GroupNormFirst, kinds.InstanceNorm), _per_sequence), **on(kinds.PReLU, _slopes),
+    **on(kinds.PReLUFirst, _slopes), **dict.fromkeys((kinds.Conv, kinds.ConvFirst, kinds.Pool, kinds.PoolFirst), _window),
+    **on(kinds.Reduce, _reduced), **on(kinds.Arg, _reduced), **on(kinds.Cumulative, _along("a sum over the time")),
+    **on(kinds.Top, _along("the largest over the time")), **on(kinds.Flip, _along("a sequence that is turned around")),
+    **on(kinds.Transpose, _permuted),
+    **dict.fromkeys((kinds.Flatten, kinds.Reshape, kinds.ReshapeAll, kinds.View, kinds.MergeAxes, kinds.SplitAxis), _shaped),
+    **on(kinds.Squeeze, _squeezed), **on(kinds.Unsqueeze, _unsqueezed), **on(kinds.Select, _selected),
+    **on(kinds.SelectBetween, _selected), **on(kinds.Slice, _sliced), **on(kinds.SliceBetween, _sliced), **on(kinds.Expand, _expanded),
+    **on(kinds.Full, _filled), **on(kinds.Stack, _stacked), **on(kinds.Concatenate, _concatenated), **on(kinds.Split, _split),
+    **on(kinds.Tile, _tiled), **on(kinds.Pad, _padded), **on(kinds.PadAxes, _padded), **on(kinds.Crop, _padded),
+    **on(kinds.Upsample, _upsampled), **on(kinds.StepsToBatch, _steps_in_batch), **on(kinds.BatchToSteps, _steps_again),
+    **on(kinds.Matmul, _product), **on(kinds.Einsum, _contracted), **on(kinds.Gather, _looked_up),
 }  # fmt: skip
 """The kinds that may be cut between any two steps."""

@@ -7,23 +7,25 @@ before is in its states. What the last step decides, such as the last output of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Node, Value
 from rnnconvert.scaffolding.stateful.rules import OTHERS, RULES, SO_FAR, Place
 
 STREAM = "a stream"
 """The name in a refusal if no format is known."""
-_OF_SIZES_ALONE = ("full", "sizes", "range")
-_SIZED = (*_OF_SIZES_ALONE, "view", "expand", "split axis", "slice between", "select between")
-"""The kinds that may read tensors for their sizes."""
 
 
-def _listed(lengths: Any) -> list[Length | int]:
-    """Return the lengths of a setting, which is one or several."""
-    several = lengths if isinstance(lengths, (list, tuple)) else (lengths,)
-    return [length for length in several if isinstance(length, (Length, int))]
+def _sizes_read(kind: kinds.Kind) -> Sequence[Length | int | None] | None:
+    """Return the lengths for which a kind may read tensors; None for other kinds."""
+    if isinstance(kind, kinds.Full | kinds.LengthsTensor | kinds.View | kinds.Expand | kinds.SplitAxis):
+        return kind.lengths
+    if isinstance(kind, kinds.Range):
+        return kind.start, kind.stop
+    if isinstance(kind, kinds.SliceBetween):
+        return kind.start, kind.end
+    return (kind.index,) if isinstance(kind, kinds.SelectBetween) else None
 
 
 class StreamSteps:
@@ -47,7 +49,7 @@ class StreamSteps:
         """Return where the time of a tensor is."""
         return self._places[id(value)]
 
-    def refused(self, node: Node, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
         """Return the refusal of a layer."""
         layer = self.scope.inside(node.label)
         return RefusedError(feature, STREAM, reason, remedy, layer)
@@ -56,45 +58,45 @@ class StreamSteps:
         """Follow all nodes. Raises RefusedError for one that cannot be computed piece by piece."""
         for node in self.scope.nodes:
             self.seen += 1
-            if node.kind == "left out":
-                raise node["error"]
-            if node.kind == "model":
-                self._model(node)
+            if isinstance(node.kind, kinds.LeftOut):
+                raise node.kind.error
+            if isinstance(node.kind, kinds.Model):
+                self._model(node, node.kind.scope)
                 continue
             place = self._place(node)
             for value in node.outputs:
                 self._places[id(value)] = place
-            if node.kind == "recurrent" and place is not None:
-                self._ends(node)
+            if isinstance(node.kind, kinds.Recurrent) and place is not None:
+                self._ends(node, node.kind.sequences)
 
-    def _place(self, node: Node) -> Place:
+    def _place(self, node: Node[kinds.Kind]) -> Place:
         """Return where the time is in what a node gives."""
         places = {self(value) for value in node.reads()}
         if places <= {None} or self._reads_sizes(node):
             return None
         if places <= {None, SO_FAR}:
             return SO_FAR
-        rule = RULES.get(node.kind)
+        rule = RULES.get(type(node.kind))
         if rule is None:
-            raise self.refused(node, f"a layer of kind {node.kind!r}", OTHERS)
+            raise self.refused(node, f"a layer of kind {node.kind.word!r}", OTHERS)
         if SO_FAR in places:
             raise self.refused(node, "steps beside what the last step gives", "a step would depend on those behind it")
         return rule(self, node)
 
-    def _reads_sizes(self, node: Node) -> bool:
+    def _reads_sizes(self, node: Node[kinds.Kind]) -> bool:
         """Return whether a node reads sequences for their sizes alone, and none of these is the number of steps."""
-        if node.kind not in _SIZED or (node.kind not in _OF_SIZES_ALONE and self(node.x) is not None):
+        stated, alone = _sizes_read(node.kind), isinstance(node.kind, kinds.Full | kinds.LengthsTensor | kinds.Range)
+        if stated is None or (not alone and self(node.x) is not None):
             return False
-        stated = [value for key in ("lengths", "index", "start", "end", "stop") for value in _listed(node.settings.get(key))]
-        return not any(self.reads_time(node, length) for length in stated)
+        return not any(self.reads_time(node, length) for length in stated if length is not None)
 
-    def _ends(self, node: Node) -> None:
+    def _ends(self, node: Node[kinds.Kind], sequences: bool) -> None:
         """Note the outputs of a recurrent layer that are not sequences: its last states."""
-        for value in node.outputs if not node["sequences"] else node.outputs[1:]:
+        for value in node.outputs if not sequences else node.outputs[1:]:
             self._places[id(value)] = SO_FAR
 
-    def _model(self, node: Node) -> None:
-        outer, self.scope = self.scope, node["scope"]
+    def _model(self, node: Node[kinds.Kind], scope: DescribedModel) -> None:
+        outer, self.scope = self.scope, scope
         places = [self(value) for value in node.inputs]
         if self._called.setdefault(id(self.scope), places) != places:
             self.scope = outer
@@ -104,7 +106,7 @@ class StreamSteps:
         self._places |= {id(value): self(inside) for value, inside in zip(node.outputs, self.scope.outputs, strict=True)}
         self.scope = outer
 
-    def reads_time(self, node: Node, length: Length | int) -> bool:
+    def reads_time(self, node: Node[kinds.Kind], length: Length | int) -> bool:
         """Return whether a length depends on how many steps a piece has."""
         if isinstance(length, int):
             return False

@@ -23,6 +23,7 @@ from rnnconvert.formats.keras.model.entries import Entry
 from rnnconvert.formats.keras.model.layered import Layered
 from rnnconvert.formats.keras.model.masks import ADDING, effect_of
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel
 from tests.helpers import drawn
 from tests.helpers.drawn import each
@@ -277,8 +278,8 @@ def test_masks_of_drawn_models_are_those_with_which_keras_calls_them(ending: str
 
 
 def _nodes(scope: DescribedModel) -> list[Any]:
-    inner = [node for node in scope.nodes if node.kind == "model"]
-    return [*scope.nodes, *(node for outer in inner for node in _nodes(outer.settings["scope"]))]
+    inner = [node.kind.scope for node in scope.nodes if isinstance(node.kind, kinds.Model)]
+    return [*scope.nodes, *(node for outer in inner for node in _nodes(outer))]
 
 
 def test_calls_are_in_the_order_in_which_keras_runs_them(tmp_path: Path) -> None:
@@ -299,7 +300,9 @@ def test_calls_are_in_the_order_in_which_keras_runs_them(tmp_path: Path) -> None
         order = [node.operation.name for node in nodes if not node.is_input]
         steps = [step.label for step in Layered(entries.entry(json.loads(model.to_json())), path).steps]
         assert [label for label in steps if label in order] == order
-        written = [str(node.outputs[0].name) for node in describe(path).scope.nodes if node.kind in ("dense", "arithmetic")]
+        written = [
+            str(node.outputs[0].name) for node in describe(path).scope.nodes if isinstance(node.kind, kinds.Dense | kinds.Arithmetic)
+        ]
         assert written == order
 
     each(range(drawn.SEED, drawn.SEED + (300 if drawn.LONG else 20)), check)
