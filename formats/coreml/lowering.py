@@ -210,13 +210,11 @@ class LoopValues:
 
     iteration  the number of the step
     counters   the variables that count the steps from 0 on
-    after      what these are in the next step
     states     variables that hold a state at the place of each step: the state
     """
 
     iteration: str
     counters: set[str]
-    after: set[str]
     states: dict[str, str]
 
 
@@ -571,48 +569,31 @@ class MilRule(Rule):
 
     def gathered(self) -> bool:
         """Write elements along an axis; where a step of a loop reads the one at its own place, that one."""
-        axis, indices = self.integer("axis", 0), self.value("indices")
+        axis, indices, loop = self.integer("axis", 0), self.value("indices"), self.loop
         if self.integer("batch_dims", 0):
             return False
-        if self.loop is None or self.counter(indices) is None:
+        if loop is None or self.above_zero(indices) not in loop.counters:
             return self.add("Gather", [*self.inputs, indices], axis=axis)
-        single = (self.lengths(indices) or []) == [1]
-        if self.inputs[0] in self.loop.states:
-            return (
-                axis == 0 and single and self.counter(indices) in self.loop.counters and self.widened(self.loop.states[self.inputs[0]], [0])
-            )
-        if self.counter(indices) not in self.loop.counters:
-            return self.add("Gather", [*self.inputs, indices], axis=axis)
+        single = self.lengths(indices) == [1]
+        if self.inputs[0] in loop.states:
+            state = self.block.add("Cast", [loop.states[self.inputs[0]]], to=self.function.kinds[self.outputs[0]])
+            return axis == 0 and single and self.widened(state, [0])
         if not single:
-            return self.add("Gather", [*self.inputs, self.loop.iteration], axis=axis)
-        return self.widened(self.block.add("Gather", [*self.inputs, self.loop.iteration], name=self.label, axis=axis), [axis])
+            return self.add("Gather", [*self.inputs, loop.iteration], axis=axis)
+        return self.widened(self.block.add("Gather", [*self.inputs, loop.iteration], name=self.label, axis=axis), [axis])
 
-    def counter(self, name: str) -> str | None:
-        """Return the counter of the loop around that a value is, or is the next of; None for another value.
-
-        An index that might be below zero is one of two in such programs: a counter never is.
-        """
-        for _ in range(8):
-            maker = self.function.values.makers.get(name)
-            if self.loop is None or name in self.loop.counters or name in self.loop.after:
-                return name if self.loop is not None else None
-            if maker is None or maker.type not in ("select", "identity"):
-                return None
-            source = maker.inputs.get("x" if maker.type == "identity" else "a", [""])[0]
-            if maker.type == "select" and not self._is_above_zero(maker, source):
-                return None
-            name = source if isinstance(source, str) else ""
-        return None
-
-    def _is_above_zero(self, select: ProgramOperation, source: str | Message) -> bool:
-        """Return whether an operation chooses a value where that is not below zero."""
-        condition = select.inputs.get("cond", [""])[0]
-        compared = self.function.values.makers.get(condition) if isinstance(condition, str) else None
-        if compared is None or compared.type != "greater_equal" or compared.inputs.get("x") != [source]:
-            return False
-        (bound, *_) = compared.inputs.get("y") or [""]
-        array = self.array(bound) if bound else None
-        return array is not None and not array.any()
+    def above_zero(self, name: str) -> str:
+        """Return the value that an index is where that is not below zero: programs choose between it and one counted from the end."""
+        name = uncast(self.function.values, name)
+        maker = self.function.values.makers.get(name)
+        if maker is None or maker.type != "select":
+            return name
+        (chosen, *_), (truth, *_) = maker.inputs.get("a") or [""], maker.inputs.get("cond") or [""]
+        compared = self.function.values.makers.get(truth) if isinstance(truth, str) else None
+        if not isinstance(chosen, str) or compared is None or compared.type != "greater_equal" or compared.inputs.get("x") != [chosen]:
+            return name
+        bounds = [self.array(each) for each in compared.inputs.get("y", ())]
+        return uncast(self.function.values, chosen) if all(each is not None and not each.any() for each in bounds) else name
 
     def turned(self) -> bool:
         """Write a value turned around along axes, or along all of them."""
@@ -752,7 +733,7 @@ class MilLoop:
         for message in self.steps.every(1):
             self.function.declare(message)
         block, outer = Block(f"{label}/", self.function.arrays), rule.block
-        values = LoopValues(f"{label}/iteration", counters, {after for name, after, _ in self._variables() if name in counters}, {})
+        values = LoopValues(f"{label}/iteration", counters, {})
         lists = {
             name: listed
             for name, after, first in self._variables()
@@ -841,12 +822,13 @@ class MilLoop:
         if maker is None or maker.type != "scatter" or next(iter(maker.inputs.get("data", ())), "") not in aliases:
             return None
         rule = MilRule(self.function, maker, self.rule.block, None)
-        index, updates, mode = maker.inputs.get("indices", [""])[0], rule.value("updates"), rule.word("mode", "add")
+        index, updates, mode = rule.above_zero(rule.value("indices")), rule.value("updates"), rule.word("mode", "add")
         ahead = 0 if index in counters else 1
         if rule.integer("axis", 0) or mode not in ("add", "update") or (ahead and not self._is_next(index, counters)):
             return None
         for reader in self.function.values.operations_in(self.steps):
-            if reader is maker or aliases & set(reader.outputs) or not aliases & set(reader.values()):
+            # Of its shape, programs make the place from the end that no counter needs.
+            if reader is maker or reader.type == "shape" or aliases & set(reader.outputs) or not aliases & set(reader.values()):
                 continue
             if reader.type != "gather" or not ahead or next(iter(reader.inputs.get("x", ())), "") not in aliases:
                 return None
@@ -862,7 +844,7 @@ class MilLoop:
     def _uncast(self, name: str) -> str:
         return uncast(self.function.values, name)
 
-    def _is_next(self, index: str | Message, counters: set[str]) -> bool:
+    def _is_next(self, index: str, counters: set[str]) -> bool:
         """Return whether a value is what a counter is in the next step."""
         return any(name in counters and after == index for name, after, _ in self._variables())
 
