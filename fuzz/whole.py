@@ -28,11 +28,12 @@ ATTRIBUTES = ("axis", "axes", "perm", "to", "body", "hidden_size")
 EXAMPLES = ("decoder.keras", "encoder.keras", "old_tagger.h5", "exported.onnx")
 STORED = (
     "tflite_fused/fixed_batch.tflite", "frozen/stack.tflite", "tflite_variables/trained.tflite", "tflite_lists/open.tflite",
-    "keras_loops/convolved.pb", "frozen/masked_while.pb", "frozen_functions/ways.pb", "keras_2_13/doubled.keras",
+    "keras_loops/convolved.pb", "frozen/masked_while.pb", "frozen_functions/ways.pb", "keras_2_13/doubled.keras", "coreml/torch.mlmodel",
 )  # fmt: skip
 """Whole models of the examples, and of the tests' files of other frameworks."""
 WRITTEN = (
     "nam", "aidax", "tflite", "param", "xml", "h", "json", "json-guitarml", "json-rtneural", "json-tfjs", "onnx", "zip",
+    "mlpackage",
 )  # fmt: skip
 """Endings, and formats where one has several, of what is written of a chain of torch's layers: whole models of other rooms."""
 

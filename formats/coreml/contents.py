@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import LayerNote
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import INPUT, Call, Direction, Layer, Recurrent
 from rnnconvert.files.checkpoint import Contents
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition.computed import RecognisedLayers
+from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
 
 NO_CLIPS = (500.0, 50000.0)
 """The thresholds that coremltools writes where a cell is not clipped: its converter's, and its builder's."""
@@ -27,10 +29,27 @@ NO_CLIPS = (500.0, 50000.0)
 class Network(Contents):
     """The contents of a model.
 
-    labels  the beginnings of the names of its other arrays, up to the last slash
+    labels    the beginnings of the names of its other arrays, up to the last slash
+    programs  its networks and functions as programs
     """
 
     labels: set[str] = field(default_factory=set)
+    programs: list[ReadProgram] = field(default_factory=list)
+
+    def add_program(self, looked: RecognisedLayers, homes: Mapping[str, RecurrentCall]) -> None:
+        """Add a program with its layers; recurrent operations in the graph of another operation are not part of its main graph."""
+        main, calls = looked.scopes[0], {}
+        for name, call in homes.items():
+            node, _ = main.producer(next(iter([*call.outputs, *call.states]), "")) or (None, 0)
+            if node is not None:
+                calls[name] = PlacedCall(main, node, call, [value for value in node.inputs[1 + len(call.initial) :] if value])
+        self.programs.append(ReadProgram(looked.scopes, calls, looked.layers))
+
+
+def handed(calls: Sequence[Call], inside: bool, word: str) -> tuple[Call, ...]:
+    """Return calls of a layer; inside of another layer or operation, that hands on what would be an input of the model elsewhere."""
+    states = f"what the {word} around it hands on"
+    return tuple(replace(call, states=states) if inside and call.states == INPUT else call for call in calls)
 
 
 @dataclass(frozen=True)

@@ -91,35 +91,47 @@ class CoreMl:
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer whose weights are constant. Raises UnreadableError for a damaged model."""
+        return self.read_program(path, options, False)
+
+    def read_program(self, path: Path, options: Options, widened: bool = True) -> Checkpoint:
+        """Return a model with its program.
+
+        widened  whether that is in single precision where the file computes in half
+
+        Raises UnreadableError for a damaged model.
+        """
         number, place = _kind(path)
         if not number:
             raise UnreadableError(path, "it is not a model of Core ML with a neural network or a program")
         contents = Network()
         message = Message(map_file(place).data, place)
-        _model(place, message, contents, options, 0)
+        _model(place, message, contents, options, widened)
         contents.batch_first = dict.fromkeys(contents.layers, False)
-        return contents.checkpoint(path, self.NAME, options, metadata=_about(message))
+        # Of a row of models, none is the whole.
+        whole = len(contents.programs) == 1 and number not in (_PIPELINE, *_PIPELINES)
+        return contents.checkpoint(path, self.NAME, options, metadata=_about(message), read=contents.programs[0] if whole else None)
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""
         return write_program.write(path, job) if self.NAME == "coreml" else write_network.write(path, job)
 
 
-def _model(place: Path, message: Message, result: Network, options: Options, depth: int) -> None:
+def _model(place: Path, message: Message, result: Network, options: Options, widened: bool, depth: int = 0) -> None:
     """Add what a model holds; a row of models holds several."""
     if depth > 16:
         raise UnreadableError(place, "models are nested more than 16 deep")
     for number in _NETWORKS:
         inner = message.submessage(number)
         if inner is not None:
-            network.read(place, inner, result)
+            described = message.submessage(2) or Message(memoryview(b""), place)
+            network.read(place, inner, result, network.ends_of(described, bool(inner.number(5))))
     inner = message.submessage(_PROGRAM)
     if inner is not None:
-        program.read(place, inner, WeightFiles(place), result, options)
+        program.read(place, inner, WeightFiles(place), result, options, widened)
     rows = [message.submessage(_PIPELINE), *(message.within(number, 1) for number in _PIPELINES)]
     for row in rows:
         for submodel in row.every(1) if row is not None else ():
-            _model(place, submodel, result, options, depth + 1)
+            _model(place, submodel, result, options, widened, depth + 1)
 
 
 def _about(message: Message) -> dict[str, object]:

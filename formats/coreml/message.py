@@ -16,11 +16,11 @@ Value = int | memoryview
 
 
 class Message:
-    """A message: its fields by their numbers. A field that it lacks is zero, or empty, as in proto3."""
+    """A message of `size` bytes: its fields by their numbers. A field that it lacks is zero, or empty, as in proto3."""
 
     def __init__(self, data: memoryview, path: object) -> None:
         """Find the fields. Raises UnreadableError if the bytes are not a message."""
-        self.path = path
+        self.path, self.size = path, len(data)
         self.fields: dict[int, list[Value]] = {}
         charging(len(data)).work(1, path)
         for number, value in wire.values(data, path):

@@ -5,7 +5,10 @@ Source: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -15,14 +18,18 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import MESSAGE_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.weights import Recurrent, Unconvertible
+from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.coreml import contents
-from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
-from rnnconvert.formats.coreml.flow_network import NetworkLayer, calls
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError, handed
+from rnnconvert.formats.coreml.lowering_network import CONSTANTS, LOOPS, Ends, NetworkCall, NetworkLayer, program
 from rnnconvert.formats.coreml.message import Message
+from rnnconvert.graphs.program.operations import Declared
+from rnnconvert.recognition.lowered import recognise_in
 
 NAME = "coreml_nn"
+INT32 = 131104
+"""The element type of whole numbers among inputs: ArrayFeatureType.ArrayDataType."""
 LAYERS = {400: "simpleRecurrent", 410: "gru", 420: "uniDirectionalLSTM", 430: "biDirectionalLSTM"}
 """The recurrent layers by the numbers of their fields."""
 LSTM_FIELDS = {
@@ -67,50 +74,57 @@ _SPREAD = {
 }  # fmt: skip
 """What may stand between an initial state and a layer: splitND takes the directions apart, and Create ML's classifiers pass all
 states as one input of the model, of which each is a slice."""
-_CONSTANTS = (290, 1070)
 _PLAIN = {
     100: {"weights": 90, "bias": 91},
     140: {"weights": 20, "bias": 21},
     150: {"weights": 20, "bias": 21},
+    1040: {"weights": 20, "bias": 21},
+    1045: {"weights": 8, "bias": 9},
+    245: {"scale": 2, "bias": 5},
+    250: {"scale": 2},
     160: {"gamma": 15, "beta": 16, "mean": 17, "variance": 18},
 }
 """The weights of layers without recurrence by the numbers of their fields."""
 _CUSTOM = 500
 _LOOP = 615
-_LOOPS = {605: ((1, 2), "branch"), _LOOP: ((3, 4), "loop")}
-"""Layers that hold networks: in which fields."""
+_LATER = re.compile(r"(?!)")
 _NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batchnorm"}
 
 
-def read(path: object, message: Message, network: Network, depth: int = 0) -> None:
-    """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
+def read(path: Path, message: Message, network: Network, ends: Ends | None = None, depth: int = 0) -> None:
+    """Add the recurrent layers of a network to what was found.
+
+    ends  what the model states of its inputs, and the names of its outputs; None for a network in another one
+
+    Raises UnreadableError for a damaged message.
+    """
     if depth > MESSAGE_NESTING:
         raise UnreadableError(path, f"networks are nested more than {MESSAGE_NESTING} deep")
     rows: list[NetworkLayer] = []
-    recurrent: dict[str, tuple[NetworkLayer, Recurrent, bool]] = {}
+    recurrent: dict[str, NetworkCall] = {}
     makers: dict[str, tuple[int, Message]] = {}
     for layer in message.every(1):
         number = next((field_ for field_ in layer.fields if field_ >= 100), 0)
         inputs, outputs = layer.texts(2), layer.texts(3)
         custom = layer.submessage(_CUSTOM)
         label = f"custom {custom.text(10)}" if custom is not None else ""
-        rows.append(NetworkLayer(number, layer.submessage(number) or Message(memoryview(b""), path), inputs, outputs, label))
-        makers |= dict.fromkeys(outputs, (number, layer))
-        content = layer.submessage(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
-        if content is None:
-            continue
-        if number in _PLAIN:
-            _plain(path, layer.text(1), number, content, network)
-            continue
-        if number in _LOOPS:
+        content = layer.submessage(number) or Message(memoryview(b""), path)
+        weights = _plain(path, layer.text(1), number, content, network) if number in _PLAIN else {}
+        if number in LOOPS:
             before = len(network.layers) + len(network.unread)
-            for inner in _LOOPS[number][0]:
-                body = content.submessage(inner)
-                if body is not None:
-                    read(path, body, network, depth + 1)
+            within = list[Message]()
+            for body in filter(None, map(content.submessage, LOOPS[number])):
+                read(path, body, network, None, depth + 1)
+                within += body.every(1)
+            outputs += [name for inner in within for name in inner.texts(3)]
+            # What they read is a value of this network, unless one of them gives it first.
+            inputs += [name for inner in within for name in inner.texts(2) if name in makers or name not in outputs]
             if number == _LOOP and before == len(network.layers) + len(network.unread):
                 made_of = "as coremltools makes it of recurrent layers of TensorFlow 2"
                 network.unread.append(LayerNote(layer.text(1) or "loop", f"a loop, {made_of}; what it computes is not read", UNREAD))
+        makers |= dict.fromkeys(outputs, (number, layer))
+        rows.append(NetworkLayer(number, content, inputs, [*dict.fromkeys(outputs)], label, layer.text(1), weights))
+        if number not in LAYERS or not outputs:
             continue
         name = unique(layer.text(1) or LAYERS[number], network.layers)
         try:
@@ -121,15 +135,53 @@ def read(path: object, message: Message, network: Network, depth: int = 0) -> No
         odd = _states(inputs[1:], makers)
         stack = contents.assembled(path, name, NAME, arrays, stated)
         network.layers[name] = stack.replace(unconvertible=odd)
-        recurrent[name] = rows[-1], stack, _gives_sequences(number, content)
+        recurrent[name] = NetworkCall(rows[-1], stack, _gives_sequences(number, content))
         network.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
         network.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:
             network.warnings.append(
                 LayerNote(name, f"its weights are stored as {stored}, and are read as the float32 numbers that these stand for")
             )
-    for name, received in calls(rows, recurrent, depth > 0).items():
-        network.layers[name] = network.layers[name].replace(calls=received)
+    lowered = partial(program, path, rows, [*recurrent.values()], ends or _around(rows))
+    homes = {name: call.call for name, call in recurrent.items()}
+    looked, calls = recognise_in(lowered, _LATER, homes)
+    for name, received in calls.items():
+        network.layers[name] = network.layers[name].replace(calls=handed(received, depth > 0, "layer"))
+    if ends is not None and looked.scopes:
+        network.add_program(looked, homes)
+
+
+def _around(rows: Sequence[NetworkLayer]) -> Ends:
+    """Return what is known of the values that a network takes from around it."""
+    inside = {name for row in rows for name in row.outputs}
+    return [Declared(name) for name in dict.fromkeys(name for row in rows for name in row.inputs) if name not in inside], []
+
+
+def ends_of(description: Message, exact: bool) -> Ends:
+    """Return what a model states of its inputs, and the names of its outputs.
+
+    exact  whether a network's values have the axes that are stated: otherwise (time, batch, channels, height, width)
+    """
+    inputs = []
+    for feature in description.every(1):
+        name, array = feature.text(1), feature.within(3, 5)
+        if array is None:
+            inputs.append(Declared(name))
+            continue
+        lengths, bounds = array.integers(1), array.submessage(31)
+        ranges = [(axis.number(1), axis.number(2)) for axis in bounds.every(1)] if bounds is not None else []
+        several = array.submessage(21)
+        shapes = [shape.integers(1) for shape in several.every(1)] if several is not None else []
+        lengths = lengths or [0] * len(ranges)
+        for axis in range(len(lengths)):
+            choices = {shape[axis] for shape in shapes if axis < len(shape)}.union(*ranges[axis : axis + 1])
+            lengths[axis] = 0 if len(choices) > 1 else lengths[axis]
+        if not exact:
+            lengths = {1: [0, 0, *lengths, 1, 1], 3: [0, 0, *lengths]}.get(len(lengths), lengths)
+        dims = [length if length > 0 else f"{name} {axis}" for axis, length in enumerate(lengths)]
+        dtype = np.dtype(np.int32 if array.number(2) == INT32 else np.float32)
+        inputs.append(Declared(name, dtype, dims if exact or len(dims) == 5 else None))
+    return inputs, [feature.text(1) for feature in description.every(10)]
 
 
 def _gives_sequences(number: int, content: Message) -> bool:
@@ -138,17 +190,24 @@ def _gives_sequences(number: int, content: Message) -> bool:
     return bool(settings is not None and settings.number(15 if number in (400, 410) else 10))
 
 
-def _plain(path: object, name: str, number: int, content: Message, network: Network) -> None:
-    """Add the weights of a layer without recurrence; a warning names what is not read."""
-    first, second = content.number(1), content.number(2)
+def _plain(path: object, name: str, number: int, content: Message, network: Network) -> dict[int, tuple[str, Array]]:
+    """Add the weights of a layer without recurrence; return their names and numbers by their fields. A warning names what is not read."""
+    # Scales and biases have a shape in the place of sizes.
+    first, second = (0, 0) if number in (245, 250) else (content.number(1), content.number(2))
     shape: tuple[int, ...] = (second, first)
     outputs = first if number in (100, 160) else second  # for each of which there is one bias
     if number == 100:
         kernel = content.integers(20) or [3, 3]  # what the format takes where nothing is said
         groups = max(1, content.number(10))
         shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
-    label = unique(name or _NAMES[number], network.labels)
-    weights = NetworkWeights(path, label, lambda local: shape if local == "weights" else (outputs,))
+    elif number == 1045:
+        shape, outputs = (content.number(5), content.number(6)), content.number(6)
+    elif number in (245, 250):
+        shape = tuple(content.integers(1))
+    label = unique(name or _NAMES.get(number, "layer"), network.labels)
+    bias = tuple(content.integers(4)) if number == 245 else (outputs,)
+    weights = NetworkWeights(path, label, lambda local: shape if local in ("weights", "scale") else bias)
+    arrays = dict[int, tuple[str, Array]]()
     for local, field in _PLAIN[number].items():
         weight = content.submessage(field)
         if weight is None or not weight.fields:
@@ -159,9 +218,11 @@ def _plain(path: object, name: str, number: int, content: Message, network: Netw
             network.warnings.append(LayerNote(label, f"its {local} are not read: {error}"))
             continue
         dims = weights.shape(local)
-        fits = len(dims) <= 4 and min(dims) > 0 and values.size == int(np.prod(dims, dtype=object))
+        fits = len(dims) <= 4 and min(dims, default=0) > 0 and values.size == int(np.prod(dims, dtype=object))
         network.labels.add(label)
-        network.others[f"{label}/{local}"] = values.reshape(dims) if fits else values
+        arrays[field] = f"{label}/{local}", values.reshape(dims) if fits else values
+    network.others |= dict(arrays.values())
+    return arrays
 
 
 def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tuple[Unconvertible, ...]:
@@ -175,7 +236,7 @@ def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tup
             number, layer = makers.get(next(iter(layer.texts(2)), ""), (0, None))
         if layer is None:
             continue
-        if number not in _CONSTANTS:
+        if number not in CONSTANTS:
             odd[f"it is made by layer {layer.text(1)!r}"] = None
         else:
             content = layer.submessage(number)

@@ -63,6 +63,11 @@ class WeightFiles:
         self.model = model
         self.files: dict[str, tuple[Path, Array]] = {}
 
+    @property
+    def size(self) -> int:
+        """How many bytes there are in those that were mapped."""
+        return sum(data.size for _, data in self.files.values())
+
     def array(self, name: str, offset: int, shape: tuple[int, ...], what: str) -> Array:
         """Return the array whose header stands at an offset. Raises UnreadableError if it is not one of this shape."""
         if name not in self.files:

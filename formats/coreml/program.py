@@ -5,7 +5,9 @@ Source: apple/coremltools, mlmodel/format/MIL.proto; coremltools 9.0, converters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,14 @@ from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import contents
-from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
-from rnnconvert.formats.coreml.flow import RecurrentOperation, calls
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError, handed
+from rnnconvert.formats.coreml.lowering import FunctionLowering, RecurrentOperation
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import WeightFiles
 from rnnconvert.formats.coreml.values import TYPES, ProgramOperation, Values
+from rnnconvert.graphs.program.operations import Program
+from rnnconvert.graphs.program.places import sources
+from rnnconvert.recognition.lowered import recognise_in
 
 NAME = "coreml"
 _KINDS = ("lstm", "gru", "rnn")
@@ -35,27 +40,37 @@ _UNDERSTOOD = {
 }  # fmt: skip
 
 
-def read(path: object, message: Message, weights: WeightFiles, network: Network, options: Options) -> None:
-    """Add the recurrent operations of every function to what was found. Raises UnreadableError for a damaged message."""
+_LATER = re.compile(r"(_(matmul|linear|step))+(_\d+)?$")
+"""What converters add to the name of a layer whose steps they write out."""
+_WHILE = "while_loop"
+HALF = "it computes in half precision in its file; what is written computes in single precision, so its numbers are rounded less"
+
+
+def read(path: Path, message: Message, weights: WeightFiles, network: Network, options: Options, widened: bool = False) -> None:
+    """Add the recurrent layers of every function to what was found.
+
+    widened  whether programs are written in single precision that compute in half
+
+    Raises UnreadableError for a damaged message.
+    """
     functions = [*message.entries(2)]
     for name, function in functions:
         for _, block in function.entries(3):
             where = f"{name}/" if len(functions) > 1 else ""
-            program = _FunctionLayers(path, weights, network, options)
+            program = _FunctionLayers(path, weights, network, options, widened)
             program.block(block, where, 0)
-            for layer, received in calls(program, [*function.every(1)], program.operations, program.placed).items():
-                network.layers[layer] = network.layers[layer].replace(calls=received)
-            network.others |= program.others(where)
+            program.recognise(path, [*function.every(1)], block, where)
 
 
 class _FunctionLayers(Values):
     """The operations of one function."""
 
-    def __init__(self, path: object, weights: WeightFiles, network: Network, options: Options) -> None:
+    def __init__(self, path: object, weights: WeightFiles, network: Network, options: Options, widened: bool) -> None:
         super().__init__(path, weights)
-        self.network, self.options = network, options
-        self.operations: list[ProgramOperation] = []
+        self.network, self.options, self.widened = network, options, widened
+        self.loops: list[str] = []
         self.placed: dict[str, RecurrentOperation] = {}
+        self.inside: set[str] = set()
         self.turned: dict[str, list[str]] = {}
 
     def block(self, block: Message, where: str, depth: int) -> None:
@@ -66,14 +81,45 @@ class _FunctionLayers(Values):
         self.turned = self._turned(operations, block.texts(2))
         for operation in operations:
             self.makers |= dict.fromkeys(operation.outputs, operation)
-            self.operations.append(operation)
             if operation.type in _KINDS:
                 self._recurrent(operation, where, depth > 0)
-            if operation.type == "while_loop":
-                made_of = "as coremltools makes it of layers that its operations cannot compute, such as PyTorch's GRU"
-                self.network.unread.append(LayerNote(f"{where}{operation.name}", f"a while_loop, {made_of}; it is not read", UNREAD))
+            self.loops += [operation.name] if operation.type == _WHILE else []
             for inner in operation.message.every(4):
                 self.block(inner, where, depth + 1)
+
+    def recognise(self, path: Path, inputs: Sequence[Message], block: Message, where: str) -> None:
+        """Add the layers that other operations compute, and what all layers receive."""
+        network, others, size = self.network, self.others(where), block.size + self.weights.size
+
+        lowering = FunctionLowering(self, [*self.placed.values()], self.widened)
+
+        def lowered() -> Program:
+            return lowering.program(path, size, inputs, block)
+
+        looked, calls = recognise_in(lowered, _LATER, {name: layer.call for name, layer in self.placed.items()})
+        network.warnings += [HALF] if lowering.rounds else []
+        for name, received in calls.items():
+            network.layers[name] = network.layers[name].replace(calls=handed(received, name in self.inside, "operation"))
+        looked.layers = {f"{where}{name}": layer.renamed(f"{where}{name}") if where else layer for name, layer in looked.layers.items()}
+        for name, computed in looked.layers.items():
+            network.layers[name] = computed.stack
+            network.evidence.append(computed.evidence)
+            network.warnings += computed.warnings
+        for label in self.loops:
+            if label not in looked.nodes_by_name:
+                why = looked.reasons.pop(label, "") or looked.reasons.get("", "")
+                made_of = "as coremltools makes it of layers that its operations cannot compute, such as PyTorch's GRU"
+                text = f"a while_loop, {made_of}; it is not read{': ' + why if why else ''}"
+                network.unread.append(LayerNote(f"{where}{label}", text, UNREAD))
+        if looked.layers or not (network.layers or network.unread):
+            network.unread += looked.refusals()
+        main = looked.scope
+        if main is None:
+            network.others |= others
+            return
+        used = {tensor.name for node in looked.nodes for value in node.reads for tensor in sources(main, value)}
+        network.others |= {name: array for name, array in others.items() if name.removeprefix(where) not in used}
+        network.add_program(looked, {name: layer.call for name, layer in self.placed.items()})
 
     def _turned(self, operations: list[ProgramOperation], outputs: list[str]) -> dict[str, list[str]]:
         """Return the outputs of recurrent operations that everything reads through operations which turn the steps around, each
@@ -141,7 +187,8 @@ class _FunctionLayers(Values):
         turned = self.turned.get(operation.outputs[0], []) if reverse else []
         order: Any = "time" if turned else stack.output_order
         self.network.layers[name] = stack.replace(unconvertible=odd, output_order=order)
-        self.placed[name] = RecurrentOperation(operation, stack, self.truth(operation, "output_sequence"), turned, inside)
+        self.placed[name] = RecurrentOperation(operation, stack, self.truth(operation, "output_sequence"), turned)
+        self.inside |= {name} if inside else set()
         self.network.arrays |= {f"{name}/{local}": array for local, array in all_arrays.items()}
         self.network.evidence.append(f"{name}: an operation {operation.type}")
         for storage in stored:
@@ -163,7 +210,8 @@ class _FunctionLayers(Values):
                         raise UnreadableError(self.path, f"{operation.type} {operation.name!r} has no {local + way}")
                     continue
                 array, how = self.constant(arguments[0], local + way)
-                arrays[local + way] = array.astype("<f4") if array.dtype == np.float64 else array
+                single = array.dtype == np.float64 or (array.dtype == np.float16 and self.widened)
+                arrays[local + way] = array.astype("<f4") if single else array
                 stored |= {how: None} if how else {}
         for local in ("bias", "peephole"):  # one direction may have what the other one lacks: zeros there
             ways = [local + way for way in ("", "_back")[: 1 + both]]

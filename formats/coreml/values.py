@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from rnnconvert.formats.coreml.package import WeightFiles
 
 TYPES = {10: "<f2", 11: "<f4", 12: "<f8", 21: "i1", 22: "<i2", 23: "<i4", 24: "<i8", 31: "u1", 32: "<u2", 33: "<u4", 34: "<u8"}
 """The element types of MIL.proto that are read, by their numbers."""
-_BOOL = 1
+BOOL = 1
 _AXES = 8
 _MOVING = ("cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index", "concat", "tile", "stack")
 """Operations that make zeros of zeros."""
@@ -61,6 +61,13 @@ class Values:
         name = self.text(attributes["name"]) if "name" in attributes else ""
         return ProgramOperation(message.text(1), name or next(iter(outputs), ""), inputs, outputs, message)
 
+    def operations_in(self, block: Message) -> Iterator[ProgramOperation]:
+        """Yield the operations of a block that give anything."""
+        for message in block.every(3):
+            output = next(message.every(3), None)
+            if output is not None and (operation := self.makers.get(output.text(1))) is not None:
+                yield operation
+
     def type(self, value: Message) -> tuple[tuple[int, ...], int]:
         """Return the shape of a value, and the number of its element type; 0 where it is not a tensor of a fixed shape."""
         tensor = value.within(2, 1)
@@ -91,7 +98,7 @@ class Values:
             if kind in TYPES and array.dtype.itemsize == np.dtype(TYPES[kind]).itemsize:
                 return array.view(TYPES[kind])
             raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
-        if kind == _BOOL or kind not in TYPES:
+        if kind == BOOL or kind not in TYPES:
             raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
         tensor = value.within(3, 1)
         held = next(iter(tensor.fields), 0) if tensor is not None else 0

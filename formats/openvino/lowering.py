@@ -277,16 +277,6 @@ class NetRule(Rule):
             weight = self.block.add("Reshape", [weight, self.block.constant(np.array(rows, np.int64))])
         return self.add("Conv", [self.inputs[0], weight], group=groups, dilations=self.words("dilations"), **self._windows())
 
-    def softmax(self, kind: str) -> bool:
-        """Write a softmax along an axis, which goes last for it: the common one is of all axes from there on."""
-        rank, axis = self.rank(0), self.option("axis", 1)
-        order = list(range(rank))
-        order[axis], order[-1] = order[-1], order[axis]
-        if order == sorted(order):
-            return self.add(kind, self.inputs, axis=-1)
-        value = self.block.add(kind, [self.block.add("Transpose", self.inputs, perm=order)], axis=-1)
-        return self.add("Transpose", [value], perm=order)
-
     def sloped(self) -> bool:
         """Write PReLU, with a slope for all numbers or for each channel, the second axis."""
         slope, rank = self.numbers(1), self.rank(0)
@@ -317,17 +307,8 @@ class NetRule(Rule):
 
     def standardised(self) -> bool:
         """Write numbers less their mean along axes, by the root of their variance."""
-        axes = self.integers(1)
-        if axes is None:
-            return False
-        add, epsilon = self.block.add, self.block.constant(np.array(self.number("eps", 1e-6), np.float32))
-        centred = add("Sub", [self.inputs[0], add("ReduceMean", self.inputs[:1], axes=axes, keepdims=1)])
-        if not self.flag("normalize_variance", "true"):
-            return self.add("Identity", [centred])
-        variance = add("ReduceMean", [add("Mul", [centred, centred])], axes=axes, keepdims=1)
-        inside = self.layer.data.get("eps_mode", "inside_sqrt").lower() == "inside_sqrt"
-        root = add("Sqrt", [add("Add", [variance, epsilon])]) if inside else add("Add", [add("Sqrt", [variance]), epsilon])
-        return self.add("Div", [centred, root])
+        axes, inside = self.integers(1), self.word("eps_mode", "inside_sqrt").lower() == "inside_sqrt"
+        return axes is not None and self.centred(axes, self.number("eps", 1e-6), self.flag("normalize_variance", "true"), inside)
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
@@ -436,7 +417,7 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "Gelu": NetRule.gelu,
     "GroupConvolution": lambda step: step.convolved(True),
     "HardSigmoid": lambda step: step.with_constants("HardSigmoid", ("alpha", "beta")),
-    "LogSoftmax": lambda step: step.softmax("LogSoftmax"),
+    "LogSoftmax": lambda step: step.softmax_along("LogSoftmax", step.rank(0), step.option("axis", 1)),
     "MVN": NetRule.standardised,
     "MatMul": NetRule.multiplied,
     "MaxPool": lambda step: step.pooled("MaxPool"),
@@ -452,7 +433,7 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "Selu": lambda step: step.with_constants("Selu", ("alpha", "gamma"), (1.67326319, 1.05070102)),
     "ShapeOf": lambda step: step.shape(TYPES.get(step.layer.data.get("output_type", "i64"), WIDE).newbyteorder("=")),
     "Slice": NetRule.ranges,
-    **dict.fromkeys(("SoftMax", "Softmax"), lambda step: step.softmax("Softmax")),
+    **dict.fromkeys(("SoftMax", "Softmax"), lambda step: step.softmax_along("Softmax", step.rank(0), step.option("axis", 1))),
     "Split": lambda step: step.with_axis("Split", step.inputs[:1], step.from_front(step.axis(1))),
     "SquaredDifference": NetRule.difference_squared,
     "Squeeze": NetRule.squeezed,

@@ -25,7 +25,7 @@ def recognise_in(
 
     lower  makes the graph a program
     later  the end of a name that the framework adds to the layer's own
-    homes  the recurrent operations of the graph, by the layer's name
+    homes  the recurrent operations of the graph, and of those in it, by the layer's name
     """
     try:
         program = lower()
@@ -42,9 +42,15 @@ def recognise_in(
         label = unique(short if short and short not in layers else name, [*homes, *layers])
         layers[label] = layer.renamed(label)
     done = RecognisedLayers(layers, recognised.reasons, scopes, recognised.cells)
-    calls = received(scopes, [(name, scopes[0], home) for name, home in homes.items()], done)
+    calls = received(scopes, [(name, _around(scopes, home), home) for name, home in homes.items()], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done, {name: calls[name] for name in homes}
+
+
+def _around(scopes: Sequence[Scope], home: RecurrentCall) -> Scope:
+    """Return the graph that a recurrent operation is in."""
+    gives = [*home.outputs, *home.states]
+    return next((scope for scope in scopes if any(scope.producer(name) is not None for name in gives)), scopes[0])
 
 
 def scopes_in(lower: Callable[[], Program]) -> Sequence[Scope]:

@@ -200,6 +200,8 @@ class Builder(Nodes):
         length = x.dims[axis]
         if step == -1 and is_last(start, length) and isinstance(end, int) and is_before(end, length):
             return self.flip(x, axis)
+        if step == -1 and isinstance(start, int) and end == start - 1 and start:
+            return self.slice(x, axis, start, start + 1 or length, 1)  # one element lies in no direction
         if step < 1:
             raise self.refuse(f"a slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here")
         first, last = bound(start, length), bound(end, length)

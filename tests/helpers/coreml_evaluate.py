@@ -226,9 +226,9 @@ def _one_hot(a: Mapping[str, Any]) -> list[Array]:
 
 
 def _scatter(a: Mapping[str, Any]) -> list[Array]:
-    assert a["axis"] == 0 and a["mode"] == "update"
-    y = np.array(a["data"])
-    y[np.asarray(a["indices"])] = a["updates"]
+    assert a["axis"] == 0 and a["mode"] in ("add", "update")
+    y, places = np.array(a["data"]), np.asarray(a["indices"])
+    y[places] = a["updates"] + (y[places] if a["mode"] == "add" else 0)
     return [y]
 
 

@@ -160,6 +160,13 @@ class Rule:
         """Return the stored numbers that an input is, or None."""
         raise NotImplementedError
 
+    def by_rule(self, rule: Callable[[Any], bool] | None) -> bool:
+        """Write the operator by a rule; return whether there is one that could: for a setting that it cannot use it raises ValueError."""
+        try:
+            return rule is not None and rule(self)
+        except ValueError:
+            return False
+
     def integers(self, index: int) -> list[int] | None:
         """Return an input that is stored whole numbers."""
         numbers = self.numbers(index)
@@ -209,6 +216,29 @@ class Rule:
         """Write the square of a difference."""
         difference = self.block.add("Sub", self.inputs[:2])
         return self.add("Mul", [difference, difference])
+
+    def softmax_along(self, kind: str, rank: int, axis: int) -> bool:
+        """Write a softmax along an axis of so many, which goes last for it: the common one is of all axes from there on."""
+        order = list(range(rank))
+        order[axis], order[-1] = order[-1], order[axis]
+        if order == sorted(order):
+            return self.add(kind, self.inputs[:1], axis=-1)
+        value = self.block.add(kind, [self.block.add("Transpose", self.inputs[:1], perm=order)], axis=-1)
+        return self.add("Transpose", [value], perm=order)
+
+    def centred(self, axes: Sequence[int], epsilon: float, divided: bool, inside: bool = True) -> bool:
+        """Write numbers less their mean along axes, and divided by the root of their variance.
+
+        epsilon  a small number that is added to the variance, or to its root
+        inside   whether it is added to the variance
+        """
+        add, small = self.block.add, self.block.constant(np.array(epsilon, np.float32))
+        centred = add("Sub", [self.inputs[0], add("ReduceMean", self.inputs[:1], axes=list(axes), keepdims=1)])
+        if not divided:
+            return self.add("Identity", [centred])
+        variance = add("ReduceMean", [add("Mul", [centred, centred])], axes=list(axes), keepdims=1)
+        root = add("Sqrt", [add("Add", [variance, small])]) if inside else add("Add", [add("Sqrt", [variance]), small])
+        return self.add("Div", [centred, root])
 
     def over_space(self, kind: str, weights: Sequence[str], rank: int, **attributes: Any) -> tuple[str, list[int]]:
         """Write an operation over the axes of space of (batch, *space, channels).

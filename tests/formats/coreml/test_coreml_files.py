@@ -26,6 +26,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from tests import ROOT
 from tests.helpers import sources
+from tests.helpers.coreml_evaluate import Program
 from tests.helpers.coreml_tools import tools
 from tests.helpers.drawn import drawn, each
 from tests.helpers.stacks import BOTH, PLAIN, backwards, random_stack
@@ -89,9 +90,14 @@ def test_a_loop_of_a_neural_network_is_named(with_dense: bool, tmp_path: Path) -
         rc.convert(tmp_path / "a.mlmodel", tmp_path / "a.pt")
 
 
-def test_a_gru_of_torch_is_a_loop_and_is_named() -> None:
+def test_a_gru_of_torch_is_a_loop_and_is_read() -> None:
+    """By what coremltools computes for the loop, step by step."""
     checkpoint = rc.load(GOLDEN / "loop.mlpackage")
-    assert not checkpoint.layers and len(checkpoint.unread) == 1 and "while_loop" in checkpoint.unread[0]
+    (layer,) = checkpoint.layers.values()
+    assert layer.cell.kind == "gru" and layer.cell.reset_after and not checkpoint.unread and not checkpoint.tensors
+    x = np.random.default_rng(3).normal(size=(6, 1, 3)).astype(np.float32)
+    (y,) = Program(GOLDEN / "loop.mlpackage")(x)
+    np.testing.assert_allclose(reference.run(layer, x).y, y, rtol=0, atol=1e-6)
 
 
 def test_states_that_are_slices_of_an_input_of_the_model_are_the_callers(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ REFUSED = {
 }
 """What Core ML has no operation for, or none whose text says what it does."""
 
+NOT_BACK = {"gather nd": "a matrix of lengths"}
+"""What is written for Core ML, and not read from it."""
+
 
 def written(source: Any, folder: Path, **options: Any) -> tuple[Program, rc.Exported]:
     """A package of a model, as coremltools loads it."""
@@ -128,17 +131,49 @@ def test_inputs_outputs_and_states(tmp_path: Path) -> None:
     assert any("Core ML runs on Apple's systems alone" in note for note in done.notes)
 
 
-def test_its_lstm_is_read_again_and_its_loops_are_named(tmp_path: Path) -> None:
+def test_its_layers_are_read_again(tmp_path: Path) -> None:
+    """Its LSTM is an operation, its GRU a loop."""
     k = needed("keras", "keras")
     several(k).save(tmp_path / "m.keras")
     written(tmp_path / "m.keras", tmp_path)
     checkpoint, source = rc.load(tmp_path / "m.mlpackage"), rc.load(tmp_path / "m.keras")
-    assert {*checkpoint.layers} == {"first_deep", "both_forward", "both_backward"}
-    assert [str(note).partition(":")[0] for note in checkpoint.unread] == ["second"]
-    first, theirs = checkpoint.layers["first_deep"], source.layers["first.deep"]
-    for gate in "ifgo":
-        for part in ("input", "recurrent"):
-            np.testing.assert_array_equal(np.asarray(first.first.arrays[part, gate]), np.asarray(theirs.first.arrays[part, gate]))
+    assert {*checkpoint.layers} == {"first_deep", "both_forward", "both_backward", "second"} and not checkpoint.unread
+    for name, theirs in (("first_deep", "first.deep"), ("second", "second")):
+        layer, their_layer = checkpoint.layers[name], source.layers[theirs]
+        for gate in layer.cell.gates:
+            for part in ("input", "recurrent"):
+                np.testing.assert_array_equal(np.asarray(layer.first.arrays[part, gate]), np.asarray(their_layer.first.arrays[part, gate]))
+
+
+def test_every_operation_there_and_back(tmp_path: Path) -> None:
+    """Graphs as programs of Core ML, and these as ONNX again: both under onnxruntime."""
+    runtime = needed("onnxruntime", "onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    types = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+
+    def check(name: str) -> None:
+        source = saved(tmp_path / f"{name}.onnx", *OPERATIONS[name])
+        package, back = tmp_path / "m.mlpackage", tmp_path / "back.onnx"
+        shutil.rmtree(package, ignore_errors=True)
+        try:
+            rc.export_model(source, package)
+        except rc.RefusedError as error:
+            raise NotComparedError(str(error)) from None
+        if name in NOT_BACK:
+            with pytest.raises(rc.RefusedError, match=NOT_BACK[name]):
+                rc.export_model(package, back, force=True)
+            return
+        rc.export_model(package, back, force=True)
+        first, second = (runtime.InferenceSession(each, options) for each in (source, back))
+        for inputs in inputs_drawn(described_source(source).description):
+            truths = first.run(None, dict(zip([each.name for each in first.get_inputs()], inputs, strict=True)))
+            fed: dict[str, Any] = {each.name: np.asarray(x, types[each.type]) for each, x in zip(second.get_inputs(), inputs, strict=True)}
+            for output, truth in zip(second.run(None, fed), truths, strict=True):
+                assert output.shape == truth.shape
+                np.testing.assert_allclose(output.astype(float), truth.astype(float), rtol=1e-4, atol=1e-5)
+
+    each(drawn(OPERATIONS, 25, "operations of Core ML, there and back"), check)
 
 
 def test_lengths_that_are_open_have_bounds(tmp_path: Path) -> None:

@@ -1,0 +1,971 @@
+"""Core ML's programs in the common operations, one rule each.
+
+Source: coremltools 9.0, converters/mil/mil/ops/defs, each operation by its class. A custom_layer is the user's own
+and may compute anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.coreml.contents import UnknownError
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.values import BOOL, TYPES, ProgramOperation, Values
+from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.program.lowering import INTEGER, OPSET, WIDE, Block, LoopLowering, Rule, Variable
+from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
+from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+
+DOMAIN = "coreml"
+_DTYPES = {"fp16": "f2", "fp32": "f4", "fp64": "f8", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1", "uint16": "u2", "bool": "?"}
+_WIDENED = {"f2": "f4", "i2": "i4", "u2": "i4"}
+_SAME = {
+    "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh",
+    "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater", "greater_equal": "GreaterOrEqual",
+    "identity": "Identity", "less": "Less", "less_equal": "LessOrEqual", "logical_and": "And", "logical_not": "Not", "logical_or": "Or",
+    "logical_xor": "Xor", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow", "real_div": "Div", "relu": "Relu",
+    "round": "Round", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "softplus": "Softplus", "softsign": "Softsign",
+    "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
+}  # fmt: skip
+"""Operations that are a common one of x, or of x and y."""
+_CONSTANT = ("const", "constexpr_cast", "constexpr_affine_dequantize", "constexpr_lut_to_dense")
+
+
+@dataclass(frozen=True)
+class RecurrentOperation:
+    """A recurrent operation of a program.
+
+    stack     its layer
+    sequence  whether it gives its outputs at all steps
+    turned    the values behind operations that turn its outputs around, if that belongs to the layer
+    """
+
+    operation: ProgramOperation
+    stack: Recurrent
+    sequence: bool
+    turned: Sequence[str]
+
+    @property
+    def gives(self) -> Sequence[str]:
+        """The sequences that it gives: one, by several names."""
+        return (self.turned or self.operation.outputs[:1]) if self.sequence else ()
+
+    @property
+    def last(self) -> Sequence[str]:
+        """The values (batch, units) that are its last states: of a layer that gives no sequences, its output is one, too."""
+        return self.operation.outputs[1 if self.sequence else 0 :]
+
+    @property
+    def call(self) -> RecurrentCall:
+        """The call in the program that it is written into."""
+        (layer,) = self.stack.layers
+        words = FINAL_WORDS if self.sequence else (FINAL_WORDS[0], *FINAL_WORDS)
+        x = next((argument for argument in self.operation.inputs.get("x", ()) if isinstance(argument, str)), "")
+        return RecurrentCall(
+            (x, "tbi"),
+            {name: "tbu" for name in self.gives[:1]},
+            CallSizes(layer.output_size, dtype=self.stack.dtype, width=self.stack.input_size),
+            {_stacked(name): word for name, word in zip(self.last, words, strict=False)},
+            [f"{self.operation.outputs[0]}/{key}" for key in _INITIAL if self.operation.inputs.get(key)],
+        )
+
+
+_INITIAL = ("initial_h", "initial_c")
+
+
+def _stacked(name: str) -> str:
+    """Return the name of a state (direction, batch, units), of which (batch, units of all directions) is made."""
+    return f"{name}/stacked"
+
+
+def dims(message: Message, name: str = "") -> list[int | str | None] | None:
+    """Return the lengths of the axes that a value's type states; None for what is not a tensor.
+
+    name  of an input, whose open axes go by names of their own
+    """
+    tensor = message.within(2, 1)
+    if tensor is None:
+        return None
+    lengths = [axis.submessage(1) for axis in tensor.every(3)]
+    unknown = [f"{name} {axis}" if name else None for axis in range(len(lengths))]
+    return [other if length is None else length.number(1) for length, other in zip(lengths, unknown, strict=True)]
+
+
+class FunctionLowering:
+    """A function on its way.
+
+    values   its operations
+    layers   the recurrent ones that are read, by their own outputs
+    widened  whether what it computes in half precision is written in single precision
+    """
+
+    def __init__(self, values: Values, layers: Sequence[RecurrentOperation], widened: bool) -> None:
+        self.values, self.widened, self.rounds = values, widened, False
+        self.arrays: dict[str, Array] = {}
+        self.layers = {id(layer.operation): layer for layer in layers}
+        self.skipped = {name for layer in layers for name in layer.turned}
+        self.dims: dict[str, Sequence[int | str | None] | None] = {}
+        self.kinds: dict[str, np.dtype[Any]] = {}
+        self.wide: dict[str, tuple[str, Sequence[int]]] = {}
+        self.loops: dict[str, LoopValues] = {}
+        self.behind: dict[str, str] = {}
+
+    def program(self, path: Path, size: int, inputs: Sequence[Message], main: Message) -> Program:
+        """Return the function as a program.
+
+        size  how many bytes of the file there are
+        main  the block that it computes
+        """
+        block, declared = Block("", self.arrays), list[Declared]()
+        for message in inputs:
+            declared.append(self.declare(message, message.text(1)))
+        self.write(main, block)
+        stored = {name: numbers for name in self.values.makers if (numbers := self._stored(name)) is not None}
+        for name in [*self.dims]:
+            if name not in stored:
+                declared.append(Declared(name, self.kinds.get(name), self.dims[name]))
+        names = [message.text(1) for message in inputs]
+        return Program(path, Body(block.nodes, names, main.texts(2), {**stored, **block.stored}, declared), {"": OPSET}, size=size)
+
+    def declare(self, message: Message, name: str = "") -> Declared:
+        """Note what a value's type states of it."""
+        tensor, value = message.within(2, 1), message.text(1)
+        kind = self.dtype(tensor.number(1)) if tensor is not None else None
+        self.dims[value] = dims(message, name)
+        if kind is not None:
+            self.kinds[value] = kind
+        return Declared(value, kind, self.dims[value])
+
+    def dtype(self, number: int) -> np.dtype[Any] | None:
+        """Return an element type of the format; None for one that is not of numbers."""
+        if number != BOOL and number not in TYPES:
+            return None
+        return self.widest(np.dtype("?" if number == BOOL else TYPES[number]).newbyteorder("="))
+
+    def widest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the element type in which numbers of a type are written."""
+        self.rounds |= self.widened and dtype == np.float16
+        return np.dtype(_WIDENED.get(dtype.str[1:], dtype)) if self.widened else dtype
+
+    def write(self, block: Message, target: Block, loop: LoopValues | None = None) -> None:
+        """Write the operations of a block."""
+        for operation in self.values.operations_in(block):
+            if operation.type in _CONSTANT:
+                continue
+            for output in operation.message.every(3):
+                self.declare(output)
+            target.operator = operation.type
+            MilRule(self, operation, target, loop).write()
+
+    def stored_value(self, argument: str | Message) -> Any:
+        """Return the numbers, truths or text of a value; None where the program computes it."""
+        maker = self.values.makers.get(argument) if isinstance(argument, str) else None
+        value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else argument
+        if isinstance(value, Message):
+            truths = value.within(3, 1, 3)
+            if text := self.values.text(value):
+                return text
+            shape, kind = self.values.type(value)
+            if kind == BOOL and truths is not None:
+                return np.array(truths.integers(1), bool).reshape(shape)
+        used = set(self.values.used)
+        try:
+            array, _ = self.values.constant(argument, "value")
+        except (UnknownError, RnnConvertError):
+            return None
+        finally:
+            self.values.used = used
+        return array.astype(self.widest(array.dtype.newbyteorder("=")), copy=False)
+
+    def _stored(self, name: str) -> StoredNumbers | None:
+        maker = self.values.makers[name]
+        if maker.type not in _CONSTANT or name in self.arrays:
+            return None
+        message = next(maker.message.every(3))
+        shape, kind = self.values.type(message)
+        dtype = self.dtype(kind)
+        # Numbers are read where something asks for them: those of large tables are not needed to follow a graph.
+        return None if dtype is None else StoredNumbers(name, shape, dtype, partial(self._read, name))
+
+    def _read(self, name: str) -> Array:
+        array = self.stored_value(name)
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"the constant {name!r} has no numbers")
+        return array
+
+
+@dataclass
+class LoopValues:
+    """The values of a step of a loop whose steps are counted.
+
+    iteration  the number of the step
+    counters   the variables that count the steps from 0 on
+    states     variables that hold a state at the place of each step: the state
+    """
+
+    iteration: str
+    counters: set[str]
+    states: dict[str, str]
+
+
+class MilRule(Rule):
+    """One operation, and the graph that it is written into."""
+
+    def __init__(self, function: FunctionLowering, operation: ProgramOperation, block: Block, loop: LoopValues | None) -> None:
+        super().__init__(block, [], operation.outputs, operation.name)
+        self.function, self.operation, self.loop = function, operation, loop
+
+    def numbers(self, index: int) -> Array | None:
+        if index >= len(self.inputs) or not self.inputs[index]:
+            return None
+        name = self.inputs[index]
+        return self.block.arrays[name] if name in self.block.arrays else self.array(name)
+
+    def array(self, argument: str | Message) -> Array | None:
+        """Return the numbers that an argument is."""
+        value = self.function.stored_value(argument)
+        return value if isinstance(value, np.ndarray) else None
+
+    def write(self) -> None:
+        """Write the operation; one of another domain where it has no equivalent."""
+        kind, layer = self.operation.type, self.function.layers.get(id(self.operation))
+        if layer is not None:
+            self.recurrent(layer)
+        elif not (self.outputs and set(self.outputs) <= self.function.skipped):
+            self.inputs = self.values("x", "y")
+            if kind in _SAME and (kind != "real_div" or self.is_float()):
+                self.add(_SAME[kind], self.inputs)
+            elif not self.by_rule(_RULES.get(kind)):
+                names = [self.name_of(each) for arguments in self.operation.inputs.values() for each in arguments]
+                self.block.add(kind, [name for name in names if name], self.outputs, self.label, DOMAIN)
+
+    # Arguments
+
+    def name_of(self, argument: str | Message) -> str:
+        """Return the name of the value that an argument is; "" for a text."""
+        if isinstance(argument, str):
+            return argument
+        array = self.array(argument)
+        return "" if array is None else self.block.constant(array)
+
+    def value(self, parameter: str) -> str:
+        """Return the value of a parameter; "" where it is not given."""
+        arguments = self.operation.inputs.get(parameter)
+        return self.name_of(arguments[0]) if arguments else ""
+
+    def values(self, *parameters: str) -> list[str]:
+        """Return the values of those parameters that are given."""
+        return [value for parameter in parameters if (value := self.value(parameter))]
+
+    def every(self, parameter: str) -> list[str]:
+        """Return the values of a parameter that takes several."""
+        return [self.name_of(argument) for argument in self.operation.inputs.get(parameter, ())]
+
+    def states(self, parameter: str) -> bool:
+        """Return whether a parameter is stated."""
+        return bool(self.operation.inputs.get(parameter))
+
+    def listed(self, parameter: str) -> list[int] | None:
+        """Return whole numbers or truths that a parameter states; None where it is not given, or computed."""
+        arguments = self.operation.inputs.get(parameter)
+        array = self.array(arguments[0]) if arguments else None
+        return None if array is None or array.dtype.kind not in "iub" else [int(number) for number in array.reshape(-1)]
+
+    def integer(self, parameter: str, default: int | None = None) -> int:
+        """Return a whole number that a parameter states. Raises ValueError where it states none."""
+        numbers = self.listed(parameter)
+        if numbers is None and default is not None and not self.states(parameter):
+            return default
+        if numbers is None or len(numbers) != 1:
+            raise ValueError(f"{parameter} of {self.label!r} is not one stored number")
+        return numbers[0]
+
+    def real(self, parameter: str, default: float) -> float:
+        """Return a number that a parameter states. Raises ValueError for one that is computed."""
+        arguments = self.operation.inputs.get(parameter)
+        if not arguments:
+            return default
+        array = self.array(arguments[0])
+        if array is None or array.size != 1:
+            raise ValueError(f"{parameter} of {self.label!r} is not one stored number")
+        return float(array.reshape(()))
+
+    def word(self, parameter: str, default: str) -> str:
+        """Return a text that a parameter states. Raises ValueError for one that is computed."""
+        arguments = self.operation.inputs.get(parameter)
+        value = self.function.stored_value(arguments[0]) if arguments else default
+        if not isinstance(value, str):
+            raise ValueError(f"{parameter} of {self.label!r} is not a stored text")
+        return value
+
+    def lengths(self, name: str) -> list[int] | None:
+        """Return the lengths of a value's axes, -1 for an open one; None where the file does not state their number."""
+        array = self.array(name) if name not in self.function.dims else None
+        stated = [*array.shape] if array is not None else self.function.dims.get(name)
+        return None if stated is None else [length if isinstance(length, int) else -1 for length in stated]
+
+    def rank(self, name: str) -> int:
+        """Return how many axes a value has. Raises ValueError where the file does not state it."""
+        lengths = self.lengths(name)
+        if lengths is None:
+            raise ValueError(f"the file does not state how many axes {name!r} has")
+        return len(lengths)
+
+    def is_float(self) -> bool:
+        """Return whether it gives floating-point numbers."""
+        kind = self.function.kinds.get(self.outputs[0])
+        return kind is not None and kind.kind == "f"
+
+    def constant(self, number: float) -> str:
+        """Return a number of the type of what it gives."""
+        return self.block.constant(np.array(number, self.function.kinds.get(self.outputs[0], np.dtype(np.float32))))
+
+    def in_64_bits(self, name: str) -> str:
+        """Return whole numbers as the common operations have them, in 64 bits."""
+        numbers = self.array(name)
+        return self.block.constant(numbers.astype(np.int64)) if numbers is not None else self.block.add("Cast", [name], to=WIDE)
+
+    # Functions of numbers
+
+    def rounded_quotient(self) -> bool:
+        """Write a quotient that is rounded down; of whole numbers where none is below zero: the common operation cuts them off."""
+        if self.is_float():
+            return self.add("Floor", [self.block.add("Div", self.inputs)])
+        return all(self._counts(name, 0) for name in self.inputs) and self.add("Div", self.inputs)
+
+    def _counts(self, name: str, depth: int) -> bool:
+        """Return whether a value is made of lengths of axes and of constants that are not below zero."""
+        array, maker = self.array(name), self.function.values.makers.get(name)
+        if array is not None or maker is None or depth > 16:
+            return array is not None and bool((array >= 0).all())
+        read = [argument for argument in (*maker.inputs.get("x", ()), *maker.inputs.get("y", ()), *maker.inputs.get("values", ()))]
+        return maker.type in ("shape", "abs") or (
+            maker.type in _OF_LENGTHS and all(isinstance(each, str) and self._counts(each, depth + 1) for each in read)
+        )
+
+    def remainder(self) -> bool:
+        """Write a remainder of the divisor's sign."""
+        if not self.is_float():
+            return self.add("Mod", self.inputs)
+        quotient = self.block.add("Floor", [self.block.add("Div", self.inputs)])
+        return self.add("Sub", [self.inputs[0], self.block.add("Mul", [quotient, self.inputs[1]])])
+
+    def raised(self, kind: str, epsilon: float) -> bool:
+        """Write a function of numbers to which a small one is added."""
+        small = self.real("epsilon", epsilon)
+        value = self.block.add("Add", [self.inputs[0], self.constant(small)]) if small else self.inputs[0]
+        if kind == "Rsqrt":
+            kind, value = "Reciprocal", self.block.add("Sqrt", [value])
+        return self.add(kind, [value])
+
+    def scaled(self, inner: float, kind: str, outer: float, shift: float = 0.0) -> bool:
+        """Write `outer * f(inner * x) + shift`."""
+        value = self.inputs[0] if inner == 1 else self.block.add("Mul", [self.inputs[0], self.constant(inner)])
+        value = self.block.add(kind, [value]) if kind else value
+        value = self.block.add("Mul", [value, self.constant(outer)])
+        return self.add("Add", [value, self.constant(shift)]) if shift else self.add("Identity", [value])
+
+    def gelu(self) -> bool:
+        """Write Gelu: exactly, by tanh or by a sigmoid."""
+        mode = self.word("mode", "EXACT")
+        if mode == "SIGMOID_APPROXIMATION":
+            scaled = self.block.add("Mul", [self.inputs[0], self.constant(1.702)])
+            return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
+        more = {"EXACT": {}, "TANH_APPROXIMATION": {"approximate": "tanh"}}.get(mode)
+        return more is not None and self.add("Gelu", self.inputs, **more)
+
+    def sloped(self) -> bool:
+        """Write PReLU, with a slope for each channel, the second axis."""
+        slopes = self.array(self.value("alpha"))
+        return slopes is not None and self.add("PRelu", [*self.inputs, self.by_channel(slopes)])
+
+    def by_channel(self, array: Array) -> str:
+        """Return numbers for the second axis."""
+        shape = [-1, *[1] * (self.rank(self.inputs[0]) - 2)]
+        return self.block.constant(array.reshape(shape))
+
+    def cast(self) -> bool:
+        """Write a change of the element type."""
+        name = _DTYPES.get(self.word("dtype", ""))
+        return name is not None and self.add("Cast", self.inputs, to=self.function.widest(np.dtype(name)))
+
+    def reduce(self, kind: str) -> bool:
+        """Write a reduction along axes, or along all of them."""
+        axes = self.listed("axes")
+        axes = axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0])))
+        return self.reduced(kind, axes, self.integer("keep_dims", 0))
+
+    def best_place(self, kind: str) -> bool:
+        """Write the place of the largest or smallest number along an axis."""
+        place = self.block.add(kind, self.inputs, axis=self.integer("axis", -1), keepdims=self.integer("keep_dims", 0))
+        return self.add("Cast", [place], to=INTEGER)
+
+    # Products, windows and norms
+
+    def linear(self) -> bool:
+        """Write a product with a matrix (units, features), and its bias."""
+        weight = self.block.add("Transpose", [self.value("weight")], perm=[1, 0])
+        if not self.states("bias"):
+            return self.add("MatMul", [*self.inputs, weight])
+        return self.add("Add", [self.block.add("MatMul", [*self.inputs, weight], name=self.label), self.value("bias")])
+
+    def multiplied(self) -> bool:
+        """Write a product of matrices, or of stacks of them."""
+        ranks = [self.rank(name) for name in self.inputs]
+        turns = [bool(self.integer(f"transpose_{letter}", 0)) for letter in "xy"]
+        return min(ranks) > 1 and self.product(turns[0], turns[1], ranks)
+
+    def windows(self, rank: int) -> dict[str, Any]:
+        """Return the strides and pads of windows over so many axes of space."""
+        strides, word = self.listed("strides") or [1] * rank, self.word("pad_type", "valid")
+        if word in ("same", "same_lower"):
+            return {"strides": strides, "auto_pad": "SAME_UPPER" if word == "same" else "SAME_LOWER"}
+        pads = self.listed("pad") or [0] * 2 * rank
+        return {"strides": strides, "pads": [*pads[::2], *pads[1::2]] if word == "custom" else [0] * 2 * rank}
+
+    def convolved(self) -> bool:
+        """Write a convolution of (batch, channels, space)."""
+        rank = self.rank(self.inputs[0]) - 2
+        more = {"group": self.integer("groups", 1), "dilations": self.listed("dilations") or [1] * rank}
+        return self.add("Conv", [*self.inputs, self.value("weight"), *self.values("bias")], **more, **self.windows(rank))
+
+    def spread(self) -> bool:
+        """Write a transposed convolution; what it states of its output's lengths is how far that goes beyond the windows."""
+        x, weight = self.lengths(self.inputs[0]), self.lengths(self.value("weight"))
+        if x is None or weight is None:
+            return False
+        rank = len(x) - 2
+        settings, dilations = self.windows(rank), self.listed("dilations") or [1] * rank
+        more = {"group": self.integer("groups", 1), "dilations": dilations, **settings}
+        stated = self.listed("output_shape")
+        if "pads" not in settings or (stated is None and self.states("output_shape")):
+            return False
+        if stated is not None:
+            pads = settings["pads"]
+            sizes = [
+                (length - 1) * stride + (window - 1) * by + 1 - low - high if length >= 0 else None
+                for length, stride, window, by, low, high in zip(
+                    x[2:], settings["strides"], weight[2:], dilations, pads[:rank], pads[rank:], strict=True
+                )
+            ]
+            beyond = [-1 if size is None else length - size for length, size in zip(stated[-rank:], sizes, strict=True)]
+            if any(not 0 <= extra < stride for extra, stride in zip(beyond, settings["strides"], strict=True)):
+                return False
+            more["output_padding"] = beyond
+        return self.add("ConvTranspose", [*self.inputs, self.value("weight"), *self.values("bias")], **more)
+
+    def pooled(self, kind: str) -> bool:
+        """Write the largest number, or the mean, of windows over the axes of space."""
+        kernel = self.listed("kernel_sizes")
+        if kernel is None:
+            return False
+        settings = self.windows(len(kernel)) | ({"ceil_mode": 1} if self.integer("ceil_mode", 0) else {})
+        if kind == "AveragePool":
+            settings["count_include_pad"] = 1 - self.integer("exclude_padding_from_average", 0)
+        return self.add(kind, self.inputs, kernel_shape=kernel, **settings)
+
+    def normed(self, kind: str) -> bool:
+        """Write a norm of channels; without a scale or a shift, by ones and zeros."""
+        size = next(iter((self.lengths(self.inputs[0]) or [])[1:]), -1)
+        if size < 1 and not (self.states("gamma") and self.states("beta")):
+            return False
+        numbers = [self.value(key) or self.block.constant(np.full(size, n, np.float32)) for key, n in (("gamma", 1), ("beta", 0))]
+        measured = self.values("mean", "variance") if kind == "BatchNormalization" else []
+        return self.add(kind, [*self.inputs, *numbers, *measured], epsilon=self.real("epsilon", 1e-5))
+
+    def layer_norm(self) -> bool:
+        """Write a norm over the last axes."""
+        lengths, axes = self.lengths(self.inputs[0]), self.listed("axes")
+        if lengths is None:
+            return False
+        axes = [axis % len(lengths) for axis in axes or range(len(lengths))]
+        if sorted(axes) != list(range(len(lengths) - len(axes), len(lengths))):
+            return False
+        sizes = [lengths[axis] for axis in sorted(axes)]
+        if min(sizes) < 1 and not self.states("gamma"):
+            return False
+        gamma = self.value("gamma") or self.block.constant(np.ones(sizes, np.float32))
+        inputs = [*self.inputs, gamma, *self.values("beta")]
+        return self.add("LayerNormalization", inputs, axis=-len(axes), epsilon=self.real("epsilon", 1e-5))
+
+    # Moves
+
+    def reshape(self) -> bool:
+        """Write elements in another shape, in which a length of 0 stands for the value's own."""
+        return self.add("Reshape", [*self.inputs, self.in_64_bits(self.value("shape"))])
+
+    def squeezed(self) -> bool:
+        """Write axes of length 1 away: those that an operation before it put there are left out."""
+        axes = self.listed("axes")
+        before = self.function.wide.get(self.inputs[0])
+        if before is not None and axes is not None and [*before[1]] == axes:
+            return self.add("Identity", [before[0]])
+        return (axes is not None or not self.states("axes")) and self.add(
+            "Squeeze", self.inputs, **({} if axes is None else {"axes": axes})
+        )
+
+    def widened(self, value: str, axes: Sequence[int] | None) -> bool:
+        """Write a value with further axes of length 1."""
+        if axes is None:
+            return False
+        self.function.wide[self.outputs[0]] = value, axes
+        return self.add("Unsqueeze", [value], axes=list(axes))
+
+    def joined(self) -> bool:
+        """Write values one behind the other."""
+        return not self.integer("interleave", 0) and self.add("Concat", self.every("values"), axis=self.integer("axis"))
+
+    def stacked(self) -> bool:
+        """Write values side by side along an axis of their own."""
+        self.inputs = self.every("values")
+        return self.stack(self.integer("axis"))
+
+    def taken_apart(self) -> bool:
+        """Write parts along an axis."""
+        axis, sizes = self.integer("axis"), self.listed("split_sizes")
+        if sizes is None and self.states("split_sizes"):
+            return False
+        return self.split(sizes, axis) if sizes is not None else self.add("Split", self.inputs, axis=axis)
+
+    def by_index(self) -> bool:
+        """Write ranges and single elements of axes."""
+        self.inputs = [*self.inputs, self.value("begin"), self.value("end"), self.value("stride")]
+        begin, rank = self.integers(1), self.rank(self.inputs[0])
+        if not self.inputs[3]:
+            self.inputs[3] = self.block.constant(np.ones(rank, np.int64))
+        keys = ("begin_mask", "end_mask", "", "", "squeeze_mask")
+        masks = [(self.listed(key) or [] if key else []) for key in keys]
+        steps = self.integers(3)
+        behind = self.function.behind.get(uncast(self.function.values, self.inputs[0]))
+        opened = [not start or bool(mask) for start, mask in zip(begin or [], masks[0] or [0] * rank, strict=False)]
+        ends = all(masks[1]) and len(masks[1]) == rank
+        if (
+            behind
+            and begin
+            and begin[0] == 1
+            and all(opened[1:])
+            and not opened[0]
+            and ends
+            and set(steps or ()) == {1}
+            and not any(masks[4])
+        ):
+            return self.add("Cast", [behind], to=self.function.kinds[self.outputs[0]])
+        return self.cut([sum(bool(bit) << place for place, bit in enumerate(mask)) for mask in masks])
+
+    def by_size(self) -> bool:
+        """Write ranges by where they begin and how long they are."""
+        self.inputs = [*self.inputs, self.value("begin"), self.value("size")]
+        return self.parts()
+
+    def gathered(self) -> bool:
+        """Write elements along an axis; where a step of a loop reads the one at its own place, that one."""
+        axis, indices, loop = self.integer("axis", 0), self.value("indices"), self.loop
+        if self.integer("batch_dims", 0):
+            return False
+        if loop is None or self.above_zero(indices) not in loop.counters:
+            return self.add("Gather", [*self.inputs, indices], axis=axis)
+        single = self.lengths(indices) == [1]
+        if self.inputs[0] in loop.states:
+            state = self.block.add("Cast", [loop.states[self.inputs[0]]], to=self.function.kinds[self.outputs[0]])
+            return axis == 0 and single and self.widened(state, [0])
+        if not single:
+            return self.add("Gather", [*self.inputs, loop.iteration], axis=axis)
+        return self.widened(self.block.add("Gather", [*self.inputs, loop.iteration], name=self.label, axis=axis), [axis])
+
+    def above_zero(self, name: str) -> str:
+        """Return the value that an index is where that is not below zero: programs choose between it and one counted from the end."""
+        name = uncast(self.function.values, name)
+        maker = self.function.values.makers.get(name)
+        if maker is None or maker.type != "select":
+            return name
+        (chosen, *_), (truth, *_) = maker.inputs.get("a") or [""], maker.inputs.get("cond") or [""]
+        compared = self.function.values.makers.get(truth) if isinstance(truth, str) else None
+        if not isinstance(chosen, str) or compared is None or compared.type != "greater_equal" or compared.inputs.get("x") != [chosen]:
+            return name
+        bounds = [self.array(each) for each in compared.inputs.get("y", ())]
+        return uncast(self.function.values, chosen) if all(each is not None and not each.any() for each in bounds) else name
+
+    def turned(self) -> bool:
+        """Write a value turned around along axes, or along all of them."""
+        axes = self.listed("axes")
+        return self.flip(axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0]))))
+
+    def turned_up_to(self) -> bool:
+        """Write each sequence turned around up to its length."""
+        self.inputs = self.values("x", "lengths")
+        return self.turned_by_lengths(self.integer("seq_axis", 1), self.integer("batch_axis", 0))
+
+    def around(self) -> bool:
+        """Write values around a value: how many before and behind each of the last axes."""
+        mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}.get(self.word("mode", "constant"))
+        widths, rank = self.listed("pad"), self.rank(self.inputs[0])
+        if widths is None or mode is None or len(widths) > 2 * rank:
+            return False
+        widths = [0] * (2 * rank - len(widths)) + widths
+        pads = self.block.constant(np.array([*widths[::2], *widths[1::2]], np.int64))
+        number = [self.constant(self.real("constant_val", 0.0))] if mode == "constant" else []
+        return self.add("Pad", [*self.inputs, pads, *number], **({} if mode == "constant" else {"mode": mode}))
+
+    def filled(self) -> bool:
+        """Write one number in a shape."""
+        shape, number = self.value("shape"), self.array(self.value("value")) if self.states("value") else np.zeros((), np.float32)
+        if number is None or number.size != 1:
+            return False
+        self.inputs = [self.in_64_bits(shape), self.block.constant(number)]
+        return self.fill()
+
+    def filled_as(self) -> bool:
+        """Write one number in the shape of a value."""
+        self.inputs = self.values("ref_tensor")
+        return self.filled_like(self.real("value", 0.0), self.function.kinds.get(self.outputs[0]))
+
+    def hot(self) -> bool:
+        """Write places as vectors of one number at the place, and another one elsewhere."""
+        dtype = self.function.kinds.get(self.outputs[0], np.dtype(np.int32))
+        off, on = self.real("off_value", 0.0), self.real("on_value", 1.0)
+        pair, depth = self.block.constant(np.array([off, on], dtype)), self.in_64_bits(self.value("one_hot_vector_size"))
+        return self.add("OneHot", [self.value("indices"), depth, pair], axis=self.integer("axis", -1))
+
+    def summed(self) -> bool:
+        """Write sums up to each element along an axis."""
+        axis = self.block.constant(np.array(self.integer("axis", 0), np.int64))
+        return self.add("CumSum", [*self.inputs, axis], exclusive=self.integer("exclusive", 0), reverse=self.integer("reverse", 0))
+
+    def best(self) -> bool:
+        """Write the largest or smallest numbers along an axis, and their places."""
+        k, axis = self.block.constant(np.array([self.integer("k", 1)], np.int64)), self.integer("axis", -1)
+        if not self.integer("sort", 1) or not self.integer("return_indices", 1):
+            return False
+        values, places = self.outputs
+        largest = 1 - self.integer("ascending", 0)
+        self.block.add("TopK", [*self.inputs, k], [values, f"{places}/wide"], self.label, axis=axis, largest=largest)
+        self.block.add("Cast", [f"{places}/wide"], [places], to=INTEGER)
+        return True
+
+    # Recurrent layers and loops
+
+    def recurrent(self, layer: RecurrentOperation) -> None:
+        """Write a recurrent operation: its states have an axis of directions, of which the program's are made."""
+        ways, add, call = layer.stack.num_directions, self.block.add, layer.call
+        for key, name in zip(_INITIAL, call.initial, strict=False):
+            state = self.value(key)
+            if ways > 1:
+                shape = self.block.constant(np.array([0, ways, -1], np.int64))
+                add("Transpose", [add("Reshape", [state, shape])], [name], perm=[1, 0, 2])
+            else:
+                add("Unsqueeze", [state], [name], axes=[0])
+        weights = [self.value(key) for key in layer.operation.inputs if key.startswith(("weight", "bias", "peephole"))]
+        sequences = [*layer.gives]
+        add(self.operation.type, [call.sequence[0], *call.initial, *weights], [*sequences[:1], *call.states], self.label, DOMAIN)
+        for name in sequences[1:]:
+            add("Identity", sequences[:1], [name])
+        for name in layer.last:
+            if ways > 1:
+                shape = self.block.constant(np.array([0, -1], np.int64))
+                add("Reshape", [add("Transpose", [_stacked(name)], perm=[1, 0, 2]), shape], [name])
+            else:
+                add("Squeeze", [_stacked(name)], [name], axes=[0])
+
+    def looped(self) -> bool:
+        """Write a loop that runs as often as a counter of its own is below a number; return whether it is one."""
+        return self.loop is None and MilLoop(self).write()
+
+
+_CAST = ("cast", "identity")
+
+
+def uncast(values: Values, name: str) -> str:
+    """Return the value that a value is, but for its element type."""
+    for _ in range(8):
+        maker = values.makers.get(name)
+        source = maker.inputs.get("x", [""])[0] if maker is not None and maker.type in _CAST else ""
+        if not isinstance(source, str) or not source:
+            break
+        name = source
+    return name
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A variable that holds, at the place of each step, what that step gives.
+
+    element  what a step gives, by its name, and whether it has an axis of length 1 in front
+    ahead    by how many places what a step gives lies behind what it reads
+    aliases  the variable's names in a step, in several element types
+    """
+
+    element: str
+    wide: bool
+    ahead: int
+    aliases: set[str]
+
+
+class MilLoop:
+    """A while_loop on its way."""
+
+    def __init__(self, rule: MilRule) -> None:
+        self.rule, self.function, operation = rule, rule.function, rule.operation
+        self.makers = self.function.values.makers
+        self.going, self.steps = [*operation.message.every(4)]
+        self.inside = [message.text(1) for message in self.steps.every(1)]
+        self.after = self.steps.texts(2)
+        self.first = rule.every("loop_vars")
+
+    def write(self) -> bool:
+        """Write it; return whether its steps are counted."""
+        rule, label = self.rule, self.rule.label
+        if not len(self.inside) == len(self.after) == len(self.first) == len(rule.outputs):
+            return False
+        counters = {name for name, after, first in self._variables() if self._counts(name, after, first)}
+        limit = self._limit(counters)
+        if not limit:
+            return False
+        for message in self.steps.every(1):
+            self.function.declare(message)
+        block, outer = Block(f"{label}/", self.function.arrays), rule.block
+        values = LoopValues(f"{label}/iteration", counters, {})
+        lists = {
+            name: listed
+            for name, after, first in self._variables()
+            if (listed := self._listed(name, after, first, counters, limit)) is not None
+        }
+        values.states |= {alias: f"{name}/state" for name, listed in lists.items() if listed.ahead for alias in listed.aliases}
+        self.function.write(self.steps, block, values)
+        states, collected = list[Variable](), list[tuple[str, str]]()
+        for (name, after, first), final in zip(self._variables(), rule.outputs, strict=True):
+            dtype, listed = self.function.kinds.get(name), lists.get(name)
+            if listed is None:
+                states.append(Variable(first, dtype, name, after, final))
+                continue
+            element = block.add("Squeeze", [listed.element], axes=[0]) if listed.wide else listed.element
+            if dtype is not None and dtype != self.function.kinds.get(listed.element, dtype):
+                element = block.add("Cast", [element], to=dtype)
+            each = f"{final}/steps" if listed.ahead else final
+            collected.append((element, each))
+            if listed.ahead:
+                zero = outer.constant(np.zeros((), np.int64))
+                begins = outer.add("Gather", [first, zero], axis=0)
+                states.append(Variable(begins, dtype, values.states[name], element, ""))
+                self.function.behind[final] = each
+        going, goes_on = (target.constant(np.array(True)) for target in (outer, block))
+        outer.operator = rule.operation.type
+        count = outer.add("Reshape", [rule.in_64_bits(limit), outer.constant(np.zeros(0, np.int64))])
+        LoopLowering(label, going, goes_on, states, [], collected, count).write(outer, block)
+        for (name, _, first), final in zip(self._variables(), rule.outputs, strict=True):
+            if name in self.function.dims and name in values.states:
+                begun = outer.add("Slice", [first], axes=[0], starts=[0], ends=[1])
+                outer.add("Concat", [begun, f"{final}/steps"], [final], axis=0)
+        return True
+
+    def _variables(self) -> list[tuple[str, str, str]]:
+        """Return the names of the variables in a step, what they become, and what they are at first."""
+        return list(zip(self.inside, self.after, self.first, strict=True))
+
+    def _counts(self, name: str, after: str, first: str) -> bool:
+        """Return whether a variable begins with zero and becomes itself plus one."""
+        maker, zero = self.makers.get(after), self.rule.array(first)
+        if maker is None or maker.type != "add" or zero is None or zero.size != 1 or zero.any():
+            return False
+        operands = [*maker.inputs.get("x", ()), *maker.inputs.get("y", ())]
+        others = [self.rule.array(each) for each in operands if each != name]
+        return (
+            len(others) == 1
+            and others[0] is not None
+            and others[0].size == 1
+            and others[0].dtype.kind == "i"
+            and int(others[0].reshape(())) == 1
+        )
+
+    def _limit(self, counters: set[str]) -> str:
+        """Return the number below which counters go on; "" where something else decides when the loop ends."""
+        names = dict(zip([message.text(1) for message in self.going.every(1)], self.inside, strict=False))
+        waiting, limits = self.going.texts(2), set[str]()
+        for _ in range(16):
+            if not waiting:
+                break
+            maker = self.makers.get(waiting.pop())
+            operands = [next(iter(maker.inputs.get(key, ())), "") for key in "xy"] if maker is not None else []
+            if maker is not None and maker.type == "logical_and" and all(isinstance(each, str) for each in operands):
+                waiting += [str(each) for each in operands]
+                continue
+            if maker is None or maker.type != "less" or names.get(str(operands[0])) not in counters:
+                return ""
+            bound = self.rule.name_of(operands[1])
+            limits.add(self._outside(names.get(bound, bound)))
+        return limits.pop() if len(limits) == 1 and not waiting else ""
+
+    def _outside(self, name: str) -> str:
+        """Return the value around the loop that a variable is at every step; "" for one that steps change."""
+        for inside, after, first in self._variables():
+            if name == inside:
+                return first if after == inside else ""
+        return name
+
+    def _listed(self, name: str, after: str, first: str, counters: set[str], limit: str) -> _Listed | None:
+        """Return what each step puts in its place of a variable; None for a variable that is otherwise used."""
+        maker = self.makers.get(self._uncast(after))
+        aliases = {name} | {
+            each.outputs[0]
+            for each in self.function.values.operations_in(self.steps)
+            if each.type in _CAST and each.inputs.get("x") == [name]
+        }
+        if maker is None or maker.type != "scatter" or next(iter(maker.inputs.get("data", ())), "") not in aliases:
+            return None
+        rule = MilRule(self.function, maker, self.rule.block, None)
+        index, updates, mode = rule.above_zero(rule.value("indices")), rule.value("updates"), rule.word("mode", "add")
+        ahead = 0 if index in counters else 1
+        if rule.integer("axis", 0) or mode not in ("add", "update") or (ahead and not self._is_next(index, counters)):
+            return None
+        for reader in self.function.values.operations_in(self.steps):
+            # Of its shape, programs make the place from the end that no counter needs.
+            if reader is maker or reader.type == "shape" or aliases & set(reader.outputs) or not aliases & set(reader.values()):
+                continue
+            if reader.type != "gather" or not ahead or next(iter(reader.inputs.get("x", ())), "") not in aliases:
+                return None
+        if not self._as_long(first, limit, ahead) or (mode == "add" and not self._is_empty(self._uncast(first), ahead)):
+            return None
+        source = self.makers.get(updates)
+        axes = rule.array(next(iter(source.inputs.get("axes", ())), "")) if source is not None and source.type == "expand_dims" else None
+        if source is not None and axes is not None and axes.tolist() == [0]:
+            element = source.inputs.get("x", [""])[0]
+            return _Listed(element, False, ahead, aliases) if isinstance(element, str) else None
+        return _Listed(updates, True, ahead, aliases)
+
+    def _uncast(self, name: str) -> str:
+        return uncast(self.function.values, name)
+
+    def _is_next(self, index: str, counters: set[str]) -> bool:
+        """Return whether a value is what a counter is in the next step."""
+        return any(name in counters and after == index for name, after, _ in self._variables())
+
+    def _as_long(self, first: str, limit: str, ahead: int) -> bool:
+        """Return whether a list is as long as the loop has steps, with the places that lie before them."""
+        first = self._uncast(first)
+        lengths, steps = self.rule.lengths(first), self.rule.array(limit)
+        if lengths and lengths[0] >= 0 and steps is not None:
+            return steps.size == 1 and int(steps.reshape(())) + ahead == lengths[0]
+        maker = self.makers.get(first)
+        if maker is not None and ahead and maker.type == "concat":
+            parts = maker.inputs.get("values", ())
+            begun = [self.rule.lengths(part) if isinstance(part, str) else None for part in parts[:1]]
+            return len(parts) == 2 and bool(begun[0]) and begun[0][0] == 1 and self._as_long(str(parts[1]), limit, 0)  # type: ignore[index]
+        if maker is None or ahead or maker.type != "fill":
+            return False
+        shape = self.makers.get(str(next(iter(maker.inputs.get("shape", ())), "")))
+        return shape is not None and shape.type == "concat" and shape.inputs.get("values", [""])[0] == limit
+
+    def _is_empty(self, first: str, ahead: int) -> bool:
+        """Return whether the places of a list that steps fill hold zeros at first."""
+        array, maker = self.rule.array(first), self.makers.get(first)
+        if array is not None:
+            return not array[ahead:].any()
+        if maker is not None and maker.type == "concat" and ahead:
+            return all(self.function.values.zero(part) for part in maker.inputs.get("values", ())[1:])
+        return self.function.values.zero(first)
+
+
+def _clipped(low: float, high: float) -> Callable[[MilRule], bool]:
+    return lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", low), max=rule.real("beta", high))
+
+
+def _of(kind: str, *parameters: str) -> Callable[[MilRule], bool]:
+    """Return a rule for a common operation of some parameters."""
+    return lambda rule: rule.add(kind, rule.values(*parameters))
+
+
+def _reduced(kind: str) -> Callable[[MilRule], bool]:
+    return lambda rule: rule.reduce(kind)
+
+
+_OF_LENGTHS = (
+    "add",
+    "cast",
+    "concat",
+    "expand_dims",
+    "floor_div",
+    "gather",
+    "maximum",
+    "minimum",
+    "mul",
+    "reshape",
+    "slice_by_index",
+    "squeeze",
+)
+_RULES: Mapping[str, Callable[[MilRule], bool]] = {
+    "avg_pool": lambda rule: rule.pooled("AveragePool"),
+    "batch_norm": lambda rule: rule.normed("BatchNormalization"),
+    "cast": MilRule.cast,
+    "clip": _clipped(-math.inf, math.inf),
+    "concat": MilRule.joined,
+    "conv": MilRule.convolved,
+    "conv_transpose": MilRule.spread,
+    "cumsum": MilRule.summed,
+    "einsum": lambda rule: rule.add("Einsum", rule.every("values"), equation=rule.word("equation", "")),
+    "elu": lambda rule: rule.add("Elu", rule.inputs, alpha=rule.real("alpha", 1.0)),
+    "expand_dims": lambda rule: rule.widened(rule.inputs[0], rule.listed("axes")),
+    "exp2": lambda rule: rule.add("Pow", [rule.constant(2.0), *rule.inputs]),
+    "fill": MilRule.filled,
+    "fill_like": MilRule.filled_as,
+    "flatten2d": lambda rule: rule.add("Flatten", rule.inputs, axis=rule.integer("axis", 1)),
+    "floor_div": MilRule.rounded_quotient,
+    "gather": MilRule.gathered,
+    "gather_along_axis": lambda rule: rule.add("GatherElements", rule.values("x", "indices"), axis=rule.integer("axis", 0)),
+    "gelu": MilRule.gelu,
+    "instance_norm": lambda rule: rule.normed("InstanceNormalization"),
+    "inverse": lambda rule: rule.raised("Reciprocal", 1e-4),
+    "layer_norm": MilRule.layer_norm,
+    "leaky_relu": lambda rule: rule.add("LeakyRelu", rule.inputs, alpha=rule.real("alpha", 0.01)),
+    "linear": MilRule.linear,
+    "linear_activation": lambda rule: rule.scaled(1.0, "", rule.real("alpha", 1.0), rule.real("beta", 0.0)),
+    "log": lambda rule: rule.raised("Log", 1e-45),
+    "matmul": MilRule.multiplied,
+    "max_pool": lambda rule: rule.pooled("MaxPool"),
+    "mod": MilRule.remainder,
+    "not_equal": MilRule.differs,
+    "one_hot": MilRule.hot,
+    "pad": MilRule.around,
+    "prelu": MilRule.sloped,
+    "range_1d": _of("Range", "start", "end", "step"),
+    "reduce_argmax": lambda rule: rule.best_place("ArgMax"),
+    "reduce_argmin": lambda rule: rule.best_place("ArgMin"),
+    "reduce_l1_norm": _reduced("ReduceL1"),
+    "reduce_l2_norm": _reduced("ReduceL2"),
+    "reduce_max": _reduced("ReduceMax"),
+    "reduce_mean": _reduced("ReduceMean"),
+    "reduce_min": _reduced("ReduceMin"),
+    "reduce_prod": _reduced("ReduceProd"),
+    "reduce_sum": _reduced("ReduceSum"),
+    "reduce_sum_square": _reduced("ReduceSumSquare"),
+    "relu6": lambda rule: rule.add("Clip", rule.inputs, min=0.0, max=6.0),
+    "reshape": MilRule.reshape,
+    "reverse": MilRule.turned,
+    "reverse_sequence": MilRule.turned_up_to,
+    "rsqrt": lambda rule: rule.raised("Rsqrt", 1e-12),
+    "scaled_tanh": lambda rule: rule.scaled(rule.real("beta", 1.0), "Tanh", rule.real("alpha", 1.0)),
+    "select": _of("Where", "cond", "a", "b"),
+    "shape": lambda rule: rule.shape(INTEGER),
+    "sigmoid_hard": lambda rule: rule.add("HardSigmoid", rule.inputs, alpha=rule.real("alpha", 0.2), beta=rule.real("beta", 0.5)),
+    "silu": lambda rule: rule.add("Mul", [*rule.inputs, rule.block.add("Sigmoid", rule.inputs)]),
+    "slice_by_index": MilRule.by_index,
+    "slice_by_size": MilRule.by_size,
+    "softmax": lambda rule: rule.softmax_along("Softmax", rule.rank(rule.inputs[0]), rule.integer("axis", -1)),
+    "split": MilRule.taken_apart,
+    "square": lambda rule: rule.add("Mul", [*rule.inputs, *rule.inputs]),
+    "squeeze": MilRule.squeezed,
+    "stack": MilRule.stacked,
+    "threshold": lambda rule: rule.add("Max", [*rule.inputs, rule.constant(rule.real("alpha", 0.0))]),
+    "tile": lambda rule: rule.add("Tile", [*rule.inputs, rule.in_64_bits(rule.value("reps"))]),
+    "topk": MilRule.best,
+    "transpose": lambda rule: rule.transpose(rule.listed("perm")),
+    "while_loop": MilRule.looped,
+}

@@ -1,0 +1,502 @@
+"""Core ML's neural networks in the common operations, one rule each.
+
+A recurrent layer reads and gives (time, batch, channels, 1, 1).
+
+Source: apple/coremltools, mlmodel/format/NeuralNetwork.proto, the message of each layer's parameters. A layer goes by the number of its
+field; one that is custom may compute anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.program.lowering import OPSET, WIDE, Block, Rule
+from rnnconvert.graphs.program.operations import Body, Declared, Program
+from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+
+DOMAIN = "coreml"
+CONSTANTS = (290, 1070)
+LOOPS: Mapping[int, tuple[int, ...]] = {605: (1, 2), 615: (3, 4)}
+"""Layers that hold networks: in which fields."""
+_ALL = (3, 4)
+"""The axes of length 1 behind the channels."""
+_NAMES = {
+    100: "convolution", 120: "pooling", 130: "activation", 140: "innerProduct", 150: "embedding", 160: "batchnorm", 165: "mvn",
+    175: "softmax", 190: "crop", 200: "padding", 220: "unary", 230: "add", 231: "multiply", 240: "average", 245: "scale", 250: "bias",
+    280: "reduce", 300: "reshape", 301: "flatten", 310: "permute", 320: "concat", 330: "split", 340: "sequenceRepeat",
+    345: "reorganizeData", 350: "slice", 400: "simpleRecurrent", 410: "gru", 420: "uniDirectionalLSTM", 430: "biDirectionalLSTM",
+    500: "custom", 600: "copy", 605: "branch", 615: "loop", 660: "clip", 880: "addBroadcastable", 900: "multiplyBroadcastable",
+    905: "subtractBroadcastable", 920: "tile", 925: "stack", 930: "gather", 960: "reverse", 965: "reverseSeq", 975: "splitND",
+    980: "concatND", 985: "transpose", 995: "sliceStatic", 1000: "sliceDynamic", 1045: "batchedMatmul", 1065: "getShape",
+    1120: "squeeze", 1125: "expandDims", 1130: "flattenTo2D", 1135: "reshapeLike", 1140: "reshapeStatic", 1145: "reshapeDynamic",
+    1150: "rankPreservingReshape", 1350: "layerNormalization",
+}  # fmt: skip
+"""The names of layers, by the numbers of their fields."""
+_SAME = {
+    260: "Max", 261: "Min", 600: "Identity", 665: "Ceil", 670: "Floor", 680: "Sign", 685: "Round", 710: "Sin", 715: "Cos", 720: "Tan",
+    730: "Asin", 735: "Acos", 740: "Atan", 750: "Sinh", 755: "Cosh", 760: "Tanh", 790: "Erf", 840: "Or", 845: "Xor", 850: "Not", 855: "And",
+    870: "Min", 875: "Max", 880: "Add", 885: "Pow", 890: "Div", 900: "Mul", 905: "Sub", 1065: "Shape",
+}  # fmt: skip
+"""Layers that are a common operation with the same inputs."""
+
+
+@dataclass(frozen=True)
+class NetworkLayer:
+    """A layer of a network: the number of its field, its parameters, and the values that it reads and gives.
+
+    weights  its arrays by their fields, with their names, where it has no recurrence
+    """
+
+    number: int
+    content: Message
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    label: str = ""
+    name: str = ""
+    weights: Mapping[int, tuple[str, Array]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self.label or _NAMES.get(self.number, f"layer {self.number}")
+
+
+Ends = tuple[Sequence[Declared], Sequence[str]]
+"""What is stated of a network's inputs, and the names of its outputs."""
+
+
+def constant(content: Message) -> Array | None:
+    """Return the numbers of a constant layer; None where they are not plain ones."""
+    data, shape = content.submessage(2), content.integers(1)
+    values = None if data is None or set(data.fields) - {1} else data.reals(1)
+    return values.reshape(shape) if values is not None and values.size == math.prod(shape) else None
+
+
+@dataclass(frozen=True)
+class NetworkCall:
+    """A recurrent layer of a network.
+
+    stack      the layer
+    sequences  whether it gives its outputs at all steps
+    """
+
+    layer: NetworkLayer
+    stack: Recurrent
+    sequences: bool
+
+    @property
+    def call(self) -> RecurrentCall:
+        """The call in the program that it is written into."""
+        layer, (first, *_) = self.layer, self.layer.outputs
+        lstm = self.stack.cell.kind == "lstm"
+        return RecurrentCall(
+            (f"{first}/read", "tbi"),
+            {f"{first}/given": "tbu"} if self.sequences else {},
+            CallSizes(self.stack.layers[0].output_size, width=self.stack.input_size),
+            {f"{first}/state {letter}": word for letter, word in zip("hc"[: 1 + lstm], FINAL_WORDS, strict=False)},
+            [f"{first}/initial {letter}" for letter in "hc"[: 1 + lstm]] if len(layer.inputs) > 1 else [],
+        )
+
+
+def program(path: Path, rows: Sequence[NetworkLayer], calls: Sequence[NetworkCall], ends: Ends) -> Program:
+    """Return a network as a program.
+
+    ends  what is stated of its inputs, and the names of its outputs
+    """
+    block, current = Block("", {}), dict[str, str]()
+    ranks = {value.name: len(value.dims) for value in ends[0] if value.dims is not None}
+    recurrent = {id(call.layer): call for call in calls}
+    values: set[str] = {value.name for value in ends[0]}
+    for row in rows:
+        inputs = [current.get(name, name) for name in row.inputs]
+        outputs = list[str]()
+        for name in row.outputs:  # a later layer may give a value of the same name another time
+            outputs.append(name if name not in values else f"{name}/{len(values)}")
+            values.add(outputs[-1])
+            current[name] = outputs[-1]
+        call = recurrent.get(id(row))
+        moved = replace(row, inputs=inputs, outputs=outputs)
+        block.operator = row.kind
+        rule = NetworkRule(moved, block, ranks)
+        if call is not None:
+            rule.recurrent(call, row.outputs[0])
+        else:
+            rule.write()
+    body = Body(block.nodes, [value.name for value in ends[0]], [current.get(name, name) for name in ends[1]], block.stored, ends[0])
+    return Program(path, body, {"": OPSET}, size=path.stat().st_size)
+
+
+class NetworkRule(Rule):
+    """One layer, and the graph that it is written into.
+
+    ranks  how many axes values have, where it is known
+    """
+
+    def __init__(self, layer: NetworkLayer, block: Block, ranks: dict[str, int]) -> None:
+        super().__init__(block, layer.inputs, layer.outputs, layer.name)
+        self.layer, self.content, self.ranks = layer, layer.content, ranks
+
+    def numbers(self, index: int) -> Array | None:
+        return self.block.arrays.get(self.inputs[index]) if index < len(self.inputs) else None
+
+    def write(self) -> None:
+        """Write the layer; one of another domain where it has no equivalent."""
+        number = self.layer.number
+        if number in CONSTANTS and self.outputs and (array := constant(self.content)) is not None:
+            self.block.constant(array, self.outputs[0])
+            self._ranked(array.ndim)
+            return
+        ranks = [self.ranks[name] for name in self.inputs if name in self.ranks]
+        if ranks and len(ranks) == len(self.inputs):
+            self._ranked(max(ranks))
+        if number in _SAME and (number != 1065 or len(self.inputs) == 1):
+            self.add(_SAME[number], self.inputs)
+        elif not self.by_rule(_RULES.get(number)):
+            self.block.add(self.layer.kind, self.inputs, self.outputs, self.label, DOMAIN)
+            for name in self.outputs:
+                self.ranks.pop(name, None)
+
+    def _ranked(self, rank: int) -> None:
+        self.ranks |= dict.fromkeys(self.outputs, rank)
+
+    # Settings
+
+    def listed(self, field: int = 1) -> list[int]:
+        """Return the whole numbers of a setting."""
+        return self.content.integers(field)
+
+    def integer(self, field: int = 1) -> int:
+        """Return a whole number among the settings."""
+        return next(iter(self.listed(field)), 0)
+
+    def real(self, field: int = 1) -> str:
+        """Return a number among the settings as a value."""
+        return self.block.constant(np.array(self.content.real(field), np.float32))
+
+    def weight(self, field: int, *shape: int) -> str:
+        """Return an array of the layer. Raises ValueError where it has none."""
+        if field not in self.layer.weights:
+            raise ValueError(f"the layer {self.label!r} lacks an array")
+        name, array = self.layer.weights[field]
+        if array.dtype != np.float32:
+            array = array.astype(np.float32)
+        return self.block.constant(array, name) if not shape else self.block.constant(array.reshape(shape))
+
+    def rank(self, index: int = 0) -> int:
+        """Return how many axes an input has. Raises ValueError where that is not known."""
+        if self.inputs[index] not in self.ranks:
+            raise ValueError(f"how many axes {self.inputs[index]!r} has is not known")
+        return self.ranks[self.inputs[index]]
+
+    # Layers
+
+    def folded(self, kind: str) -> bool:
+        """Write a sum or product of several values, or of one with a number."""
+        first, *rest = [*self.inputs, *([self.real()] if len(self.inputs) == 1 else [])]
+        for value in rest[:-1]:
+            first = self.block.add(kind, [first, value])
+        return self.add(kind, [first, rest[-1]])
+
+    def compared(self, kind: str, field: int) -> bool:
+        """Write a comparison of two values, or with a number."""
+        return self.add(kind, self.inputs if len(self.inputs) > 1 else [*self.inputs, self.real(field)])
+
+    def activated(self) -> bool:
+        """Write a function of each number."""
+        (number,) = self.content.fields
+        stated = self.content.submessage(number)
+        if stated is None:
+            return False
+        alpha, beta = stated.real(1), stated.real(2)
+        plain = {10: "Relu", 30: "Tanh", 40: "Sigmoid", 60: "Softsign", 70: "Softplus"}
+        if number in plain:
+            return self.add(plain[number], self.inputs)
+        if number in (15, 50):
+            return self.add("LeakyRelu" if number == 15 else "Elu", self.inputs, alpha=alpha)
+        if number == 41 and (alpha or beta):
+            return self.add("HardSigmoid", self.inputs, alpha=alpha, beta=beta)
+        return number == 5 and self.scaled(alpha, beta)
+
+    def scaled(self, factor: float, shift: float) -> bool:
+        """Write `factor * x + shift`."""
+        return self.add("Identity", [self._affine(factor, shift)])
+
+    def _affine(self, factor: float, shift: float) -> str:
+        value, numbers = self.inputs[0], [np.array(number, np.float32) for number in (factor, shift)]
+        value = self.block.add("Mul", [value, self.block.constant(numbers[0])]) if factor != 1 else value
+        return self.block.add("Add", [value, self.block.constant(numbers[1])]) if shift else value
+
+    def unary(self) -> bool:
+        """Write a function of each number, which is scaled and shifted first."""
+        alpha, epsilon, shift, scale = (self.content.real(field) for field in (2, 3, 4, 5))
+        if not scale:
+            return False  # a file leaves out a scale of 0 and one of 1 alike
+        value, kind = self._affine(scale, shift), self.integer()
+        if kind in (1, 2):
+            value = self.block.add("Add", [value, self.real(3)]) if epsilon else value
+            return self.add("Reciprocal", [self.block.add("Sqrt", [value]) if kind == 1 else value])
+        if kind in (3, 7):
+            return self.add("Pow" if kind == 3 else "Max", [value, self.block.constant(np.array(alpha, np.float32))])
+        if kind == 5 and epsilon:
+            value = self.block.add("Add", [value, self.real(3)])
+        return kind in _UNARY and self.add(_UNARY[kind], [value])
+
+    def with_numbers(self) -> bool:
+        """Write a product with numbers of the layer, and a sum."""
+        scaled = self.block.add("Mul", [*self.inputs, self.by_channel(2, 1)])
+        return self.add("Add", [scaled, self.by_channel(5, 4)]) if self.integer(3) else self.add("Identity", [scaled])
+
+    def by_channel(self, field: int, shape: int) -> str:
+        """Return numbers of the layer, whose one axis is that of the channels if there is no other."""
+        stated = self.listed(shape)
+        return self.weight(field, *stated, *[1, 1] * (len(stated) == 1))
+
+    def dense(self) -> bool:
+        """Write a product with a matrix (units, features), over the channels, and its bias."""
+        first, wide = self.inputs[0], self.rank() > 3
+        if wide:
+            if self.rank() != 5:
+                return False
+            first = self.block.add("Squeeze", [first], axes=[*_ALL])
+        outputs = self.outputs
+        product = self.block.add("MatMul", [first, self.block.add("Transpose", [self.weight(20)], perm=[1, 0])], name=self.label)
+        product = self.block.add("Add", [product, self.weight(21)]) if self.integer(10) else product
+        return self.add("Unsqueeze", [product], axes=[*_ALL]) if wide else bool(outputs) and self.add("Identity", [product])
+
+    def embedded(self, rest: Sequence[int]) -> bool:
+        """Write rows of a table, by the numbers on an axis of length 1."""
+        places = self.block.add("Cast", [self.block.add("Squeeze", self.inputs, axes=[*rest])], to=WIDE)
+        table = self.block.add("Transpose", [self.weight(20)], perm=[1, 0])
+        rows = self.block.add("Gather", [table, places], name=self.label, axis=0)
+        rows = self.block.add("Add", [rows, self.weight(21)]) if self.integer(10) else rows
+        return self.add("Unsqueeze", [rows], axes=[*_ALL]) if len(rest) > 1 else self.add("Identity", [rows])
+
+    def multiplied(self) -> bool:
+        """Write a product of two values, or of one with a matrix of the layer."""
+        if len(self.inputs) == 2:
+            return self.product(bool(self.integer(1)), bool(self.integer(2)), [self.rank(0), self.rank(1)])
+        product = self.block.add("MatMul", [*self.inputs, self.weight(8)], name=self.label)
+        return self.add("Add", [product, self.weight(9)]) if self.integer(7) else self.add("Identity", [product])
+
+    def _windows(self, same: int, valid: int) -> dict[str, Any] | None:
+        """Return the strides and pads of windows over height and width; None for pads that are not written."""
+        strides = {"strides": self.listed(20 if same == 31 else 30) or [1, 1]}
+        if self.content.submessage(same) is not None:
+            lower = bool((self.content.submessage(same) or self.content).number(1))
+            return strides | {"auto_pad": "SAME_LOWER" if lower else "SAME_UPPER"}
+        amounts = self.content.within(valid, 1)
+        pairs = [[edge.number(1), edge.number(2)] for edge in amounts.every(10)] if amounts is not None else [[0, 0], [0, 0]]
+        pairs = pairs or [[0, 0], [0, 0]]
+        return strides | {"pads": [pair[0] for pair in pairs] + [pair[1] for pair in pairs]} if len(pairs) == 2 else None
+
+    def convolved(self) -> bool:
+        """Write a convolution of (batch, channels, height, width)."""
+        windows = self._windows(51, 50)
+        if windows is None or self.rank() != 4 or self.integer(60) or len(self.inputs) > 1:
+            return False
+        more = {"group": max(1, self.integer(10)), "dilations": self.listed(40) or [1, 1], **windows}
+        return self.add("Conv", [*self.inputs, self.weight(90), *([self.weight(91)] if self.integer(70) else [])], **more)
+
+    def pooled(self) -> bool:
+        """Write the largest number, or the mean, of windows over height and width."""
+        windows, kinds = self._windows(31, 30), {0: "MaxPool", 1: "AveragePool"}
+        kind = kinds.get(self.integer())
+        if windows is None or self.rank() != 4 or kind is None or self.content.submessage(32) is not None:
+            return False
+        if self.integer(60):
+            return self.add(f"Global{kind}", self.inputs)
+        more = {"count_include_pad": 1 - self.integer(50)} if kind == "AveragePool" else {}
+        return self.add(kind, self.inputs, kernel_shape=self.listed(10) or [3, 3], **windows, **more)
+
+    def normed(self) -> bool:
+        """Write a norm of channels by what it has learned."""
+        if self.integer(5) or self.rank() not in (3, 4):
+            return False
+        return self.add(
+            "BatchNormalization", [*self.inputs, *(self.weight(field) for field in (15, 16, 17, 18))], epsilon=self.content.real(10) or 1e-5
+        )
+
+    def reduce(self, kind: str) -> bool:
+        """Write a reduction along axes, or along all."""
+        axes = list(range(self.rank())) if self.integer(3) else self.listed(1)
+        keep = self.integer(2)
+        if not keep:
+            self._ranked(self.rank() - len(axes))
+        return self.reduced(kind, axes, keep)
+
+    def gathered(self) -> bool:
+        """Write elements along an axis."""
+        self._ranked(self.rank(0) + self.rank(1) - 1)
+        return self.add("Gather", [self.inputs[0], self.block.add("Cast", [self.inputs[1]], to=WIDE)], axis=self.integer())
+
+    def filled(self, shape: str) -> bool:
+        """Write one number in a shape."""
+        self.inputs = [shape, self.real()]
+        for name in self.outputs:
+            self.ranks.pop(name, None)
+        return self.fill()
+
+    # Moves
+
+    def shaped(self, shape: str) -> bool:
+        """Write elements in another shape, in which a length of 0 stands for the value's own."""
+        return self.add("Reshape", [self.inputs[0], shape])
+
+    def shaped_to(self, lengths: Sequence[int]) -> bool:
+        """Write elements in a stated shape."""
+        self._ranked(len(lengths))
+        return self.shaped(self.block.constant(np.array(lengths, np.int64)))
+
+    def flattened(self) -> bool:
+        """Write channels, height and width as channels."""
+        if self.integer() or self.rank() not in (4, 5):
+            return False
+        return self.shaped_to([0] * (self.rank() - 3) + [-1, 1, 1])
+
+    def permuted(self) -> bool:
+        """Write a value of five axes with its time, channels, height and width in another order."""
+        order = [axis + (axis > 0) for axis in self.listed()]
+        return len(order) == 4 and self.transpose([order[0], 1, *order[1:]])
+
+    def joined(self) -> bool:
+        """Write values one behind the other: by their channels, or by their steps."""
+        return self.add("Concat", self.inputs, axis=-5 if self.content.number(100) else -3)
+
+    def parted(self) -> bool:
+        """Write parts along an axis."""
+        sizes = self.listed(3)
+        return self.split(sizes, self.integer()) if sizes else self.add("Split", self.inputs, axis=self.integer())
+
+    def cut_static(self) -> bool:
+        """Write ranges and single elements of axes."""
+        begin, end, steps = (self.block.constant(np.array(self.listed(field), np.int64)) for field in (1, 3, 5))
+        self.inputs = [self.inputs[0], begin, end, steps]
+        self._ranked(self.rank() - sum(map(bool, self.listed(6))))
+        masks = [sum(bool(bit) << place for place, bit in enumerate(self.listed(field))) for field in (2, 4, 6)]
+        return self.cut([masks[0], masks[1], 0, 0, masks[2]])
+
+    def cut_axis(self) -> bool:
+        """Write a range of the channels, the height or the width."""
+        axes, starts, ends, steps = [self.integer(4) - 3], [self.integer(1)], [self.integer(2)], [self.integer(3) or 1]
+        return steps[0] > 0 and self.add("Slice", self.inputs, axes=axes, starts=starts, ends=ends, steps=steps)
+
+    def squeezed(self) -> bool:
+        """Write axes of length 1 away."""
+        if self.content.number(2):
+            return False
+        self._ranked(self.rank() - len(self.listed()))
+        return self.add("Squeeze", self.inputs, axes=self.listed())
+
+    def widened(self) -> bool:
+        """Write a value with further axes of length 1."""
+        self._ranked(self.rank() + len(self.listed()))
+        return self.add("Unsqueeze", self.inputs, axes=self.listed())
+
+    def stacked(self) -> bool:
+        """Write values side by side along an axis of their own."""
+        self._ranked(self.rank() + 1)
+        return self.stack(self.integer())
+
+    def flat(self) -> bool:
+        """Write a matrix of the axes before one, and of those from it on."""
+        self._ranked(2)
+        return self.add("Flatten", self.inputs, axis=self.integer() % self.rank())
+
+    # Recurrent layers
+
+    def recurrent(self, call: NetworkCall, first: str) -> None:
+        """Write a recurrent layer: without the axes of length 1, and with one of directions in its states.
+
+        first  the name that the file has for what it gives
+        """
+        add, placed, ways = self.block.add, call.call, call.stack.num_directions
+        letters, states = len(placed.states), list(self.inputs[1:])
+        self._ranked(5)
+        add("Squeeze", self.inputs[:1], [placed.sequence[0]], axes=[*_ALL])
+        for number, name in enumerate(placed.initial):
+            rows = [add("Squeeze", [state], axes=[*_ALL]) for state in states[number::letters][:ways]]
+            add("Concat", rows, [name], axis=0)
+        add(self.layer.kind, [placed.sequence[0], *placed.initial], [*placed.outputs, *placed.states], self.label, DOMAIN)
+        ends = [f"{name}/wide" for name in placed.states]
+        for name, wide in zip(placed.states, ends, strict=True):
+            add("Unsqueeze", [name], [wide], axes=[*_ALL])
+        if call.sequences:
+            add("Unsqueeze", [*placed.outputs], self.outputs[:1], axes=[*_ALL])
+        else:
+            rows = [add("Slice", ends[:1], axes=[0], starts=[way], ends=[way + 1]) for way in range(ways)]
+            add("Concat", rows, self.outputs[:1], axis=2)
+        for place, name in enumerate(self.outputs[1:]):
+            way, letter = divmod(place, letters)
+            if way < ways:
+                add("Slice", [ends[letter]], [name], axes=[0], starts=[way], ends=[way + 1])
+
+
+_UNARY = {0: "Sqrt", 4: "Exp", 5: "Log", 6: "Abs"}
+_REDUCED = {1250: "ReduceL1", 1255: "ReduceL2", 1260: "ReduceMax", 1265: "ReduceMin", 1270: "ReduceSum", 1275: "ReduceProd",
+            1280: "ReduceMean", 1290: "ReduceSumSquare"}  # fmt: skip
+_COMPARED = {815: ("Equal", 1), 825: ("Less", 2), 827: ("LessOrEqual", 2), 830: ("Greater", 2), 832: ("GreaterOrEqual", 2)}
+
+
+def _reducing(kind: str) -> Callable[[NetworkRule], bool]:
+    return lambda rule: rule.reduce(kind)
+
+
+def _comparing(kind: str, field: int) -> Callable[[NetworkRule], bool]:
+    return lambda rule: rule.compared(kind, field)
+
+
+_RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
+    100: NetworkRule.convolved,
+    120: NetworkRule.pooled,
+    130: NetworkRule.activated,
+    140: NetworkRule.dense,
+    150: lambda rule: rule.rank() == 5 and rule.embedded([2, *_ALL]),
+    160: NetworkRule.normed,
+    # Over the last three axes, or the last two; coremltools writes its layer_norm in this way.
+    165: lambda rule: rule.centred([-3, -2, -1][1 - rule.integer() :], rule.content.real(3), bool(rule.integer(2))),
+    175: lambda rule: rule.softmax_along("Softmax", rule.rank(), -3),
+    220: NetworkRule.unary,
+    230: lambda rule: rule.folded("Add"),
+    231: lambda rule: rule.folded("Mul"),
+    245: NetworkRule.with_numbers,
+    250: lambda rule: rule.add("Add", [*rule.inputs, rule.by_channel(2, 1)]),
+    301: NetworkRule.flattened,
+    310: NetworkRule.permuted,
+    320: NetworkRule.joined,
+    330: lambda rule: rule.add("Split", rule.inputs, axis=-3),
+    350: NetworkRule.cut_axis,
+    660: lambda rule: rule.add("Clip", rule.inputs, min=rule.content.real(1), max=rule.content.real(2)),
+    795: lambda rule: rule.integer() < 2 and rule.add("Gelu", rule.inputs, **({"approximate": "tanh"} if rule.integer() else {})),
+    820: lambda rule: len(rule.inputs) == 2 and rule.differs(),
+    920: lambda rule: len(rule.inputs) == 1 and rule.add("Tile", [*rule.inputs, rule.block.constant(np.array(rule.listed(), np.int64))]),
+    925: NetworkRule.stacked,
+    930: NetworkRule.gathered,
+    950: lambda rule: rule.softmax_along("Softmax", rule.rank(), rule.integer()),
+    960: lambda rule: rule.flip([axis for axis, turned in enumerate(rule.listed()) if turned]),
+    975: NetworkRule.parted,
+    980: lambda rule: not rule.content.number(2) and rule.add("Concat", rule.inputs, axis=rule.integer()),
+    985: lambda rule: rule.transpose(rule.listed()),
+    995: NetworkRule.cut_static,
+    1040: lambda rule: rule.embedded([rule.rank() - 1]),
+    1045: NetworkRule.multiplied,
+    1085: lambda rule: rule.filled(rule.block.constant(np.array(rule.listed(2), np.int64))),
+    1090: lambda rule: rule.filled(rule.block.add("Cast", rule.inputs, to=WIDE)),
+    1120: NetworkRule.squeezed,
+    1125: NetworkRule.widened,
+    1130: NetworkRule.flat,
+    1140: lambda rule: rule.shaped_to(rule.listed()),
+    1145: lambda rule: rule.shaped(rule.block.add("Cast", rule.inputs[1:2], to=WIDE)),
+    1150: lambda rule: rule.shaped_to(rule.listed()),
+    **{number: _reducing(kind) for number, kind in _REDUCED.items()},
+    **{number: _comparing(*kind) for number, kind in _COMPARED.items()},
+}
