@@ -246,7 +246,7 @@ class MilRule(Rule):
             if kind in _SAME and (kind != "real_div" or self.is_float()):
                 self.add(_SAME[kind], self.inputs)
             elif not self.by_rule(_RULES.get(kind)):
-                names = [self.name_of(each) for arguments in self.operation.inputs.values() for each in arguments]
+                names = [self.name_of(each) for arguments in self.operation.inputs.values() for each in arguments if not self.is_text(each)]
                 self.block.add(kind, [name for name in names if name], self.outputs, self.label, DOMAIN)
 
     # Arguments
@@ -257,6 +257,13 @@ class MilRule(Rule):
             return argument
         array = self.array(argument)
         return "" if array is None else self.block.constant(array)
+
+    def is_text(self, argument: str | Message) -> bool:
+        """Return whether an argument is a constant that is no number."""
+        maker = self.function.values.makers.get(argument) if isinstance(argument, str) else None
+        if maker is None or maker.type != "const":
+            return False
+        return self.function.dtype(self.function.values.type(next(maker.message.every(3)))[1]) is None
 
     def value(self, parameter: str) -> str:
         """Return the value of a parameter; "" where it is not given."""
@@ -327,7 +334,6 @@ class MilRule(Rule):
         return kind is not None and kind.kind == "f"
 
     def constant(self, number: float) -> str:
-        """Return a number of the type of what it gives."""
         return self.block.constant(np.array(number, self.function.kinds.get(self.outputs[0], np.dtype(np.float32))))
 
     def in_64_bits(self, name: str) -> str:
@@ -360,20 +366,9 @@ class MilRule(Rule):
         quotient = self.block.add("Floor", [self.block.add("Div", self.inputs)])
         return self.add("Sub", [self.inputs[0], self.block.add("Mul", [quotient, self.inputs[1]])])
 
-    def raised(self, kind: str, epsilon: float) -> bool:
-        """Write a function of numbers to which a small one is added."""
-        small = self.real("epsilon", epsilon)
-        value = self.block.add("Add", [self.inputs[0], self.constant(small)]) if small else self.inputs[0]
-        if kind == "Rsqrt":
-            kind, value = "Reciprocal", self.block.add("Sqrt", [value])
-        return self.add(kind, [value])
-
-    def scaled(self, inner: float, kind: str, outer: float, shift: float = 0.0) -> bool:
-        """Write `outer * f(inner * x) + shift`."""
-        value = self.inputs[0] if inner == 1 else self.block.add("Mul", [self.inputs[0], self.constant(inner)])
-        value = self.block.add(kind, [value]) if kind else value
-        value = self.block.add("Mul", [value, self.constant(outer)])
-        return self.add("Add", [value, self.constant(shift)]) if shift else self.add("Identity", [value])
+    def raised(self, epsilon: float) -> str:
+        """Return x with a small number added to it."""
+        return self.affine(self.inputs[0], 1.0, self.real("epsilon", epsilon))
 
     def gelu(self) -> bool:
         """Write Gelu: exactly, by tanh or by a sigmoid."""
@@ -476,6 +471,8 @@ class MilRule(Rule):
 
     def normed(self, kind: str) -> bool:
         """Write a norm of channels; without a scale or a shift, by ones and zeros."""
+        if kind == "InstanceNormalization" and not self.states("gamma") and not self.states("beta"):
+            return self.centred(range(2, self.rank(self.inputs[0])), self.real("epsilon", 1e-5), True)
         size = next(iter((self.lengths(self.inputs[0]) or [])[1:]), -1)
         if size < 1 and not (self.states("gamma") and self.states("beta")):
             return False
@@ -489,9 +486,11 @@ class MilRule(Rule):
         if lengths is None:
             return False
         axes = [axis % len(lengths) for axis in axes or range(len(lengths))]
-        if sorted(axes) != list(range(len(lengths) - len(axes), len(lengths))):
-            return False
         sizes = [lengths[axis] for axis in sorted(axes)]
+        if sorted(axes) != list(range(len(lengths) - len(axes), len(lengths))):
+            if self.states("gamma") or self.states("beta"):
+                return False
+            return self.centred(axes, self.real("epsilon", 1e-5), True)
         if min(sizes) < 1 and not self.states("gamma"):
             return False
         gamma = self.value("gamma") or self.block.constant(np.ones(sizes, np.float32))
@@ -506,13 +505,15 @@ class MilRule(Rule):
 
     def squeezed(self) -> bool:
         """Write axes of length 1 away: those that an operation before it put there are left out."""
-        axes = self.listed("axes")
+        axes, lengths = self.listed("axes"), self.lengths(self.inputs[0])
         before = self.function.wide.get(self.inputs[0])
         if before is not None and axes is not None and [*before[1]] == axes:
             return self.add("Identity", [before[0]])
-        return (axes is not None or not self.states("axes")) and self.add(
-            "Squeeze", self.inputs, **({} if axes is None else {"axes": axes})
-        )
+        if lengths is None:
+            return False
+        # Of no axes it means those whose length is stated as 1; those of another length it leaves.
+        axes = [axis for axis in range(len(lengths)) if lengths[axis] == 1] if axes is None else [a for a in axes if lengths[a] in (-1, 1)]
+        return self.add("Squeeze", self.inputs, axes=axes) if axes else self.add("Identity", self.inputs)
 
     def widened(self, value: str, axes: Sequence[int] | None) -> bool:
         """Write a value with further axes of length 1."""
@@ -545,6 +546,11 @@ class MilRule(Rule):
             self.inputs[3] = self.block.constant(np.ones(rank, np.int64))
         keys = ("begin_mask", "end_mask", "", "", "squeeze_mask")
         masks = [(self.listed(key) or [] if key else []) for key in keys]
+        if any(opened and single for opened, single in zip(masks[0], masks[4], strict=False)):
+            if begin is None:
+                return False
+            begin = [0 if opened else start for opened, start in zip(masks[0], begin, strict=True)]
+            self.inputs[1] = self.whole_numbers(begin)
         steps = self.integers(3)
         behind = self.function.behind.get(uncast(self.function.values, self.inputs[0]))
         opened = [not start or bool(mask) for start, mask in zip(begin or [], masks[0] or [0] * rank, strict=False)]
@@ -603,7 +609,7 @@ class MilRule(Rule):
     def turned_up_to(self) -> bool:
         """Write each sequence turned around up to its length."""
         self.inputs = self.values("x", "lengths")
-        return self.turned_by_lengths(self.integer("seq_axis", 1), self.integer("batch_axis", 0))
+        return self.turned_by_lengths(self.integer("seq_axis", 0), self.integer("batch_axis", 0))
 
     def around(self) -> bool:
         """Write values around a value: how many before and behind each of the last axes."""
@@ -631,10 +637,11 @@ class MilRule(Rule):
 
     def hot(self) -> bool:
         """Write places as vectors of one number at the place, and another one elsewhere."""
-        dtype = self.function.kinds.get(self.outputs[0], np.dtype(np.int32))
-        off, on = self.real("off_value", 0.0), self.real("on_value", 1.0)
-        pair, depth = self.block.constant(np.array([off, on], dtype)), self.in_64_bits(self.value("one_hot_vector_size"))
-        return self.add("OneHot", [self.value("indices"), depth, pair], axis=self.integer("axis", -1))
+        dtype, axis = self.function.kinds.get(self.outputs[0], np.dtype(np.int32)), self.integer("axis", -1)
+        pair = self.block.constant(np.array([self.real("off_value", 0.0), self.real("on_value", 1.0)], np.float32))
+        depth = self.in_64_bits(self.value("one_hot_vector_size"))
+        # In this type, which runtimes compute it in, and then in that of the file.
+        return self.add("Cast", [self.block.add("OneHot", [self.value("indices"), depth, pair], axis=axis)], to=dtype)
 
     def summed(self) -> bool:
         """Write sums up to each element along an axis."""
@@ -922,12 +929,12 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "gather_along_axis": lambda rule: rule.add("GatherElements", rule.values("x", "indices"), axis=rule.integer("axis", 0)),
     "gelu": MilRule.gelu,
     "instance_norm": lambda rule: rule.normed("InstanceNormalization"),
-    "inverse": lambda rule: rule.raised("Reciprocal", 1e-4),
+    "inverse": lambda rule: rule.add("Reciprocal", [rule.raised(1e-4)]),
     "layer_norm": MilRule.layer_norm,
     "leaky_relu": lambda rule: rule.add("LeakyRelu", rule.inputs, alpha=rule.real("alpha", 0.01)),
     "linear": MilRule.linear,
-    "linear_activation": lambda rule: rule.scaled(1.0, "", rule.real("alpha", 1.0), rule.real("beta", 0.0)),
-    "log": lambda rule: rule.raised("Log", 1e-45),
+    "linear_activation": lambda rule: rule.add("Identity", [rule.affine(rule.inputs[0], rule.real("alpha", 1.0), rule.real("beta", 0.0))]),
+    "log": lambda rule: rule.add("Log", [rule.raised(1e-45)]),
     "matmul": MilRule.multiplied,
     "max_pool": lambda rule: rule.pooled("MaxPool"),
     "mod": MilRule.remainder,
@@ -950,8 +957,10 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "reshape": MilRule.reshape,
     "reverse": MilRule.turned,
     "reverse_sequence": MilRule.turned_up_to,
-    "rsqrt": lambda rule: rule.raised("Rsqrt", 1e-12),
-    "scaled_tanh": lambda rule: rule.scaled(rule.real("beta", 1.0), "Tanh", rule.real("alpha", 1.0)),
+    "rsqrt": lambda rule: rule.add("Reciprocal", [rule.block.add("Sqrt", [rule.raised(1e-12)])]),
+    "scaled_tanh": lambda rule: rule.add(
+        "Mul", [rule.block.add("Tanh", [rule.affine(rule.inputs[0], rule.real("beta", 1.0), 0.0)]), rule.constant(rule.real("alpha", 1.0))]
+    ),
     "select": _of("Where", "cond", "a", "b"),
     "shape": lambda rule: rule.shape(INTEGER),
     "sigmoid_hard": lambda rule: rule.add("HardSigmoid", rule.inputs, alpha=rule.real("alpha", 0.2), beta=rule.real("beta", 0.5)),

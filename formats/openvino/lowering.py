@@ -216,15 +216,9 @@ class NetRule(Rule):
         return mode == "constant" and self.add("Pad", [self.inputs[0], counts, *self.inputs[3:4]])
 
     def tiled(self) -> bool:
-        """Write a value several times along its axes; where fewer times are stated, along the last ones."""
-        repeats, rank = self.integers(1), self.rank(0)
-        if repeats is None:
-            return False
-        times = self.block.constant(np.array([1] * (rank - len(repeats)) + repeats, np.int64))
-        value = self.inputs[0]
-        if len(repeats) > rank:
-            value = self.block.add("Unsqueeze", [value], axes=list(range(len(repeats) - rank)))
-        return self.add("Tile", [value, times])
+        """Write a value several times along its axes."""
+        repeats = self.integers(1)
+        return repeats is not None and self.tile(repeats, self.rank(0))
 
     def reversed(self) -> bool:
         """Write a value turned around along axes, which are stated by their numbers or by a truth for each."""
