@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
@@ -33,12 +33,18 @@ _SAME = {
     "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh",
     "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater", "greater_equal": "GreaterOrEqual",
     "identity": "Identity", "less": "Less", "less_equal": "LessOrEqual", "logical_and": "And", "logical_not": "Not", "logical_or": "Or",
-    "logical_xor": "Xor", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow", "real_div": "Div", "relu": "Relu",
-    "round": "Round", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "softplus": "Softplus", "softsign": "Softsign",
-    "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
+    "logical_xor": "Xor", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow", "range_1d": "Range", "real_div": "Div",
+    "relu": "Relu", "round": "Round", "select": "Where", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh",
+    "softplus": "Softplus", "softsign": "Softsign", "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
-"""Operations that are a common one of x, or of x and y."""
-_CONSTANT = ("const", "constexpr_cast", "constexpr_affine_dequantize", "constexpr_lut_to_dense")
+"""Operations that are a common one with the same inputs."""
+_READ = {
+    "fill_like": ("ref_tensor",), "gather_along_axis": ("x", "indices"), "one_hot": ("indices",), "range_1d": ("start", "end", "step"),
+    "reverse_sequence": ("x", "lengths"), "select": ("cond", "a", "b"), "slice_by_size": ("x", "begin", "size"),
+}  # fmt: skip
+"""The inputs of operations that do not read x, or x and y, in their order."""
+_CONSTANT = {"const": (), "constexpr_cast": (), "constexpr_affine_dequantize": (), "constexpr_lut_to_dense": ("shape",)}
+"""Operations that are constants, and what tells them from those of the same name which iOS 18 has."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,12 @@ class FunctionLowering:
             return None
         return self.widest(np.dtype("?" if number == BOOL else TYPES[number]).newbyteorder("="))
 
+    @staticmethod
+    def is_constant(operation: ProgramOperation) -> bool:
+        """Return whether an operation is a constant that is read."""
+        stated = {*operation.inputs, *dict(operation.message.entries(5))}
+        return operation.type in _CONSTANT and stated.issuperset(_CONSTANT[operation.type])
+
     def widest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the element type in which numbers of a type are written."""
         self.rounds |= self.widened and dtype == np.float16
@@ -160,7 +172,7 @@ class FunctionLowering:
     def write(self, block: Message, target: Block, loop: LoopValues | None = None) -> None:
         """Write the operations of a block."""
         for operation in self.values.operations_in(block):
-            if operation.type in _CONSTANT:
+            if self.is_constant(operation):
                 continue
             for output in operation.message.every(3):
                 self.declare(output)
@@ -189,7 +201,7 @@ class FunctionLowering:
 
     def _stored(self, name: str) -> StoredNumbers | None:
         maker = self.values.makers[name]
-        if maker.type not in _CONSTANT or name in self.arrays:
+        if not self.is_constant(maker) or name in self.arrays:
             return None
         message = next(maker.message.every(3))
         shape, kind = self.values.type(message)
@@ -200,7 +212,7 @@ class FunctionLowering:
     def _read(self, name: str) -> Array:
         array = self.stored_value(name)
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"the constant {name!r} has no numbers")
+            raise UnreadableError(self.values.path, f"the constant {name!r} has no numbers that are read")
         return array
 
 
@@ -242,7 +254,7 @@ class MilRule(Rule):
         if layer is not None:
             self.recurrent(layer)
         elif not (self.outputs and set(self.outputs) <= self.function.skipped):
-            self.inputs = self.values("x", "y")
+            self.inputs = self.values(*_READ.get(kind, ("x", "y"))) or self.every("values")
             if kind in _SAME and (kind != "real_div" or self.is_float()):
                 self.add(_SAME[kind], self.inputs)
             elif not self.by_rule(_RULES.get(kind)):
@@ -259,7 +271,7 @@ class MilRule(Rule):
         return "" if array is None else self.block.constant(array)
 
     def is_text(self, argument: str | Message) -> bool:
-        """Return whether an argument is a constant that is no number."""
+        """Return whether an argument is a constant of another kind than numbers."""
         maker = self.function.values.makers.get(argument) if isinstance(argument, str) else None
         if maker is None or maker.type != "const":
             return False
@@ -347,17 +359,22 @@ class MilRule(Rule):
         """Write a quotient that is rounded down; of whole numbers where none is below zero: the common operation cuts them off."""
         if self.is_float():
             return self.add("Floor", [self.block.add("Div", self.inputs)])
-        return all(self._counts(name, 0) for name in self.inputs) and self.add("Div", self.inputs)
+        return self._count() and self.add("Div", self.inputs)
 
-    def _counts(self, name: str, depth: int) -> bool:
-        """Return whether a value is made of lengths of axes and of constants that are not below zero."""
-        array, maker = self.array(name), self.function.values.makers.get(name)
-        if array is not None or maker is None or depth > 16:
-            return array is not None and bool((array >= 0).all())
-        read = [argument for argument in (*maker.inputs.get("x", ()), *maker.inputs.get("y", ()), *maker.inputs.get("values", ()))]
-        return maker.type in ("shape", "abs") or (
-            maker.type in _OF_LENGTHS and all(isinstance(each, str) and self._counts(each, depth + 1) for each in read)
-        )
+    def _count(self) -> bool:
+        """Return whether what it reads is made of lengths of axes and of constants that are not below zero."""
+        waiting, seen = list[str | Message](self.inputs), set[str | Message]()
+        while waiting:
+            value = waiting.pop()
+            maker = self.function.values.makers.get(value) if isinstance(value, str) else None
+            if value in seen or (maker is not None and maker.type in ("shape", "abs")):
+                continue
+            seen.add(value)
+            if maker is not None and maker.type in _OF_LENGTHS:
+                waiting += [each for key in ("x", "y", "values") for each in maker.inputs.get(key, ())]
+            elif (array := self.array(value)) is None or (array < 0).any():
+                return False
+        return True
 
     def remainder(self) -> bool:
         """Write a remainder of the divisor's sign."""
@@ -369,25 +386,6 @@ class MilRule(Rule):
     def raised(self, epsilon: float) -> str:
         """Return x with a small number added to it."""
         return self.affine(self.inputs[0], 1.0, self.real("epsilon", epsilon))
-
-    def gelu(self) -> bool:
-        """Write Gelu: exactly, by tanh or by a sigmoid."""
-        mode = self.word("mode", "EXACT")
-        if mode == "SIGMOID_APPROXIMATION":
-            scaled = self.block.add("Mul", [self.inputs[0], self.constant(1.702)])
-            return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
-        more = {"EXACT": {}, "TANH_APPROXIMATION": {"approximate": "tanh"}}.get(mode)
-        return more is not None and self.add("Gelu", self.inputs, **more)
-
-    def sloped(self) -> bool:
-        """Write PReLU, with a slope for each channel, the second axis."""
-        slopes = self.array(self.value("alpha"))
-        return slopes is not None and self.add("PRelu", [*self.inputs, self.by_channel(slopes)])
-
-    def by_channel(self, array: Array) -> str:
-        """Return numbers for the second axis."""
-        shape = [-1, *[1] * (self.rank(self.inputs[0]) - 2)]
-        return self.block.constant(array.reshape(shape))
 
     def cast(self) -> bool:
         """Write a change of the element type."""
@@ -499,10 +497,6 @@ class MilRule(Rule):
 
     # Moves
 
-    def reshape(self) -> bool:
-        """Write elements in another shape, in which a length of 0 stands for the value's own."""
-        return self.add("Reshape", [*self.inputs, self.in_64_bits(self.value("shape"))])
-
     def squeezed(self) -> bool:
         """Write axes of length 1 away: those that an operation before it put there are left out."""
         axes, lengths = self.listed("axes"), self.lengths(self.inputs[0])
@@ -521,15 +515,6 @@ class MilRule(Rule):
             return False
         self.function.wide[self.outputs[0]] = value, axes
         return self.add("Unsqueeze", [value], axes=list(axes))
-
-    def joined(self) -> bool:
-        """Write values one behind the other."""
-        return not self.integer("interleave", 0) and self.add("Concat", self.every("values"), axis=self.integer("axis"))
-
-    def stacked(self) -> bool:
-        """Write values side by side along an axis of their own."""
-        self.inputs = self.every("values")
-        return self.stack(self.integer("axis"))
 
     def taken_apart(self) -> bool:
         """Write parts along an axis."""
@@ -568,11 +553,6 @@ class MilRule(Rule):
             return self.add("Cast", [behind], to=self.function.kinds[self.outputs[0]])
         return self.cut([sum(bool(bit) << place for place, bit in enumerate(mask)) for mask in masks])
 
-    def by_size(self) -> bool:
-        """Write ranges by where they begin and how long they are."""
-        self.inputs = [*self.inputs, self.value("begin"), self.value("size")]
-        return self.parts()
-
     def gathered(self) -> bool:
         """Write elements along an axis; where a step of a loop reads the one at its own place, that one."""
         axis, indices, loop = self.integer("axis", 0), self.value("indices"), self.loop
@@ -606,11 +586,6 @@ class MilRule(Rule):
         axes = self.listed("axes")
         return self.flip(axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0]))))
 
-    def turned_up_to(self) -> bool:
-        """Write each sequence turned around up to its length."""
-        self.inputs = self.values("x", "lengths")
-        return self.turned_by_lengths(self.integer("seq_axis", 0), self.integer("batch_axis", 0))
-
     def around(self) -> bool:
         """Write values around a value: how many before and behind each of the last axes."""
         mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}.get(self.word("mode", "constant"))
@@ -630,34 +605,19 @@ class MilRule(Rule):
         self.inputs = [self.in_64_bits(shape), self.block.constant(number)]
         return self.fill()
 
-    def filled_as(self) -> bool:
-        """Write one number in the shape of a value."""
-        self.inputs = self.values("ref_tensor")
-        return self.filled_like(self.real("value", 0.0), self.function.kinds.get(self.outputs[0]))
-
     def hot(self) -> bool:
         """Write places as vectors of one number at the place, and another one elsewhere."""
         dtype, axis = self.function.kinds.get(self.outputs[0], np.dtype(np.int32)), self.integer("axis", -1)
         pair = self.block.constant(np.array([self.real("off_value", 0.0), self.real("on_value", 1.0)], np.float32))
         depth = self.in_64_bits(self.value("one_hot_vector_size"))
         # In this type, which runtimes compute it in, and then in that of the file.
-        return self.add("Cast", [self.block.add("OneHot", [self.value("indices"), depth, pair], axis=axis)], to=dtype)
-
-    def summed(self) -> bool:
-        """Write sums up to each element along an axis."""
-        axis = self.block.constant(np.array(self.integer("axis", 0), np.int64))
-        return self.add("CumSum", [*self.inputs, axis], exclusive=self.integer("exclusive", 0), reverse=self.integer("reverse", 0))
+        return self.add("Cast", [self.block.add("OneHot", [*self.inputs, depth, pair], axis=axis)], to=dtype)
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
-        k, axis = self.block.constant(np.array([self.integer("k", 1)], np.int64)), self.integer("axis", -1)
         if not self.integer("sort", 1) or not self.integer("return_indices", 1):
             return False
-        values, places = self.outputs
-        largest = 1 - self.integer("ascending", 0)
-        self.block.add("TopK", [*self.inputs, k], [values, f"{places}/wide"], self.label, axis=axis, largest=largest)
-        self.block.add("Cast", [f"{places}/wide"], [places], to=INTEGER)
-        return True
+        return self.top(self.integer("k", 1), self.integer("axis", -1), 1 - self.integer("ascending", 0), INTEGER)
 
     # Recurrent layers and loops
 
@@ -682,10 +642,6 @@ class MilRule(Rule):
                 add("Reshape", [add("Transpose", [_stacked(name)], perm=[1, 0, 2]), shape], [name])
             else:
                 add("Squeeze", [_stacked(name)], [name], axes=[0])
-
-    def looped(self) -> bool:
-        """Write a loop that runs as often as a counter of its own is below a number; return whether it is one."""
-        return self.loop is None and MilLoop(self).write()
 
 
 _CAST = ("cast", "identity")
@@ -881,53 +837,38 @@ class MilLoop:
         return self.function.values.zero(first)
 
 
-def _clipped(low: float, high: float) -> Callable[[MilRule], bool]:
-    return lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", low), max=rule.real("beta", high))
-
-
-def _of(kind: str, *parameters: str) -> Callable[[MilRule], bool]:
-    """Return a rule for a common operation of some parameters."""
-    return lambda rule: rule.add(kind, rule.values(*parameters))
-
-
 def _reduced(kind: str) -> Callable[[MilRule], bool]:
     return lambda rule: rule.reduce(kind)
 
 
-_OF_LENGTHS = (
-    "add",
-    "cast",
-    "concat",
-    "expand_dims",
-    "floor_div",
-    "gather",
-    "maximum",
-    "minimum",
-    "mul",
-    "reshape",
-    "slice_by_index",
-    "squeeze",
-)
+_OF_LENGTHS = {
+    "add", "cast", "concat", "expand_dims", "floor_div", "gather", "maximum", "minimum", "mul", "reshape", "slice_by_index", "squeeze",
+}  # fmt: skip
 _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "avg_pool": lambda rule: rule.pooled("AveragePool"),
     "batch_norm": lambda rule: rule.normed("BatchNormalization"),
     "cast": MilRule.cast,
-    "clip": _clipped(-math.inf, math.inf),
-    "concat": MilRule.joined,
+    "clip": lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", -math.inf), max=rule.real("beta", math.inf)),
+    "concat": lambda rule: not rule.integer("interleave", 0) and rule.add("Concat", rule.inputs, axis=rule.integer("axis")),
     "conv": MilRule.convolved,
     "conv_transpose": MilRule.spread,
-    "cumsum": MilRule.summed,
-    "einsum": lambda rule: rule.add("Einsum", rule.every("values"), equation=rule.word("equation", "")),
+    "cumsum": lambda rule: rule.add(
+        "CumSum",
+        [*rule.inputs, rule.block.constant(np.array(rule.integer("axis", 0), np.int64))],
+        exclusive=rule.integer("exclusive", 0),
+        reverse=rule.integer("reverse", 0),
+    ),
+    "einsum": lambda rule: rule.add("Einsum", rule.inputs, equation=rule.word("equation", "")),
     "elu": lambda rule: rule.add("Elu", rule.inputs, alpha=rule.real("alpha", 1.0)),
     "expand_dims": lambda rule: rule.widened(rule.inputs[0], rule.listed("axes")),
     "exp2": lambda rule: rule.add("Pow", [rule.constant(2.0), *rule.inputs]),
     "fill": MilRule.filled,
-    "fill_like": MilRule.filled_as,
+    "fill_like": lambda rule: rule.filled_like(rule.real("value", 0.0), rule.function.kinds.get(rule.outputs[0])),
     "flatten2d": lambda rule: rule.add("Flatten", rule.inputs, axis=rule.integer("axis", 1)),
     "floor_div": MilRule.rounded_quotient,
     "gather": MilRule.gathered,
-    "gather_along_axis": lambda rule: rule.add("GatherElements", rule.values("x", "indices"), axis=rule.integer("axis", 0)),
-    "gelu": MilRule.gelu,
+    "gather_along_axis": lambda rule: rule.add("GatherElements", rule.inputs, axis=rule.integer("axis", 0)),
+    "gelu": lambda rule: rule.gelu(("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION").index(rule.word("mode", "EXACT"))),
     "instance_norm": lambda rule: rule.normed("InstanceNormalization"),
     "inverse": lambda rule: rule.add("Reciprocal", [rule.raised(1e-4)]),
     "layer_norm": MilRule.layer_norm,
@@ -941,40 +882,35 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "not_equal": MilRule.differs,
     "one_hot": MilRule.hot,
     "pad": MilRule.around,
-    "prelu": MilRule.sloped,
-    "range_1d": _of("Range", "start", "end", "step"),
+    "prelu": lambda rule: rule.per_channel_slopes(rule.array(rule.value("alpha")), rule.rank(rule.inputs[0])),
     "reduce_argmax": lambda rule: rule.best_place("ArgMax"),
     "reduce_argmin": lambda rule: rule.best_place("ArgMin"),
     "reduce_l1_norm": _reduced("ReduceL1"),
     "reduce_l2_norm": _reduced("ReduceL2"),
-    "reduce_max": _reduced("ReduceMax"),
-    "reduce_mean": _reduced("ReduceMean"),
-    "reduce_min": _reduced("ReduceMin"),
-    "reduce_prod": _reduced("ReduceProd"),
-    "reduce_sum": _reduced("ReduceSum"),
+    **{f"reduce_{word.lower()}": _reduced(f"Reduce{word}") for word in ("Max", "Mean", "Min", "Prod", "Sum")},
     "reduce_sum_square": _reduced("ReduceSumSquare"),
     "relu6": lambda rule: rule.add("Clip", rule.inputs, min=0.0, max=6.0),
-    "reshape": MilRule.reshape,
+    # A length of 0 stands for the value's own in both.
+    "reshape": lambda rule: rule.add("Reshape", [*rule.inputs, rule.in_64_bits(rule.value("shape"))]),
     "reverse": MilRule.turned,
-    "reverse_sequence": MilRule.turned_up_to,
+    "reverse_sequence": lambda rule: rule.turned_by_lengths(rule.integer("seq_axis", 0), rule.integer("batch_axis", 0)),
     "rsqrt": lambda rule: rule.add("Reciprocal", [rule.block.add("Sqrt", [rule.raised(1e-12)])]),
     "scaled_tanh": lambda rule: rule.add(
         "Mul", [rule.block.add("Tanh", [rule.affine(rule.inputs[0], rule.real("beta", 1.0), 0.0)]), rule.constant(rule.real("alpha", 1.0))]
     ),
-    "select": _of("Where", "cond", "a", "b"),
     "shape": lambda rule: rule.shape(INTEGER),
     "sigmoid_hard": lambda rule: rule.add("HardSigmoid", rule.inputs, alpha=rule.real("alpha", 0.2), beta=rule.real("beta", 0.5)),
     "silu": lambda rule: rule.add("Mul", [*rule.inputs, rule.block.add("Sigmoid", rule.inputs)]),
     "slice_by_index": MilRule.by_index,
-    "slice_by_size": MilRule.by_size,
+    "slice_by_size": MilRule.parts,
     "softmax": lambda rule: rule.softmax_along("Softmax", rule.rank(rule.inputs[0]), rule.integer("axis", -1)),
     "split": MilRule.taken_apart,
     "square": lambda rule: rule.add("Mul", [*rule.inputs, *rule.inputs]),
     "squeeze": MilRule.squeezed,
-    "stack": MilRule.stacked,
+    "stack": lambda rule: rule.stack(rule.integer("axis")),
     "threshold": lambda rule: rule.add("Max", [*rule.inputs, rule.constant(rule.real("alpha", 0.0))]),
     "tile": lambda rule: rule.add("Tile", [*rule.inputs, rule.in_64_bits(rule.value("reps"))]),
     "topk": MilRule.best,
     "transpose": lambda rule: rule.transpose(rule.listed("perm")),
-    "while_loop": MilRule.looped,
+    "while_loop": lambda rule: rule.loop is None and MilLoop(rule).write(),
 }

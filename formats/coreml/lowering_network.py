@@ -155,23 +155,23 @@ class NetworkRule(Rule):
         if number in CONSTANTS and self.outputs and (array := constant(self.content)) is not None:
             array = array[None, None] if number == CONSTANTS[0] else array  # of a sequence and a batch of one
             self.block.constant(array, self.outputs[0])
-            self._ranked(array.ndim)
+            self.ranked(array.ndim)
             return
         ranks = [self.ranks[name] for name in self.inputs if name in self.ranks]
         if ranks and len(ranks) == len(self.inputs):
-            self._ranked(1 if number == 1065 else max(ranks))
+            self.ranked(1 if number == 1065 else max(ranks))
         if number in _SAME and (number != 1065 or len(self.inputs) == 1):
             self.add(_SAME[number], self.inputs)
         elif not self.by_rule(_RULES.get(number)):
             self.block.add(self.layer.kind, self.inputs, self.outputs, self.label, DOMAIN)
-            self._unranked()
+            self.ranked(None)
 
-    def _ranked(self, rank: int) -> None:
-        self.ranks |= dict.fromkeys(self.outputs, rank)
-
-    def _unranked(self) -> None:
+    def ranked(self, rank: int | None) -> NetworkRule:
+        """Note how many axes the outputs have; return the rule."""
         for name in self.outputs:
             self.ranks.pop(name, None)
+            self.ranks |= {} if rank is None else {name: rank}
+        return self
 
     # Settings
 
@@ -210,10 +210,6 @@ class NetworkRule(Rule):
         for value in rest[:-1]:
             first = self.block.add(kind, [first, value])
         return self.add(kind, [first, rest[-1]])
-
-    def compared(self, kind: str, field: int) -> bool:
-        """Write a comparison of two values, or with a number."""
-        return self.add(kind, self.inputs if len(self.inputs) > 1 else [*self.inputs, self.real(field)])
 
     def activated(self) -> bool:
         """Write a function of each number."""
@@ -332,46 +328,30 @@ class NetworkRule(Rule):
         rank, keep = self.rank(), self.integer(2)
         axes = list(range(rank)) if self.integer(3) else self.listed(1)
         if keep or len(axes) < rank:
-            self._ranked(rank if keep else rank - len(axes))
+            self.ranked(rank if keep else rank - len(axes))
             return self.reduced(kind, axes, keep)
-        self._ranked(1)  # a network has no value without axes
+        self.ranked(1)  # a network has no value without axes
         return self.add("Reshape", [self.block.add(kind, self.inputs, axes=axes, keepdims=0), self.whole_numbers([1])])
 
-    def gathered(self) -> bool:
-        """Write elements along an axis."""
-        self._ranked(self.rank(0) + self.rank(1) - 1)
-        return self.add("Gather", [self.inputs[0], self.block.add("Cast", [self.inputs[1]], to=WIDE)], axis=self.integer())
+    def wide(self, index: int) -> str:
+        """Return an input as whole numbers of 64 bits."""
+        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
 
     def filled(self, shape: str) -> bool:
         """Write one number in a shape."""
         self.inputs = [shape, self.real()]
-        self._unranked()
-        return self.fill()
+        return self.ranked(None).fill()
 
     # Moves
 
-    def shaped(self) -> bool:
-        """Write elements in a computed shape."""
-        self._unranked()
-        return self.add("Reshape", [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
-
     def shaped_to(self, lengths: Sequence[int]) -> bool:
         """Write elements in a stated shape, in which a length of 0 stands for the value's own."""
-        self._ranked(len(lengths))
-        return self.add("Reshape", [self.inputs[0], self.whole_numbers(lengths)])
-
-    def flattened(self) -> bool:
-        """Write channels, height and width as channels."""
-        return not self.integer() and self.rank() > 2 and self.shaped_to([0] * (self.rank() - 3) + [-1, 1, 1])
+        return self.ranked(len(lengths)).add("Reshape", [self.inputs[0], self.whole_numbers(lengths)])
 
     def permuted(self) -> bool:
         """Write a value of five axes with its time, channels, height and width in another order."""
         order = [axis + (axis > 0) for axis in self.listed()]
         return len(order) == 4 and self.transpose([order[0], 1, *order[1:]])
-
-    def joined(self) -> bool:
-        """Write values one behind the other: by their channels, or by their steps."""
-        return self.add("Concat", self.inputs, axis=-5 if self.content.number(100) else -3)
 
     def parted(self) -> bool:
         """Write parts along an axis."""
@@ -381,7 +361,7 @@ class NetworkRule(Rule):
     def cut_static(self) -> bool:
         """Write ranges and single elements of axes."""
         self.inputs = [self.inputs[0], *(self.whole_numbers(self.listed(field)) for field in (1, 3, 5))]
-        self._ranked(self.rank() - sum(map(bool, self.listed(6))))
+        self.ranked(self.rank() - sum(map(bool, self.listed(6))))
         masks = [sum(bool(bit) << place for place, bit in enumerate(self.listed(field))) for field in (2, 4, 6)]
         return self.cut([masks[0], masks[1], 0, 0, masks[2]])
 
@@ -393,23 +373,8 @@ class NetworkRule(Rule):
     def squeezed(self) -> bool:
         """Write axes of length 1 away, all but one where a value has no others."""
         axes = self.listed()[: self.rank() - 1]
-        self._ranked(self.rank() - len(axes))
+        self.ranked(self.rank() - len(axes))
         return not self.content.number(2) and (self.add("Squeeze", self.inputs, axes=axes) if axes else self.add("Identity", self.inputs))
-
-    def widened(self) -> bool:
-        """Write a value with further axes of length 1."""
-        self._ranked(self.rank() + len(self.listed()))
-        return self.add("Unsqueeze", self.inputs, axes=self.listed())
-
-    def stacked(self) -> bool:
-        """Write values side by side along an axis of their own."""
-        self._ranked(self.rank() + 1)
-        return self.stack(self.integer())
-
-    def flat(self) -> bool:
-        """Write a matrix of the axes before one, and of those from it on."""
-        self._ranked(2)
-        return self.add("Flatten", self.inputs, axis=self.integer())
 
     # Recurrent layers
 
@@ -420,7 +385,7 @@ class NetworkRule(Rule):
         """
         add, placed, ways = self.block.add, call.call, call.stack.num_directions
         letters, states = len(placed.states), list(self.inputs[1:])
-        self._ranked(5)
+        self.ranked(5)
         add("Squeeze", self.inputs[:1], [placed.sequence[0]], axes=[*_ALL])
         for number, name in enumerate(placed.initial):
             rows = [add("Squeeze", [state], axes=[*_ALL]) for state in states[number::letters][:ways]]
@@ -451,7 +416,7 @@ def _reducing(kind: str) -> Callable[[NetworkRule], bool]:
 
 
 def _comparing(kind: str, field: int) -> Callable[[NetworkRule], bool]:
-    return lambda rule: rule.compared(kind, field)
+    return lambda rule: rule.add(kind, rule.inputs if len(rule.inputs) > 1 else [*rule.inputs, rule.real(field)])
 
 
 _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
@@ -469,17 +434,17 @@ _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
     231: lambda rule: rule.folded("Mul"),
     245: NetworkRule.with_numbers,
     250: lambda rule: rule.add("Add", [*rule.inputs, rule.by_channel(2, 1)]),
-    301: NetworkRule.flattened,
+    301: lambda rule: not rule.integer() and rule.rank() > 2 and rule.shaped_to([0] * (rule.rank() - 3) + [-1, 1, 1]),
     310: NetworkRule.permuted,
-    320: NetworkRule.joined,
+    320: lambda rule: rule.add("Concat", rule.inputs, axis=-5 if rule.content.number(100) else -3),  # by their steps, or channels
     330: lambda rule: rule.add("Split", rule.inputs, axis=-3),
     350: NetworkRule.cut_axis,
     660: lambda rule: rule.add("Clip", rule.inputs, min=rule.content.real(1), max=rule.content.real(2)),
-    795: lambda rule: rule.integer() < 2 and rule.add("Gelu", rule.inputs, **({"approximate": "tanh"} if rule.integer() else {})),
+    795: lambda rule: rule.gelu(rule.integer()),
     820: lambda rule: len(rule.inputs) == 2 and rule.differs(),
     920: lambda rule: len(rule.inputs) == 1 and rule.tile(rule.listed(), rule.rank()),
-    925: NetworkRule.stacked,
-    930: NetworkRule.gathered,
+    925: lambda rule: rule.ranked(rule.rank() + 1).stack(rule.integer()),
+    930: lambda rule: rule.ranked(rule.rank(0) + rule.rank(1) - 1).add("Gather", [rule.inputs[0], rule.wide(1)], axis=rule.integer()),
     950: lambda rule: rule.softmax_along("Softmax", rule.rank(), rule.integer()),
     960: lambda rule: rule.flip([axis for axis, turned in enumerate(rule.listed()) if turned]),
     975: NetworkRule.parted,
@@ -489,12 +454,12 @@ _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
     1040: lambda rule: rule.embedded(1, 3),
     1045: NetworkRule.multiplied,
     1085: lambda rule: rule.filled(rule.whole_numbers(rule.listed(2))),
-    1090: lambda rule: rule.filled(rule.block.add("Cast", rule.inputs, to=WIDE)),
+    1090: lambda rule: rule.filled(rule.wide(0)),
     1120: NetworkRule.squeezed,
-    1125: NetworkRule.widened,
-    1130: NetworkRule.flat,
+    1125: lambda rule: rule.ranked(rule.rank() + len(rule.listed())).add("Unsqueeze", rule.inputs, axes=rule.listed()),
+    1130: lambda rule: rule.ranked(2).add("Flatten", rule.inputs, axis=rule.integer()),
     1140: lambda rule: rule.shaped_to(rule.listed()),
-    1145: NetworkRule.shaped,
+    1145: lambda rule: rule.ranked(None).add("Reshape", [rule.inputs[0], rule.wide(1)]),
     1150: lambda rule: rule.shaped_to(rule.listed()),
     **{number: _reducing(kind) for number, kind in _REDUCED.items()},
     **{number: _comparing(*kind) for number, kind in _COMPARED.items()},

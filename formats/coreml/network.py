@@ -147,7 +147,7 @@ def read(path: Path, message: Message, network: Network, ends: Ends | None = Non
     looked, calls = recognise_in(lowered, _LATER, homes)
     for name, received in calls.items():
         network.layers[name] = network.layers[name].replace(calls=handed(received, depth > 0, "layer"))
-    if ends is not None and looked.scopes:
+    if ends is not None:
         network.add_program(looked, homes)
 
 

@@ -218,6 +218,27 @@ class Rule:
         value = self.block.add("Mul", [value, self.constant(factor)]) if factor != 1 else value
         return self.block.add("Add", [value, self.constant(shift)]) if shift else value
 
+    def gelu(self, form: int) -> bool:
+        """Write Gelu: exactly (0), by tanh (1) or by a sigmoid (2)."""
+        if form == 2:
+            return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [self.affine(self.inputs[0], 1.702, 0.0)])])
+        return form in (0, 1) and self.add("Gelu", self.inputs[:1], **({"approximate": "tanh"} if form else {}))
+
+    def per_channel_slopes(self, slopes: Array | None, rank: int) -> bool:
+        """Write PReLU of a value of so many axes, with a slope for all numbers or for each channel, the second axis."""
+        if slopes is None or (slopes.size > 1 and (slopes.ndim != 1 or rank < 2)):
+            return False
+        shape = [1] if slopes.size == 1 else [-1, *[1] * (rank - 2)]
+        return self.add("PRelu", [self.inputs[0], self.block.constant(slopes.reshape(shape))])
+
+    def top(self, count: int, axis: int, largest: int, to: np.dtype[Any]) -> bool:
+        """Write the largest numbers along an axis, or the smallest, in their order, and their places in whole numbers of a type."""
+        values, places = self.outputs
+        wide = f"{places}/wide"
+        self.block.add("TopK", [self.inputs[0], self.whole_numbers([count])], [values, wide], self.label, axis=axis, largest=largest)
+        self.block.add("Cast", [wide], [places], to=to)
+        return True
+
     def rooted(self) -> bool:
         """Write one by the square root."""
         return self.add("Reciprocal", [self.block.add("Sqrt", self.inputs[:1])])
@@ -312,8 +333,10 @@ class Rule:
         shape = self.block.add("Shape", self.inputs[:1])
         return dtype is not None and self.add("ConstantOfShape", [shape], value=StoredNumbers.of(np.array([level], dtype)))
 
-    def tile(self, repeats: Sequence[int], rank: int) -> bool:
+    def tile(self, repeats: Sequence[int] | None, rank: int) -> bool:
         """Write a value of so many axes several times along its axes; where fewer times are stated, along the last ones."""
+        if repeats is None:
+            return False
         value, times = self.inputs[0], self.whole_numbers([1] * (rank - len(repeats)) + list(repeats))
         if len(repeats) > rank:
             value = self.block.add("Unsqueeze", [value], axes=list(range(len(repeats) - rank)))

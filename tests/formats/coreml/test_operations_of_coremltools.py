@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.package import WeightFiles
+from rnnconvert.formats.coreml.values import ProgramOperation, Values
 from tests.helpers.coreml_tools import tools
 from tests.helpers.requirements import needed
 
@@ -148,3 +151,30 @@ def test_a_layer_gives_the_numbers_of_its_definition(case: str, tmp_path: Path) 
     y = _run(path, x)
     assert y.shape == expected.shape
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_table_of_another_version_is_refused_by_its_operation(tmp_path: Path) -> None:
+    """The operation has the name of one that is read, and other inputs; the file is not damaged."""
+    ct = tools()
+    mb = importlib.import_module("coremltools.converters.mil").Builder
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(3, 2, 4))], opset_version=ct.target.iOS18)
+    def program(x: Any) -> Any:
+        table, zero = np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 1, 256, 1), np.zeros((2, 5), np.float32)
+        weight = mb.constexpr_lut_to_dense(indices=np.arange(80, dtype=np.uint8).reshape(20, 4), lut=table)
+        return mb.lstm(x=x, initial_h=zero, initial_c=zero, weight_ih=weight, weight_hh=_drawn(20, 5), output_sequence=True)[0]
+
+    path = tmp_path / "m.mlpackage"
+    ct.convert(program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS18, skip_model_load=True,
+               compute_precision=ct.precision.FLOAT32, pass_pipeline=ct.PassPipeline.EMPTY).save(str(path))  # fmt: skip
+    with pytest.raises(rc.RefusedError, match="the operator constexpr_lut_to_dense"):
+        rc.export_model(path, tmp_path / "m.onnx")
+
+
+def test_values_that_are_read_many_times_are_judged_once() -> None:
+    empty = Message(memoryview(b""), "")
+    values = Values("", WeightFiles(Path("m.mlmodel")))
+    values.makers["v0"] = ProgramOperation("fill", "v0", {}, ["v0"], empty)
+    for n in range(1, 40):
+        values.makers[f"v{n}"] = ProgramOperation("concat", f"v{n}", {"values": [f"v{n - 1}"] * 9}, [f"v{n}"], empty)
+    assert values.zero("v39")
