@@ -95,14 +95,15 @@ def _stacked(name: str) -> str:
 
 
 def dims(message: Message, name: str = "") -> list[int | str | None] | None:
-    """Return the lengths of the axes that a value's type states; None for what is not a tensor.
+    """Return the lengths of the axes that a value's type states; None for what is not a tensor, or has any number of axes.
 
     name  of an input, whose open axes go by names of their own
     """
     tensor = message.within(2, 1)
-    if tensor is None:
+    axes = [*tensor.every(3)] if tensor is not None else []
+    if tensor is None or any((axis.submessage(2) or axis).number(1) for axis in axes if 2 in axis):
         return None
-    lengths = [axis.submessage(1) for axis in tensor.every(3)]
+    lengths = [axis.submessage(1) for axis in axes]
     unknown = [f"{name} {axis}" if name else None for axis in range(len(lengths))]
     return [other if length is None else length.number(1) for length, other in zip(lengths, unknown, strict=True)]
 
@@ -294,11 +295,15 @@ class MilRule(Rule):
         """Return whether a parameter is stated."""
         return bool(self.operation.inputs.get(parameter))
 
+    def stored(self, parameter: str) -> Any:
+        """Return the numbers or the text that a parameter states; None where it is not given, or computed."""
+        arguments = self.operation.inputs.get(parameter)
+        return self.function.stored_value(arguments[0]) if arguments else None
+
     def listed(self, parameter: str) -> list[int] | None:
         """Return whole numbers or truths that a parameter states; None where it is not given, or computed."""
-        arguments = self.operation.inputs.get(parameter)
-        array = self.array(arguments[0]) if arguments else None
-        return None if array is None or array.dtype.kind not in "iub" else [int(number) for number in array.reshape(-1)]
+        array = self.stored(parameter)
+        return [int(number) for number in array.reshape(-1)] if isinstance(array, np.ndarray) and array.dtype.kind in "iub" else None
 
     def integer(self, parameter: str, default: int | None = None) -> int:
         """Return a whole number that a parameter states. Raises ValueError where it states none."""
@@ -311,26 +316,23 @@ class MilRule(Rule):
 
     def real(self, parameter: str, default: float) -> float:
         """Return a number that a parameter states. Raises ValueError for one that is computed."""
-        arguments = self.operation.inputs.get(parameter)
-        if not arguments:
-            return default
-        array = self.array(arguments[0])
-        if array is None or array.size != 1:
+        array = self.stored(parameter) if self.states(parameter) else np.array(default)
+        if not isinstance(array, np.ndarray) or array.size != 1:
             raise ValueError(f"{parameter} of {self.label!r} is not one stored number")
         return float(array.reshape(()))
 
     def word(self, parameter: str, default: str) -> str:
         """Return a text that a parameter states. Raises ValueError for one that is computed."""
-        arguments = self.operation.inputs.get(parameter)
-        value = self.function.stored_value(arguments[0]) if arguments else default
+        value = self.stored(parameter) if self.states(parameter) else default
         if not isinstance(value, str):
             raise ValueError(f"{parameter} of {self.label!r} is not a stored text")
         return value
 
     def lengths(self, name: str) -> list[int] | None:
         """Return the lengths of a value's axes, -1 for an open one; None where the file does not state their number."""
-        array = self.array(name) if name not in self.function.dims else None
-        stated = [*array.shape] if array is not None else self.function.dims.get(name)
+        constant, stated = self.function.values.makers.get(name), self.function.dims.get(name)
+        if name not in self.function.dims and constant is not None:
+            stated = self.function.values.type(next(constant.message.every(3)))[0]
         return None if stated is None else [length if isinstance(length, int) else -1 for length in stated]
 
     def rank(self, name: str) -> int:

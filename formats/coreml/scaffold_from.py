@@ -32,8 +32,7 @@ class CoreMlSource:
         adapter = next(adapter for adapter in ADAPTERS if adapter.NAME == self.NAME)
         checkpoint = adapter.read_program(path, Options())
         if checkpoint.read is None:
-            why = "it has several models or functions, or an operation is not used as it asks"
-            raise RefusedError("its graph", "a model of layers", why)
+            raise RefusedError("its graph", "a model of layers", "it has several models or functions, or a damaged operation")
         half = [note for note in checkpoint.warnings if note == HALF]
         work = ProgramModel(checkpoint)
         described = describe(work, "", partial)
