@@ -22,7 +22,7 @@ from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import BOOL, TYPES, ProgramOperation, Values
 from rnnconvert.graphs.graph import CallSizes
-from rnnconvert.graphs.program.lowering import INTEGER, OPSET, WIDE, Block, LoopLowering, Rule, Variable
+from rnnconvert.graphs.program.lowering import INTEGER, OPSET, Block, LoopLowering, Rule, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
 
@@ -39,7 +39,8 @@ _SAME = {
 }  # fmt: skip
 """Operations that are a common one with the same inputs."""
 _READ = {
-    "fill_like": ("ref_tensor",), "gather_along_axis": ("x", "indices"), "one_hot": ("indices",), "range_1d": ("start", "end", "step"),
+    "fill_like": ("ref_tensor",), "gather_along_axis": ("x", "indices"), "fill": ("shape",), "one_hot": ("indices", "one_hot_vector_size"),
+    "reshape": ("x", "shape"), "tile": ("x", "reps"), "range_1d": ("start", "end", "step"),
     "reverse_sequence": ("x", "lengths"), "select": ("cond", "a", "b"), "slice_by_size": ("x", "begin", "size"),
 }  # fmt: skip
 """The inputs of operations that do not read x, or x and y, in their order."""
@@ -350,11 +351,6 @@ class MilRule(Rule):
     def constant(self, number: float) -> str:
         return self.block.constant(np.array(number, self.function.kinds.get(self.outputs[0], np.dtype(np.float32))))
 
-    def in_64_bits(self, name: str) -> str:
-        """Return whole numbers as the common operations have them, in 64 bits."""
-        numbers = self.array(name)
-        return self.block.constant(numbers.astype(np.int64)) if numbers is not None else self.block.add("Cast", [name], to=WIDE)
-
     # Functions of numbers
 
     def rounded_quotient(self) -> bool:
@@ -399,11 +395,6 @@ class MilRule(Rule):
         axes = self.listed("axes")
         axes = axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0])))
         return self.reduced(kind, axes, self.integer("keep_dims", 0))
-
-    def best_place(self, kind: str) -> bool:
-        """Write the place of the largest or smallest number along an axis."""
-        place = self.block.add(kind, self.inputs, axis=self.integer("axis", -1), keepdims=self.integer("keep_dims", 0))
-        return self.add("Cast", [place], to=INTEGER)
 
     # Products, windows and norms
 
@@ -518,6 +509,13 @@ class MilRule(Rule):
         self.function.wide[self.outputs[0]] = value, axes
         return self.add("Unsqueeze", [value], axes=list(axes))
 
+    def joined(self) -> bool:
+        """Write values one behind the other; single numbers as a vector."""
+        if self.integer("interleave", 0):
+            return False
+        axis, single = self.integer("axis"), self.lengths(self.inputs[0]) == []
+        return self.stack(axis) if single else self.add("Concat", self.inputs, axis=axis)
+
     def taken_apart(self) -> bool:
         """Write parts along an axis."""
         axis, sizes = self.integer("axis"), self.listed("split_sizes")
@@ -601,19 +599,22 @@ class MilRule(Rule):
 
     def filled(self) -> bool:
         """Write one number in a shape."""
-        shape, number = self.value("shape"), self.array(self.value("value")) if self.states("value") else np.zeros((), np.float32)
-        if number is None or number.size != 1:
+        number = self.stored("value") if self.states("value") else np.zeros((), np.float32)
+        if not isinstance(number, np.ndarray) or number.size != 1:
             return False
-        self.inputs = [self.in_64_bits(shape), self.block.constant(number)]
+        self.inputs = [self.wide(0), self.block.constant(number)]
         return self.fill()
 
     def hot(self) -> bool:
         """Write places as vectors of one number at the place, and another one elsewhere."""
         dtype, axis = self.function.kinds.get(self.outputs[0], np.dtype(np.int32)), self.integer("axis", -1)
         pair = self.block.constant(np.array([self.real("off_value", 0.0), self.real("on_value", 1.0)], np.float32))
-        depth = self.in_64_bits(self.value("one_hot_vector_size"))
+        kind, places = self.function.kinds.get(self.inputs[0], INTEGER), self.inputs[0]
+        zero, beyond = (self.block.constant(np.array(number, kind)) for number in (0, np.iinfo(kind).max))
+        # Places below zero are none here, where the common operation counts them from the end.
+        places = self.block.add("Where", [self.block.add("Less", [places, zero]), beyond, places])
         # In this type, which runtimes compute it in, and then in that of the file.
-        return self.add("Cast", [self.block.add("OneHot", [*self.inputs, depth, pair], axis=axis)], to=dtype)
+        return self.add("Cast", [self.block.add("OneHot", [places, self.wide(1), pair], axis=axis)], to=dtype)
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
@@ -724,7 +725,8 @@ class MilLoop:
                 self.function.behind[final] = each
         going, goes_on = (target.constant(np.array(True)) for target in (outer, block))
         outer.operator = rule.operation.type
-        count = outer.add("Reshape", [rule.in_64_bits(limit), outer.constant(np.zeros(0, np.int64))])
+        rule.inputs = [limit]
+        count = outer.add("Reshape", [rule.wide(0), outer.constant(np.zeros(0, np.int64))])
         LoopLowering(label, going, goes_on, states, [], collected, count).write(outer, block)
         for (name, _, first), final in zip(self._variables(), rule.outputs, strict=True):
             if name in self.function.dims and name in values.states:
@@ -851,7 +853,7 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "batch_norm": lambda rule: rule.normed("BatchNormalization"),
     "cast": MilRule.cast,
     "clip": lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", -math.inf), max=rule.real("beta", math.inf)),
-    "concat": lambda rule: not rule.integer("interleave", 0) and rule.add("Concat", rule.inputs, axis=rule.integer("axis")),
+    "concat": MilRule.joined,
     "conv": MilRule.convolved,
     "conv_transpose": MilRule.spread,
     "cumsum": lambda rule: rule.add(
@@ -885,15 +887,15 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "one_hot": MilRule.hot,
     "pad": MilRule.around,
     "prelu": lambda rule: rule.per_channel_slopes(rule.array(rule.value("alpha")), rule.rank(rule.inputs[0])),
-    "reduce_argmax": lambda rule: rule.best_place("ArgMax"),
-    "reduce_argmin": lambda rule: rule.best_place("ArgMin"),
+    "reduce_argmax": lambda rule: rule.place("ArgMax", INTEGER, rule.integer("axis", -1), rule.integer("keep_dims", 0)),
+    "reduce_argmin": lambda rule: rule.place("ArgMin", INTEGER, rule.integer("axis", -1), rule.integer("keep_dims", 0)),
     "reduce_l1_norm": _reduced("ReduceL1"),
     "reduce_l2_norm": _reduced("ReduceL2"),
     **{f"reduce_{word.lower()}": _reduced(f"Reduce{word}") for word in ("Max", "Mean", "Min", "Prod", "Sum")},
     "reduce_sum_square": _reduced("ReduceSumSquare"),
     "relu6": lambda rule: rule.add("Clip", rule.inputs, min=0.0, max=6.0),
     # A length of 0 stands for the value's own in both.
-    "reshape": lambda rule: rule.add("Reshape", [*rule.inputs, rule.in_64_bits(rule.value("shape"))]),
+    "reshape": lambda rule: rule.add("Reshape", [rule.inputs[0], rule.wide(1)]),
     "reverse": MilRule.turned,
     "reverse_sequence": lambda rule: rule.turned_by_lengths(rule.integer("seq_axis", 0), rule.integer("batch_axis", 0)),
     "rsqrt": lambda rule: rule.add("Reciprocal", [rule.block.add("Sqrt", [rule.raised(1e-12)])]),
@@ -911,7 +913,7 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "squeeze": MilRule.squeezed,
     "stack": lambda rule: rule.stack(rule.integer("axis")),
     "threshold": lambda rule: rule.add("Max", [*rule.inputs, rule.constant(rule.real("alpha", 0.0))]),
-    "tile": lambda rule: rule.add("Tile", [*rule.inputs, rule.in_64_bits(rule.value("reps"))]),
+    "tile": lambda rule: rule.add("Tile", [rule.inputs[0], rule.wide(1)]),
     "topk": MilRule.best,
     "transpose": lambda rule: rule.transpose(rule.listed("perm")),
     "while_loop": lambda rule: rule.loop is None and MilLoop(rule).write(),

@@ -333,10 +333,6 @@ class NetworkRule(Rule):
         self.ranked(1)  # a network has no value without axes
         return self.add("Reshape", [self.block.add(kind, self.inputs, axes=axes, keepdims=0), self.whole_numbers([1])])
 
-    def wide(self, index: int) -> str:
-        """Return an input as whole numbers of 64 bits."""
-        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
-
     def filled(self, shape: str) -> bool:
         """Write one number in a shape."""
         self.inputs = [shape, self.real()]

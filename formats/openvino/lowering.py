@@ -293,13 +293,6 @@ class NetRule(Rule):
             return False
         return self.top(count, self.option("axis"), int(self.layer.data.get("mode") == "max"), to.newbyteorder("="))
 
-    def wide(self, index: int) -> str:
-        """Return an input of whole numbers as the common operations have them, in 64 bits."""
-        numbers = self.numbers(index)
-        if numbers is not None:
-            return self.block.constant(numbers.astype(np.int64))
-        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
-
 
 def program(net: Net) -> Program:
     """Return a graph in the common operations."""

@@ -179,6 +179,13 @@ class Rule:
         numbers = self.integers(index)
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
+    def wide(self, index: int) -> str:
+        """Return an input of whole numbers as the common operations have them, in 64 bits."""
+        numbers = self.numbers(index)
+        if numbers is not None:
+            return self.block.constant(numbers.astype(np.int64))
+        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
+
     def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> bool:
         """Write one common operation."""
         self.block.add(kind, inputs, self.outputs, self.label, **attributes)
@@ -204,10 +211,9 @@ class Rule:
             return self.add(each, [self.inputs[0]] * (1 + (each == "Mul")))
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
-    def place(self, kind: str, to: np.dtype[Any]) -> bool:
-        """Write the place of the largest or smallest number along an axis, the second input, in whole numbers of a type."""
-        axis = self.axis(1)
-        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+    def place(self, kind: str, to: np.dtype[Any], axis: int | None, keep: int = 0) -> bool:
+        """Write the place of the largest or smallest number along an axis, in whole numbers of a type."""
+        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=keep)], to=to)
 
     def constant(self, number: float) -> str:
         """Return a number as a value, of the type of what the operator gives where that is known."""

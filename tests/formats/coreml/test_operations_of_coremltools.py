@@ -58,6 +58,7 @@ OPERATIONS: Mapping[str, tuple[str, Array, Settings, Array | None]] = {
     "a norm along the first axis": ("layer_norm", X, {"axes": [0, 2]}, None),
     "instances": ("instance_norm", X, {}, (X - X.mean(2, keepdims=True)) / np.sqrt(X.var(2, keepdims=True) + 1e-5)),
     "places as vectors": ("one_hot", ROWS.astype(np.int32), {"one_hot_vector_size": 4}, np.eye(4)[ROWS]),
+    "places that are none": ("one_hot", np.array([1, -1, 7], np.int32), {"one_hot_vector_size": 4}, np.eye(4)[[1]] * [[1], [0], [0]]),
     "a scaled tanh": ("scaled_tanh", X, {"alpha": np.float32(0.7), "beta": np.float32(0.2)}, None),
     "a line": ("linear_activation", X, {"alpha": np.float32(0.7), "beta": np.float32(0.2)}, None),
     "an inverse": ("inverse", X, {}, None),
@@ -87,6 +88,23 @@ def test_an_operation_gives_the_numbers_of_its_definition(case: str, tmp_path: P
     y = _run(path, x)
     assert y.shape == np.shape(expected)
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_single_numbers_side_by_side_are_a_vector(tmp_path: Path) -> None:
+    ct = tools()
+    mb = importlib.import_module("coremltools.converters.mil").Builder
+    symbol = importlib.import_module("coremltools.converters.mil.mil").get_new_symbol()
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(2, symbol, 3))], opset_version=ct.target.iOS15)
+    def program(x: Any) -> Any:
+        batch, time = (mb.gather(x=mb.shape(x=x), indices=np.int32(axis)) for axis in (0, 1))
+        return mb.tanh(x=mb.reshape(x=x, shape=mb.concat(values=[mb.mul(x=time, y=batch), np.int32(3)], axis=0)))
+
+    path = tmp_path / "m.mlpackage"
+    ct.convert(program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS15, skip_model_load=True,
+               compute_precision=ct.precision.FLOAT32, pass_pipeline=ct.PassPipeline.EMPTY).save(str(path))  # fmt: skip
+    x = _drawn(2, 5, 3)
+    np.testing.assert_allclose(_run(path, x), np.tanh(x.reshape(10, 3)), rtol=0, atol=1e-6)
 
 
 # Layers of networks: what adds one, its settings, fields to change behind the builder, the input, the numbers
