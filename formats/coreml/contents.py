@@ -30,15 +30,18 @@ class Network(Contents):
     """The contents of a model.
 
     labels    the beginnings of the names of its other arrays, up to the last slash
-    programs  its networks and functions as programs
+    programs  its networks and functions as programs; None for one that is not used as it asks
     """
 
     labels: set[str] = field(default_factory=set)
-    programs: list[ReadProgram] = field(default_factory=list)
+    programs: list[ReadProgram | None] = field(default_factory=list)
 
     def add_program(self, looked: RecognisedLayers, homes: Mapping[str, RecurrentCall]) -> None:
         """Add a program with its layers; recurrent operations in the graph of another operation are not part of its main graph."""
-        main, calls = looked.scopes[0], {}
+        main, calls = looked.scope, {}
+        if main is None:
+            self.programs.append(None)
+            return
         for name, call in homes.items():
             node, _ = main.producer(next(iter([*call.outputs, *call.states]), "")) or (None, 0)
             if node is not None:

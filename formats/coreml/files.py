@@ -107,9 +107,9 @@ class CoreMl:
         message = Message(map_file(place).data, place)
         _model(place, message, contents, options, widened)
         contents.batch_first = dict.fromkeys(contents.layers, False)
-        # Of a row of models, none is the whole.
-        whole = len(contents.programs) == 1 and number not in (_PIPELINE, *_PIPELINES)
-        return contents.checkpoint(path, self.NAME, options, metadata=_about(message), read=contents.programs[0] if whole else None)
+        # Of a row of models, and of several functions, none is the whole.
+        single = contents.programs if len(contents.programs) == 1 and number not in (_PIPELINE, *_PIPELINES) else [None]
+        return contents.checkpoint(path, self.NAME, options, metadata=_about(message), read=single[0])
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""

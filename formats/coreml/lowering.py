@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import BOOL, TYPES, ProgramOperation, Values
 from rnnconvert.graphs.graph import CallSizes
-from rnnconvert.graphs.program.lowering import INTEGER, OPSET, WIDE, Block, LoopLowering, Rule, Variable
+from rnnconvert.graphs.program.lowering import INTEGER, OPSET, Block, LoopLowering, Rule, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
 
@@ -33,12 +33,19 @@ _SAME = {
     "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh",
     "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater", "greater_equal": "GreaterOrEqual",
     "identity": "Identity", "less": "Less", "less_equal": "LessOrEqual", "logical_and": "And", "logical_not": "Not", "logical_or": "Or",
-    "logical_xor": "Xor", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow", "real_div": "Div", "relu": "Relu",
-    "round": "Round", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "softplus": "Softplus", "softsign": "Softsign",
-    "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
+    "logical_xor": "Xor", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow", "range_1d": "Range", "real_div": "Div",
+    "relu": "Relu", "round": "Round", "select": "Where", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sinh": "Sinh",
+    "softplus": "Softplus", "softsign": "Softsign", "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
-"""Operations that are a common one of x, or of x and y."""
-_CONSTANT = ("const", "constexpr_cast", "constexpr_affine_dequantize", "constexpr_lut_to_dense")
+"""Operations that are a common one with the same inputs."""
+_READ = {
+    "fill_like": ("ref_tensor",), "gather_along_axis": ("x", "indices"), "fill": ("shape",), "one_hot": ("indices", "one_hot_vector_size"),
+    "reshape": ("x", "shape"), "tile": ("x", "reps"), "range_1d": ("start", "end", "step"),
+    "reverse_sequence": ("x", "lengths"), "select": ("cond", "a", "b"), "slice_by_size": ("x", "begin", "size"),
+}  # fmt: skip
+"""The inputs of operations that do not read x, or x and y, in their order."""
+_CONSTANT = {"const": (), "constexpr_cast": (), "constexpr_affine_dequantize": (), "constexpr_lut_to_dense": ("shape",)}
+"""Operations that are constants, and what tells them from those of the same name which iOS 18 has."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +96,15 @@ def _stacked(name: str) -> str:
 
 
 def dims(message: Message, name: str = "") -> list[int | str | None] | None:
-    """Return the lengths of the axes that a value's type states; None for what is not a tensor.
+    """Return the lengths of the axes that a value's type states; None for what is not a tensor, or has any number of axes.
 
     name  of an input, whose open axes go by names of their own
     """
     tensor = message.within(2, 1)
-    if tensor is None:
+    axes = [*tensor.every(3)] if tensor is not None else []
+    if tensor is None or any((axis.submessage(2) or axis).number(1) for axis in axes if 2 in axis):
         return None
-    lengths = [axis.submessage(1) for axis in tensor.every(3)]
+    lengths = [axis.submessage(1) for axis in axes]
     unknown = [f"{name} {axis}" if name else None for axis in range(len(lengths))]
     return [other if length is None else length.number(1) for length, other in zip(lengths, unknown, strict=True)]
 
@@ -152,6 +160,12 @@ class FunctionLowering:
             return None
         return self.widest(np.dtype("?" if number == BOOL else TYPES[number]).newbyteorder("="))
 
+    @staticmethod
+    def is_constant(operation: ProgramOperation) -> bool:
+        """Return whether an operation is a constant that is read."""
+        stated = {*operation.inputs, *dict(operation.message.entries(5))}
+        return operation.type in _CONSTANT and stated.issuperset(_CONSTANT[operation.type])
+
     def widest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the element type in which numbers of a type are written."""
         self.rounds |= self.widened and dtype == np.float16
@@ -160,7 +174,7 @@ class FunctionLowering:
     def write(self, block: Message, target: Block, loop: LoopValues | None = None) -> None:
         """Write the operations of a block."""
         for operation in self.values.operations_in(block):
-            if operation.type in _CONSTANT:
+            if self.is_constant(operation):
                 continue
             for output in operation.message.every(3):
                 self.declare(output)
@@ -189,7 +203,7 @@ class FunctionLowering:
 
     def _stored(self, name: str) -> StoredNumbers | None:
         maker = self.values.makers[name]
-        if maker.type not in _CONSTANT or name in self.arrays:
+        if not self.is_constant(maker) or name in self.arrays:
             return None
         message = next(maker.message.every(3))
         shape, kind = self.values.type(message)
@@ -200,7 +214,7 @@ class FunctionLowering:
     def _read(self, name: str) -> Array:
         array = self.stored_value(name)
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"the constant {name!r} has no numbers")
+            raise UnreadableError(self.values.path, f"the constant {name!r} has no numbers that are read")
         return array
 
 
@@ -242,11 +256,11 @@ class MilRule(Rule):
         if layer is not None:
             self.recurrent(layer)
         elif not (self.outputs and set(self.outputs) <= self.function.skipped):
-            self.inputs = self.values("x", "y")
+            self.inputs = self.values(*_READ.get(kind, ("x", "y"))) or self.every("values")
             if kind in _SAME and (kind != "real_div" or self.is_float()):
                 self.add(_SAME[kind], self.inputs)
             elif not self.by_rule(_RULES.get(kind)):
-                names = [self.name_of(each) for arguments in self.operation.inputs.values() for each in arguments]
+                names = [self.name_of(each) for arguments in self.operation.inputs.values() for each in arguments if not self.is_text(each)]
                 self.block.add(kind, [name for name in names if name], self.outputs, self.label, DOMAIN)
 
     # Arguments
@@ -257,6 +271,13 @@ class MilRule(Rule):
             return argument
         array = self.array(argument)
         return "" if array is None else self.block.constant(array)
+
+    def is_text(self, argument: str | Message) -> bool:
+        """Return whether an argument is a constant of another kind than numbers."""
+        maker = self.function.values.makers.get(argument) if isinstance(argument, str) else None
+        if maker is None or maker.type != "const":
+            return False
+        return self.function.dtype(self.function.values.type(next(maker.message.every(3)))[1]) is None
 
     def value(self, parameter: str) -> str:
         """Return the value of a parameter; "" where it is not given."""
@@ -275,11 +296,15 @@ class MilRule(Rule):
         """Return whether a parameter is stated."""
         return bool(self.operation.inputs.get(parameter))
 
+    def stored(self, parameter: str) -> Any:
+        """Return the numbers or the text that a parameter states; None where it is not given, or computed."""
+        arguments = self.operation.inputs.get(parameter)
+        return self.function.stored_value(arguments[0]) if arguments else None
+
     def listed(self, parameter: str) -> list[int] | None:
         """Return whole numbers or truths that a parameter states; None where it is not given, or computed."""
-        arguments = self.operation.inputs.get(parameter)
-        array = self.array(arguments[0]) if arguments else None
-        return None if array is None or array.dtype.kind not in "iub" else [int(number) for number in array.reshape(-1)]
+        array = self.stored(parameter)
+        return [int(number) for number in array.reshape(-1)] if isinstance(array, np.ndarray) and array.dtype.kind in "iub" else None
 
     def integer(self, parameter: str, default: int | None = None) -> int:
         """Return a whole number that a parameter states. Raises ValueError where it states none."""
@@ -292,26 +317,23 @@ class MilRule(Rule):
 
     def real(self, parameter: str, default: float) -> float:
         """Return a number that a parameter states. Raises ValueError for one that is computed."""
-        arguments = self.operation.inputs.get(parameter)
-        if not arguments:
-            return default
-        array = self.array(arguments[0])
-        if array is None or array.size != 1:
+        array = self.stored(parameter) if self.states(parameter) else np.array(default)
+        if not isinstance(array, np.ndarray) or array.size != 1:
             raise ValueError(f"{parameter} of {self.label!r} is not one stored number")
         return float(array.reshape(()))
 
     def word(self, parameter: str, default: str) -> str:
         """Return a text that a parameter states. Raises ValueError for one that is computed."""
-        arguments = self.operation.inputs.get(parameter)
-        value = self.function.stored_value(arguments[0]) if arguments else default
+        value = self.stored(parameter) if self.states(parameter) else default
         if not isinstance(value, str):
             raise ValueError(f"{parameter} of {self.label!r} is not a stored text")
         return value
 
     def lengths(self, name: str) -> list[int] | None:
         """Return the lengths of a value's axes, -1 for an open one; None where the file does not state their number."""
-        array = self.array(name) if name not in self.function.dims else None
-        stated = [*array.shape] if array is not None else self.function.dims.get(name)
+        constant, stated = self.function.values.makers.get(name), self.function.dims.get(name)
+        if name not in self.function.dims and constant is not None:
+            stated = self.function.values.type(next(constant.message.every(3)))[0]
         return None if stated is None else [length if isinstance(length, int) else -1 for length in stated]
 
     def rank(self, name: str) -> int:
@@ -327,13 +349,7 @@ class MilRule(Rule):
         return kind is not None and kind.kind == "f"
 
     def constant(self, number: float) -> str:
-        """Return a number of the type of what it gives."""
         return self.block.constant(np.array(number, self.function.kinds.get(self.outputs[0], np.dtype(np.float32))))
-
-    def in_64_bits(self, name: str) -> str:
-        """Return whole numbers as the common operations have them, in 64 bits."""
-        numbers = self.array(name)
-        return self.block.constant(numbers.astype(np.int64)) if numbers is not None else self.block.add("Cast", [name], to=WIDE)
 
     # Functions of numbers
 
@@ -341,17 +357,22 @@ class MilRule(Rule):
         """Write a quotient that is rounded down; of whole numbers where none is below zero: the common operation cuts them off."""
         if self.is_float():
             return self.add("Floor", [self.block.add("Div", self.inputs)])
-        return all(self._counts(name, 0) for name in self.inputs) and self.add("Div", self.inputs)
+        return self._count() and self.add("Div", self.inputs)
 
-    def _counts(self, name: str, depth: int) -> bool:
-        """Return whether a value is made of lengths of axes and of constants that are not below zero."""
-        array, maker = self.array(name), self.function.values.makers.get(name)
-        if array is not None or maker is None or depth > 16:
-            return array is not None and bool((array >= 0).all())
-        read = [argument for argument in (*maker.inputs.get("x", ()), *maker.inputs.get("y", ()), *maker.inputs.get("values", ()))]
-        return maker.type in ("shape", "abs") or (
-            maker.type in _OF_LENGTHS and all(isinstance(each, str) and self._counts(each, depth + 1) for each in read)
-        )
+    def _count(self) -> bool:
+        """Return whether what it reads is made of lengths of axes and of constants that are not below zero."""
+        waiting, seen = list[str | Message](self.inputs), set[str | Message]()
+        while waiting:
+            value = waiting.pop()
+            maker = self.function.values.makers.get(value) if isinstance(value, str) else None
+            if value in seen or (maker is not None and maker.type in ("shape", "abs")):
+                continue
+            seen.add(value)
+            if maker is not None and maker.type in _OF_LENGTHS:
+                waiting += [each for key in ("x", "y", "values") for each in maker.inputs.get(key, ())]
+            elif (array := self.array(value)) is None or (array < 0).any():
+                return False
+        return True
 
     def remainder(self) -> bool:
         """Write a remainder of the divisor's sign."""
@@ -360,39 +381,9 @@ class MilRule(Rule):
         quotient = self.block.add("Floor", [self.block.add("Div", self.inputs)])
         return self.add("Sub", [self.inputs[0], self.block.add("Mul", [quotient, self.inputs[1]])])
 
-    def raised(self, kind: str, epsilon: float) -> bool:
-        """Write a function of numbers to which a small one is added."""
-        small = self.real("epsilon", epsilon)
-        value = self.block.add("Add", [self.inputs[0], self.constant(small)]) if small else self.inputs[0]
-        if kind == "Rsqrt":
-            kind, value = "Reciprocal", self.block.add("Sqrt", [value])
-        return self.add(kind, [value])
-
-    def scaled(self, inner: float, kind: str, outer: float, shift: float = 0.0) -> bool:
-        """Write `outer * f(inner * x) + shift`."""
-        value = self.inputs[0] if inner == 1 else self.block.add("Mul", [self.inputs[0], self.constant(inner)])
-        value = self.block.add(kind, [value]) if kind else value
-        value = self.block.add("Mul", [value, self.constant(outer)])
-        return self.add("Add", [value, self.constant(shift)]) if shift else self.add("Identity", [value])
-
-    def gelu(self) -> bool:
-        """Write Gelu: exactly, by tanh or by a sigmoid."""
-        mode = self.word("mode", "EXACT")
-        if mode == "SIGMOID_APPROXIMATION":
-            scaled = self.block.add("Mul", [self.inputs[0], self.constant(1.702)])
-            return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
-        more = {"EXACT": {}, "TANH_APPROXIMATION": {"approximate": "tanh"}}.get(mode)
-        return more is not None and self.add("Gelu", self.inputs, **more)
-
-    def sloped(self) -> bool:
-        """Write PReLU, with a slope for each channel, the second axis."""
-        slopes = self.array(self.value("alpha"))
-        return slopes is not None and self.add("PRelu", [*self.inputs, self.by_channel(slopes)])
-
-    def by_channel(self, array: Array) -> str:
-        """Return numbers for the second axis."""
-        shape = [-1, *[1] * (self.rank(self.inputs[0]) - 2)]
-        return self.block.constant(array.reshape(shape))
+    def raised(self, epsilon: float) -> str:
+        """Return x with a small number added to it."""
+        return self.affine(self.inputs[0], 1.0, self.real("epsilon", epsilon))
 
     def cast(self) -> bool:
         """Write a change of the element type."""
@@ -404,11 +395,6 @@ class MilRule(Rule):
         axes = self.listed("axes")
         axes = axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0])))
         return self.reduced(kind, axes, self.integer("keep_dims", 0))
-
-    def best_place(self, kind: str) -> bool:
-        """Write the place of the largest or smallest number along an axis."""
-        place = self.block.add(kind, self.inputs, axis=self.integer("axis", -1), keepdims=self.integer("keep_dims", 0))
-        return self.add("Cast", [place], to=INTEGER)
 
     # Products, windows and norms
 
@@ -476,6 +462,8 @@ class MilRule(Rule):
 
     def normed(self, kind: str) -> bool:
         """Write a norm of channels; without a scale or a shift, by ones and zeros."""
+        if kind == "InstanceNormalization" and not self.states("gamma") and not self.states("beta"):
+            return self.centred(range(2, self.rank(self.inputs[0])), self.real("epsilon", 1e-5), True)
         size = next(iter((self.lengths(self.inputs[0]) or [])[1:]), -1)
         if size < 1 and not (self.states("gamma") and self.states("beta")):
             return False
@@ -489,9 +477,11 @@ class MilRule(Rule):
         if lengths is None:
             return False
         axes = [axis % len(lengths) for axis in axes or range(len(lengths))]
-        if sorted(axes) != list(range(len(lengths) - len(axes), len(lengths))):
-            return False
         sizes = [lengths[axis] for axis in sorted(axes)]
+        if sorted(axes) != list(range(len(lengths) - len(axes), len(lengths))):
+            if self.states("gamma") or self.states("beta"):
+                return False
+            return self.centred(axes, self.real("epsilon", 1e-5), True)
         if min(sizes) < 1 and not self.states("gamma"):
             return False
         gamma = self.value("gamma") or self.block.constant(np.ones(sizes, np.float32))
@@ -500,19 +490,17 @@ class MilRule(Rule):
 
     # Moves
 
-    def reshape(self) -> bool:
-        """Write elements in another shape, in which a length of 0 stands for the value's own."""
-        return self.add("Reshape", [*self.inputs, self.in_64_bits(self.value("shape"))])
-
     def squeezed(self) -> bool:
         """Write axes of length 1 away: those that an operation before it put there are left out."""
-        axes = self.listed("axes")
+        axes, lengths = self.listed("axes"), self.lengths(self.inputs[0])
         before = self.function.wide.get(self.inputs[0])
         if before is not None and axes is not None and [*before[1]] == axes:
             return self.add("Identity", [before[0]])
-        return (axes is not None or not self.states("axes")) and self.add(
-            "Squeeze", self.inputs, **({} if axes is None else {"axes": axes})
-        )
+        if lengths is None:
+            return False
+        # Of no axes it means those whose length is stated as 1; those of another length it leaves.
+        axes = [axis for axis in range(len(lengths)) if lengths[axis] == 1] if axes is None else [a for a in axes if lengths[a] in (-1, 1)]
+        return self.add("Squeeze", self.inputs, axes=axes) if axes else self.add("Identity", self.inputs)
 
     def widened(self, value: str, axes: Sequence[int] | None) -> bool:
         """Write a value with further axes of length 1."""
@@ -522,13 +510,11 @@ class MilRule(Rule):
         return self.add("Unsqueeze", [value], axes=list(axes))
 
     def joined(self) -> bool:
-        """Write values one behind the other."""
-        return not self.integer("interleave", 0) and self.add("Concat", self.every("values"), axis=self.integer("axis"))
-
-    def stacked(self) -> bool:
-        """Write values side by side along an axis of their own."""
-        self.inputs = self.every("values")
-        return self.stack(self.integer("axis"))
+        """Write values one behind the other; single numbers as a vector."""
+        if self.integer("interleave", 0):
+            return False
+        axis, single = self.integer("axis"), self.lengths(self.inputs[0]) == []
+        return self.stack(axis) if single else self.add("Concat", self.inputs, axis=axis)
 
     def taken_apart(self) -> bool:
         """Write parts along an axis."""
@@ -545,6 +531,11 @@ class MilRule(Rule):
             self.inputs[3] = self.block.constant(np.ones(rank, np.int64))
         keys = ("begin_mask", "end_mask", "", "", "squeeze_mask")
         masks = [(self.listed(key) or [] if key else []) for key in keys]
+        if any(opened and single for opened, single in zip(masks[0], masks[4], strict=False)):
+            if begin is None:
+                return False
+            begin = [0 if opened else start for opened, start in zip(masks[0], begin, strict=True)]
+            self.inputs[1] = self.whole_numbers(begin)
         steps = self.integers(3)
         behind = self.function.behind.get(uncast(self.function.values, self.inputs[0]))
         opened = [not start or bool(mask) for start, mask in zip(begin or [], masks[0] or [0] * rank, strict=False)]
@@ -561,11 +552,6 @@ class MilRule(Rule):
         ):
             return self.add("Cast", [behind], to=self.function.kinds[self.outputs[0]])
         return self.cut([sum(bool(bit) << place for place, bit in enumerate(mask)) for mask in masks])
-
-    def by_size(self) -> bool:
-        """Write ranges by where they begin and how long they are."""
-        self.inputs = [*self.inputs, self.value("begin"), self.value("size")]
-        return self.parts()
 
     def gathered(self) -> bool:
         """Write elements along an axis; where a step of a loop reads the one at its own place, that one."""
@@ -600,11 +586,6 @@ class MilRule(Rule):
         axes = self.listed("axes")
         return self.flip(axes if axes is not None or self.states("axes") else list(range(self.rank(self.inputs[0]))))
 
-    def turned_up_to(self) -> bool:
-        """Write each sequence turned around up to its length."""
-        self.inputs = self.values("x", "lengths")
-        return self.turned_by_lengths(self.integer("seq_axis", 1), self.integer("batch_axis", 0))
-
     def around(self) -> bool:
         """Write values around a value: how many before and behind each of the last axes."""
         mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}.get(self.word("mode", "constant"))
@@ -618,39 +599,28 @@ class MilRule(Rule):
 
     def filled(self) -> bool:
         """Write one number in a shape."""
-        shape, number = self.value("shape"), self.array(self.value("value")) if self.states("value") else np.zeros((), np.float32)
-        if number is None or number.size != 1:
+        number = self.stored("value") if self.states("value") else np.zeros((), np.float32)
+        if not isinstance(number, np.ndarray) or number.size != 1:
             return False
-        self.inputs = [self.in_64_bits(shape), self.block.constant(number)]
+        self.inputs = [self.wide(0), self.block.constant(number)]
         return self.fill()
-
-    def filled_as(self) -> bool:
-        """Write one number in the shape of a value."""
-        self.inputs = self.values("ref_tensor")
-        return self.filled_like(self.real("value", 0.0), self.function.kinds.get(self.outputs[0]))
 
     def hot(self) -> bool:
         """Write places as vectors of one number at the place, and another one elsewhere."""
-        dtype = self.function.kinds.get(self.outputs[0], np.dtype(np.int32))
-        off, on = self.real("off_value", 0.0), self.real("on_value", 1.0)
-        pair, depth = self.block.constant(np.array([off, on], dtype)), self.in_64_bits(self.value("one_hot_vector_size"))
-        return self.add("OneHot", [self.value("indices"), depth, pair], axis=self.integer("axis", -1))
-
-    def summed(self) -> bool:
-        """Write sums up to each element along an axis."""
-        axis = self.block.constant(np.array(self.integer("axis", 0), np.int64))
-        return self.add("CumSum", [*self.inputs, axis], exclusive=self.integer("exclusive", 0), reverse=self.integer("reverse", 0))
+        dtype, axis = self.function.kinds.get(self.outputs[0], np.dtype(np.int32)), self.integer("axis", -1)
+        pair = self.block.constant(np.array([self.real("off_value", 0.0), self.real("on_value", 1.0)], np.float32))
+        kind, places = self.function.kinds.get(self.inputs[0], INTEGER), self.inputs[0]
+        zero, beyond = (self.block.constant(np.array(number, kind)) for number in (0, np.iinfo(kind).max))
+        # Places below zero are none here, where the common operation counts them from the end.
+        places = self.block.add("Where", [self.block.add("Less", [places, zero]), beyond, places])
+        # In this type, which runtimes compute it in, and then in that of the file.
+        return self.add("Cast", [self.block.add("OneHot", [places, self.wide(1), pair], axis=axis)], to=dtype)
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
-        k, axis = self.block.constant(np.array([self.integer("k", 1)], np.int64)), self.integer("axis", -1)
         if not self.integer("sort", 1) or not self.integer("return_indices", 1):
             return False
-        values, places = self.outputs
-        largest = 1 - self.integer("ascending", 0)
-        self.block.add("TopK", [*self.inputs, k], [values, f"{places}/wide"], self.label, axis=axis, largest=largest)
-        self.block.add("Cast", [f"{places}/wide"], [places], to=INTEGER)
-        return True
+        return self.top(self.integer("k", 1), self.integer("axis", -1), 1 - self.integer("ascending", 0), INTEGER)
 
     # Recurrent layers and loops
 
@@ -675,10 +645,6 @@ class MilRule(Rule):
                 add("Reshape", [add("Transpose", [_stacked(name)], perm=[1, 0, 2]), shape], [name])
             else:
                 add("Squeeze", [_stacked(name)], [name], axes=[0])
-
-    def looped(self) -> bool:
-        """Write a loop that runs as often as a counter of its own is below a number; return whether it is one."""
-        return self.loop is None and MilLoop(self).write()
 
 
 _CAST = ("cast", "identity")
@@ -759,7 +725,8 @@ class MilLoop:
                 self.function.behind[final] = each
         going, goes_on = (target.constant(np.array(True)) for target in (outer, block))
         outer.operator = rule.operation.type
-        count = outer.add("Reshape", [rule.in_64_bits(limit), outer.constant(np.zeros(0, np.int64))])
+        rule.inputs = [limit]
+        count = outer.add("Reshape", [rule.wide(0), outer.constant(np.zeros(0, np.int64))])
         LoopLowering(label, going, goes_on, states, [], collected, count).write(outer, block)
         for (name, _, first), final in zip(self._variables(), rule.outputs, strict=True):
             if name in self.function.dims and name in values.states:
@@ -874,98 +841,80 @@ class MilLoop:
         return self.function.values.zero(first)
 
 
-def _clipped(low: float, high: float) -> Callable[[MilRule], bool]:
-    return lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", low), max=rule.real("beta", high))
-
-
-def _of(kind: str, *parameters: str) -> Callable[[MilRule], bool]:
-    """Return a rule for a common operation of some parameters."""
-    return lambda rule: rule.add(kind, rule.values(*parameters))
-
-
 def _reduced(kind: str) -> Callable[[MilRule], bool]:
     return lambda rule: rule.reduce(kind)
 
 
-_OF_LENGTHS = (
-    "add",
-    "cast",
-    "concat",
-    "expand_dims",
-    "floor_div",
-    "gather",
-    "maximum",
-    "minimum",
-    "mul",
-    "reshape",
-    "slice_by_index",
-    "squeeze",
-)
+_OF_LENGTHS = {
+    "add", "cast", "concat", "expand_dims", "floor_div", "gather", "maximum", "minimum", "mul", "reshape", "slice_by_index", "squeeze",
+}  # fmt: skip
 _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "avg_pool": lambda rule: rule.pooled("AveragePool"),
     "batch_norm": lambda rule: rule.normed("BatchNormalization"),
     "cast": MilRule.cast,
-    "clip": _clipped(-math.inf, math.inf),
+    "clip": lambda rule: rule.add("Clip", rule.inputs, min=rule.real("alpha", -math.inf), max=rule.real("beta", math.inf)),
     "concat": MilRule.joined,
     "conv": MilRule.convolved,
     "conv_transpose": MilRule.spread,
-    "cumsum": MilRule.summed,
-    "einsum": lambda rule: rule.add("Einsum", rule.every("values"), equation=rule.word("equation", "")),
+    "cumsum": lambda rule: rule.add(
+        "CumSum",
+        [*rule.inputs, rule.block.constant(np.array(rule.integer("axis", 0), np.int64))],
+        exclusive=rule.integer("exclusive", 0),
+        reverse=rule.integer("reverse", 0),
+    ),
+    "einsum": lambda rule: rule.add("Einsum", rule.inputs, equation=rule.word("equation", "")),
     "elu": lambda rule: rule.add("Elu", rule.inputs, alpha=rule.real("alpha", 1.0)),
     "expand_dims": lambda rule: rule.widened(rule.inputs[0], rule.listed("axes")),
     "exp2": lambda rule: rule.add("Pow", [rule.constant(2.0), *rule.inputs]),
     "fill": MilRule.filled,
-    "fill_like": MilRule.filled_as,
+    "fill_like": lambda rule: rule.filled_like(rule.real("value", 0.0), rule.function.kinds.get(rule.outputs[0])),
     "flatten2d": lambda rule: rule.add("Flatten", rule.inputs, axis=rule.integer("axis", 1)),
     "floor_div": MilRule.rounded_quotient,
     "gather": MilRule.gathered,
-    "gather_along_axis": lambda rule: rule.add("GatherElements", rule.values("x", "indices"), axis=rule.integer("axis", 0)),
-    "gelu": MilRule.gelu,
+    "gather_along_axis": lambda rule: rule.add("GatherElements", rule.inputs, axis=rule.integer("axis", 0)),
+    "gelu": lambda rule: rule.gelu(("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION").index(rule.word("mode", "EXACT"))),
     "instance_norm": lambda rule: rule.normed("InstanceNormalization"),
-    "inverse": lambda rule: rule.raised("Reciprocal", 1e-4),
+    "inverse": lambda rule: rule.add("Reciprocal", [rule.raised(1e-4)]),
     "layer_norm": MilRule.layer_norm,
     "leaky_relu": lambda rule: rule.add("LeakyRelu", rule.inputs, alpha=rule.real("alpha", 0.01)),
     "linear": MilRule.linear,
-    "linear_activation": lambda rule: rule.scaled(1.0, "", rule.real("alpha", 1.0), rule.real("beta", 0.0)),
-    "log": lambda rule: rule.raised("Log", 1e-45),
+    "linear_activation": lambda rule: rule.add("Identity", [rule.affine(rule.inputs[0], rule.real("alpha", 1.0), rule.real("beta", 0.0))]),
+    "log": lambda rule: rule.add("Log", [rule.raised(1e-45)]),
     "matmul": MilRule.multiplied,
     "max_pool": lambda rule: rule.pooled("MaxPool"),
     "mod": MilRule.remainder,
     "not_equal": MilRule.differs,
     "one_hot": MilRule.hot,
     "pad": MilRule.around,
-    "prelu": MilRule.sloped,
-    "range_1d": _of("Range", "start", "end", "step"),
-    "reduce_argmax": lambda rule: rule.best_place("ArgMax"),
-    "reduce_argmin": lambda rule: rule.best_place("ArgMin"),
+    "prelu": lambda rule: rule.per_channel_slopes(rule.array(rule.value("alpha")), rule.rank(rule.inputs[0])),
+    "reduce_argmax": lambda rule: rule.place("ArgMax", INTEGER, rule.integer("axis", -1), rule.integer("keep_dims", 0)),
+    "reduce_argmin": lambda rule: rule.place("ArgMin", INTEGER, rule.integer("axis", -1), rule.integer("keep_dims", 0)),
     "reduce_l1_norm": _reduced("ReduceL1"),
     "reduce_l2_norm": _reduced("ReduceL2"),
-    "reduce_max": _reduced("ReduceMax"),
-    "reduce_mean": _reduced("ReduceMean"),
-    "reduce_min": _reduced("ReduceMin"),
-    "reduce_prod": _reduced("ReduceProd"),
-    "reduce_sum": _reduced("ReduceSum"),
+    **{f"reduce_{word.lower()}": _reduced(f"Reduce{word}") for word in ("Max", "Mean", "Min", "Prod", "Sum")},
     "reduce_sum_square": _reduced("ReduceSumSquare"),
     "relu6": lambda rule: rule.add("Clip", rule.inputs, min=0.0, max=6.0),
-    "reshape": MilRule.reshape,
+    # A length of 0 stands for the value's own in both.
+    "reshape": lambda rule: rule.add("Reshape", [rule.inputs[0], rule.wide(1)]),
     "reverse": MilRule.turned,
-    "reverse_sequence": MilRule.turned_up_to,
-    "rsqrt": lambda rule: rule.raised("Rsqrt", 1e-12),
-    "scaled_tanh": lambda rule: rule.scaled(rule.real("beta", 1.0), "Tanh", rule.real("alpha", 1.0)),
-    "select": _of("Where", "cond", "a", "b"),
+    "reverse_sequence": lambda rule: rule.turned_by_lengths(rule.integer("seq_axis", 0), rule.integer("batch_axis", 0)),
+    "rsqrt": lambda rule: rule.add("Reciprocal", [rule.block.add("Sqrt", [rule.raised(1e-12)])]),
+    "scaled_tanh": lambda rule: rule.add(
+        "Mul", [rule.block.add("Tanh", [rule.affine(rule.inputs[0], rule.real("beta", 1.0), 0.0)]), rule.constant(rule.real("alpha", 1.0))]
+    ),
     "shape": lambda rule: rule.shape(INTEGER),
     "sigmoid_hard": lambda rule: rule.add("HardSigmoid", rule.inputs, alpha=rule.real("alpha", 0.2), beta=rule.real("beta", 0.5)),
     "silu": lambda rule: rule.add("Mul", [*rule.inputs, rule.block.add("Sigmoid", rule.inputs)]),
     "slice_by_index": MilRule.by_index,
-    "slice_by_size": MilRule.by_size,
+    "slice_by_size": MilRule.parts,
     "softmax": lambda rule: rule.softmax_along("Softmax", rule.rank(rule.inputs[0]), rule.integer("axis", -1)),
     "split": MilRule.taken_apart,
     "square": lambda rule: rule.add("Mul", [*rule.inputs, *rule.inputs]),
     "squeeze": MilRule.squeezed,
-    "stack": MilRule.stacked,
+    "stack": lambda rule: rule.stack(rule.integer("axis")),
     "threshold": lambda rule: rule.add("Max", [*rule.inputs, rule.constant(rule.real("alpha", 0.0))]),
-    "tile": lambda rule: rule.add("Tile", [*rule.inputs, rule.in_64_bits(rule.value("reps"))]),
+    "tile": lambda rule: rule.add("Tile", [rule.inputs[0], rule.wide(1)]),
     "topk": MilRule.best,
     "transpose": lambda rule: rule.transpose(rule.listed("perm")),
-    "while_loop": MilRule.looped,
+    "while_loop": lambda rule: rule.loop is None and MilLoop(rule).write(),
 }

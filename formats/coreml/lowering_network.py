@@ -153,21 +153,25 @@ class NetworkRule(Rule):
         """Write the layer; one of another domain where it has no equivalent."""
         number = self.layer.number
         if number in CONSTANTS and self.outputs and (array := constant(self.content)) is not None:
+            array = array[None, None] if number == CONSTANTS[0] else array  # of a sequence and a batch of one
             self.block.constant(array, self.outputs[0])
-            self._ranked(array.ndim)
+            self.ranked(array.ndim)
             return
         ranks = [self.ranks[name] for name in self.inputs if name in self.ranks]
         if ranks and len(ranks) == len(self.inputs):
-            self._ranked(max(ranks))
+            self.ranked(1 if number == 1065 else max(ranks))
         if number in _SAME and (number != 1065 or len(self.inputs) == 1):
             self.add(_SAME[number], self.inputs)
         elif not self.by_rule(_RULES.get(number)):
             self.block.add(self.layer.kind, self.inputs, self.outputs, self.label, DOMAIN)
-            for name in self.outputs:
-                self.ranks.pop(name, None)
+            self.ranked(None)
 
-    def _ranked(self, rank: int) -> None:
-        self.ranks |= dict.fromkeys(self.outputs, rank)
+    def ranked(self, rank: int | None) -> NetworkRule:
+        """Note how many axes the outputs have; return the rule."""
+        for name in self.outputs:
+            self.ranks.pop(name, None)
+            self.ranks |= {} if rank is None else {name: rank}
+        return self
 
     # Settings
 
@@ -181,7 +185,7 @@ class NetworkRule(Rule):
 
     def real(self, field: int = 1) -> str:
         """Return a number among the settings as a value."""
-        return self.block.constant(np.array(self.content.real(field), np.float32))
+        return self.constant(self.content.real(field))
 
     def weight(self, field: int, *shape: int) -> str:
         """Return an array of the layer. Raises ValueError where it has none."""
@@ -207,10 +211,6 @@ class NetworkRule(Rule):
             first = self.block.add(kind, [first, value])
         return self.add(kind, [first, rest[-1]])
 
-    def compared(self, kind: str, field: int) -> bool:
-        """Write a comparison of two values, or with a number."""
-        return self.add(kind, self.inputs if len(self.inputs) > 1 else [*self.inputs, self.real(field)])
-
     def activated(self) -> bool:
         """Write a function of each number."""
         (number,) = self.content.fields
@@ -225,31 +225,19 @@ class NetworkRule(Rule):
             return self.add("LeakyRelu" if number == 15 else "Elu", self.inputs, alpha=alpha)
         if number == 41 and (alpha or beta):
             return self.add("HardSigmoid", self.inputs, alpha=alpha, beta=beta)
-        return number == 5 and self.scaled(alpha, beta)
-
-    def scaled(self, factor: float, shift: float) -> bool:
-        """Write `factor * x + shift`."""
-        return self.add("Identity", [self._affine(factor, shift)])
-
-    def _affine(self, factor: float, shift: float) -> str:
-        value, numbers = self.inputs[0], [np.array(number, np.float32) for number in (factor, shift)]
-        value = self.block.add("Mul", [value, self.block.constant(numbers[0])]) if factor != 1 else value
-        return self.block.add("Add", [value, self.block.constant(numbers[1])]) if shift else value
+        return number == 5 and self.add("Identity", [self.affine(self.inputs[0], alpha, beta)])
 
     def unary(self) -> bool:
         """Write a function of each number, which is scaled and shifted first."""
         alpha, epsilon, shift, scale = (self.content.real(field) for field in (2, 3, 4, 5))
-        if not scale:
-            return False  # a file leaves out a scale of 0 and one of 1 alike
-        value, kind = self._affine(scale, shift), self.integer()
+        kind = self.integer()
+        value = self.affine(self.inputs[0], scale or 1.0, shift)
         if kind in (1, 2):
-            value = self.block.add("Add", [value, self.real(3)]) if epsilon else value
+            value = self.affine(value, 1.0, epsilon or 1e-6)
             return self.add("Reciprocal", [self.block.add("Sqrt", [value]) if kind == 1 else value])
         if kind in (3, 7):
-            return self.add("Pow" if kind == 3 else "Max", [value, self.block.constant(np.array(alpha, np.float32))])
-        if kind == 5 and epsilon:
-            value = self.block.add("Add", [value, self.real(3)])
-        return kind in _UNARY and self.add(_UNARY[kind], [value])
+            return self.add("Pow" if kind == 3 else "Max", [value, self.constant(alpha)])
+        return kind in _UNARY and self.add(_UNARY[kind], [self.affine(value, 1.0, epsilon) if kind == 5 else value])
 
     def with_numbers(self) -> bool:
         """Write a product with numbers of the layer, and a sum."""
@@ -262,31 +250,35 @@ class NetworkRule(Rule):
         return self.weight(field, *stated, *[1, 1] * (len(stated) == 1))
 
     def dense(self) -> bool:
-        """Write a product with a matrix (units, features), over the channels, and its bias."""
-        first, wide = self.inputs[0], self.rank() > 3
-        if wide:
-            if self.rank() != 5:
-                return False
-            first = self.block.add("Squeeze", [first], axes=[*_ALL])
-        outputs = self.outputs
-        product = self.block.add("MatMul", [first, self.block.add("Transpose", [self.weight(20)], perm=[1, 0])], name=self.label)
-        product = self.block.add("Add", [product, self.weight(21)]) if self.integer(10) else product
-        return self.add("Unsqueeze", [product], axes=[*_ALL]) if wide else bool(outputs) and self.add("Identity", [product])
+        """Write a product with a matrix (units, features), over the channels of each place, and its bias."""
+        first, rank = self.inputs[0], self.rank()
+        if rank > 3:
+            first = self.block.add("Reshape", [first, self.whole_numbers([0] * (rank - 3) + [-1])])
+        product = self.block.add("MatMul", [first, self.turned(20)], name=self.label)
+        return self.with_bias(product, 10, 21, [rank - 2, rank - 1] if rank > 3 else [])
 
-    def embedded(self, rest: Sequence[int]) -> bool:
-        """Write rows of a table, by the numbers on an axis of length 1."""
-        places = self.block.add("Cast", [self.block.add("Squeeze", self.inputs, axes=[*rest])], to=WIDE)
-        table = self.block.add("Transpose", [self.weight(20)], perm=[1, 0])
-        rows = self.block.add("Gather", [table, places], name=self.label, axis=0)
-        rows = self.block.add("Add", [rows, self.weight(21)]) if self.integer(10) else rows
-        return self.add("Unsqueeze", [rows], axes=[*_ALL]) if len(rest) > 1 else self.add("Identity", [rows])
+    def embedded(self, count: int, stated: int) -> bool:
+        """Write rows of a table, by the numbers on so many last axes of length 1."""
+        rank = self.rank()
+        places = self.block.add("Cast", [self.block.add("Squeeze", self.inputs, axes=list(range(rank - count, rank)))], to=WIDE)
+        rows = self.block.add("Gather", [self.turned(20), places], name=self.label, axis=0)
+        return self.with_bias(rows, stated, 21, [rank - 2, rank - 1] if count > 1 else [])
 
     def multiplied(self) -> bool:
         """Write a product of two values, or of one with a matrix of the layer."""
         if len(self.inputs) == 2:
-            return self.product(bool(self.integer(1)), bool(self.integer(2)), [self.rank(0), self.rank(1)])
-        product = self.block.add("MatMul", [*self.inputs, self.weight(8)], name=self.label)
-        return self.add("Add", [product, self.weight(9)]) if self.integer(7) else self.add("Identity", [product])
+            ranks = [self.rank(0), self.rank(1)]
+            return min(ranks) > 1 and self.product(bool(self.integer(1)), bool(self.integer(2)), ranks)
+        return self.with_bias(self.block.add("MatMul", [*self.inputs, self.turned(8)], name=self.label), 7, 9)
+
+    def turned(self, field: int) -> str:
+        """Return a matrix of the layer, its columns as rows."""
+        return self.block.add("Transpose", [self.weight(field)], perm=[1, 0])
+
+    def with_bias(self, value: str, stated: int, field: int, axes: Sequence[int] = ()) -> bool:
+        """Write a value with its bias, where one is stated, and with further axes of length 1."""
+        value = self.block.add("Add", [value, self.weight(field)]) if self.integer(stated) else value
+        return self.add("Unsqueeze", [value], axes=list(axes)) if axes else self.add("Identity", [value])
 
     def _windows(self, same: int, valid: int) -> dict[str, Any] | None:
         """Return the strides and pads of windows over height and width; None for pads that are not written."""
@@ -319,58 +311,43 @@ class NetworkRule(Rule):
         return self.add(kind, self.inputs, kernel_shape=self.listed(10) or [3, 3], **windows, **more)
 
     def normed(self) -> bool:
-        """Write a norm of channels by what it has learned."""
-        if self.integer(5) or self.rank() not in (3, 4):
+        """Write a norm of channels, the third axis from the end, by what it has learned."""
+        epsilon, rank = self.content.real(10) or 1e-5, self.rank()
+        if self.integer(5) or rank < 3:
             return False
-        return self.add(
-            "BatchNormalization", [*self.inputs, *(self.weight(field) for field in (15, 16, 17, 18))], epsilon=self.content.real(10) or 1e-5
-        )
+        names = [self.weight(field) for field in (15, 16, 17, 18)]
+        if rank == 4:
+            return self.add("BatchNormalization", [*self.inputs, *names], epsilon=epsilon)
+        gamma, beta, mean, variance = (self.block.arrays[name].astype(np.float64).reshape(-1, 1, 1) for name in names)
+        factor = gamma / np.sqrt(variance + epsilon)
+        scale, shift = (self.block.constant(array.astype(np.float32)) for array in (factor, beta - mean * factor))
+        return self.add("Add", [self.block.add("Mul", [*self.inputs, scale]), shift])
 
     def reduce(self, kind: str) -> bool:
         """Write a reduction along axes, or along all."""
-        axes = list(range(self.rank())) if self.integer(3) else self.listed(1)
-        keep = self.integer(2)
-        if not keep:
-            self._ranked(self.rank() - len(axes))
-        return self.reduced(kind, axes, keep)
-
-    def gathered(self) -> bool:
-        """Write elements along an axis."""
-        self._ranked(self.rank(0) + self.rank(1) - 1)
-        return self.add("Gather", [self.inputs[0], self.block.add("Cast", [self.inputs[1]], to=WIDE)], axis=self.integer())
+        rank, keep = self.rank(), self.integer(2)
+        axes = list(range(rank)) if self.integer(3) else self.listed(1)
+        if keep or len(axes) < rank:
+            self.ranked(rank if keep else rank - len(axes))
+            return self.reduced(kind, axes, keep)
+        self.ranked(1)  # a network has no value without axes
+        return self.add("Reshape", [self.block.add(kind, self.inputs, axes=axes, keepdims=0), self.whole_numbers([1])])
 
     def filled(self, shape: str) -> bool:
         """Write one number in a shape."""
         self.inputs = [shape, self.real()]
-        for name in self.outputs:
-            self.ranks.pop(name, None)
-        return self.fill()
+        return self.ranked(None).fill()
 
     # Moves
 
-    def shaped(self, shape: str) -> bool:
-        """Write elements in another shape, in which a length of 0 stands for the value's own."""
-        return self.add("Reshape", [self.inputs[0], shape])
-
     def shaped_to(self, lengths: Sequence[int]) -> bool:
-        """Write elements in a stated shape."""
-        self._ranked(len(lengths))
-        return self.shaped(self.block.constant(np.array(lengths, np.int64)))
-
-    def flattened(self) -> bool:
-        """Write channels, height and width as channels."""
-        if self.integer() or self.rank() not in (4, 5):
-            return False
-        return self.shaped_to([0] * (self.rank() - 3) + [-1, 1, 1])
+        """Write elements in a stated shape, in which a length of 0 stands for the value's own."""
+        return self.ranked(len(lengths)).add("Reshape", [self.inputs[0], self.whole_numbers(lengths)])
 
     def permuted(self) -> bool:
         """Write a value of five axes with its time, channels, height and width in another order."""
         order = [axis + (axis > 0) for axis in self.listed()]
         return len(order) == 4 and self.transpose([order[0], 1, *order[1:]])
-
-    def joined(self) -> bool:
-        """Write values one behind the other: by their channels, or by their steps."""
-        return self.add("Concat", self.inputs, axis=-5 if self.content.number(100) else -3)
 
     def parted(self) -> bool:
         """Write parts along an axis."""
@@ -379,9 +356,8 @@ class NetworkRule(Rule):
 
     def cut_static(self) -> bool:
         """Write ranges and single elements of axes."""
-        begin, end, steps = (self.block.constant(np.array(self.listed(field), np.int64)) for field in (1, 3, 5))
-        self.inputs = [self.inputs[0], begin, end, steps]
-        self._ranked(self.rank() - sum(map(bool, self.listed(6))))
+        self.inputs = [self.inputs[0], *(self.whole_numbers(self.listed(field)) for field in (1, 3, 5))]
+        self.ranked(self.rank() - sum(map(bool, self.listed(6))))
         masks = [sum(bool(bit) << place for place, bit in enumerate(self.listed(field))) for field in (2, 4, 6)]
         return self.cut([masks[0], masks[1], 0, 0, masks[2]])
 
@@ -391,26 +367,10 @@ class NetworkRule(Rule):
         return steps[0] > 0 and self.add("Slice", self.inputs, axes=axes, starts=starts, ends=ends, steps=steps)
 
     def squeezed(self) -> bool:
-        """Write axes of length 1 away."""
-        if self.content.number(2):
-            return False
-        self._ranked(self.rank() - len(self.listed()))
-        return self.add("Squeeze", self.inputs, axes=self.listed())
-
-    def widened(self) -> bool:
-        """Write a value with further axes of length 1."""
-        self._ranked(self.rank() + len(self.listed()))
-        return self.add("Unsqueeze", self.inputs, axes=self.listed())
-
-    def stacked(self) -> bool:
-        """Write values side by side along an axis of their own."""
-        self._ranked(self.rank() + 1)
-        return self.stack(self.integer())
-
-    def flat(self) -> bool:
-        """Write a matrix of the axes before one, and of those from it on."""
-        self._ranked(2)
-        return self.add("Flatten", self.inputs, axis=self.integer() % self.rank())
+        """Write axes of length 1 away, all but one where a value has no others."""
+        axes = self.listed()[: self.rank() - 1]
+        self.ranked(self.rank() - len(axes))
+        return not self.content.number(2) and (self.add("Squeeze", self.inputs, axes=axes) if axes else self.add("Identity", self.inputs))
 
     # Recurrent layers
 
@@ -421,7 +381,7 @@ class NetworkRule(Rule):
         """
         add, placed, ways = self.block.add, call.call, call.stack.num_directions
         letters, states = len(placed.states), list(self.inputs[1:])
-        self._ranked(5)
+        self.ranked(5)
         add("Squeeze", self.inputs[:1], [placed.sequence[0]], axes=[*_ALL])
         for number, name in enumerate(placed.initial):
             rows = [add("Squeeze", [state], axes=[*_ALL]) for state in states[number::letters][:ways]]
@@ -452,7 +412,7 @@ def _reducing(kind: str) -> Callable[[NetworkRule], bool]:
 
 
 def _comparing(kind: str, field: int) -> Callable[[NetworkRule], bool]:
-    return lambda rule: rule.compared(kind, field)
+    return lambda rule: rule.add(kind, rule.inputs if len(rule.inputs) > 1 else [*rule.inputs, rule.real(field)])
 
 
 _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
@@ -460,42 +420,42 @@ _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
     120: NetworkRule.pooled,
     130: NetworkRule.activated,
     140: NetworkRule.dense,
-    150: lambda rule: rule.rank() == 5 and rule.embedded([2, *_ALL]),
+    150: lambda rule: rule.rank() in (4, 5) and rule.embedded(3, 10),
     160: NetworkRule.normed,
     # Over the last three axes, or the last two; coremltools writes its layer_norm in this way.
-    165: lambda rule: rule.centred([-3, -2, -1][1 - rule.integer() :], rule.content.real(3), bool(rule.integer(2))),
-    175: lambda rule: rule.softmax_along("Softmax", rule.rank(), -3),
+    165: lambda rule: rule.centred([-3, -2, -1][not rule.integer() :], rule.content.real(3) or 1e-6, bool(rule.integer(2))),
+    175: lambda rule: rule.rank() > 2 and rule.softmax_along("Softmax", rule.rank(), -3),
     220: NetworkRule.unary,
     230: lambda rule: rule.folded("Add"),
     231: lambda rule: rule.folded("Mul"),
     245: NetworkRule.with_numbers,
     250: lambda rule: rule.add("Add", [*rule.inputs, rule.by_channel(2, 1)]),
-    301: NetworkRule.flattened,
+    301: lambda rule: not rule.integer() and rule.rank() > 2 and rule.shaped_to([0] * (rule.rank() - 3) + [-1, 1, 1]),
     310: NetworkRule.permuted,
-    320: NetworkRule.joined,
+    320: lambda rule: rule.add("Concat", rule.inputs, axis=-5 if rule.content.number(100) else -3),  # by their steps, or channels
     330: lambda rule: rule.add("Split", rule.inputs, axis=-3),
     350: NetworkRule.cut_axis,
     660: lambda rule: rule.add("Clip", rule.inputs, min=rule.content.real(1), max=rule.content.real(2)),
-    795: lambda rule: rule.integer() < 2 and rule.add("Gelu", rule.inputs, **({"approximate": "tanh"} if rule.integer() else {})),
+    795: lambda rule: rule.gelu(rule.integer()),
     820: lambda rule: len(rule.inputs) == 2 and rule.differs(),
-    920: lambda rule: len(rule.inputs) == 1 and rule.add("Tile", [*rule.inputs, rule.block.constant(np.array(rule.listed(), np.int64))]),
-    925: NetworkRule.stacked,
-    930: NetworkRule.gathered,
+    920: lambda rule: len(rule.inputs) == 1 and rule.tile(rule.listed(), rule.rank()),
+    925: lambda rule: rule.ranked(rule.rank() + 1).stack(rule.integer()),
+    930: lambda rule: rule.ranked(rule.rank(0) + rule.rank(1) - 1).add("Gather", [rule.inputs[0], rule.wide(1)], axis=rule.integer()),
     950: lambda rule: rule.softmax_along("Softmax", rule.rank(), rule.integer()),
     960: lambda rule: rule.flip([axis for axis, turned in enumerate(rule.listed()) if turned]),
     975: NetworkRule.parted,
     980: lambda rule: not rule.content.number(2) and rule.add("Concat", rule.inputs, axis=rule.integer()),
     985: lambda rule: rule.transpose(rule.listed()),
     995: NetworkRule.cut_static,
-    1040: lambda rule: rule.embedded([rule.rank() - 1]),
+    1040: lambda rule: rule.embedded(1, 3),
     1045: NetworkRule.multiplied,
-    1085: lambda rule: rule.filled(rule.block.constant(np.array(rule.listed(2), np.int64))),
-    1090: lambda rule: rule.filled(rule.block.add("Cast", rule.inputs, to=WIDE)),
+    1085: lambda rule: rule.filled(rule.whole_numbers(rule.listed(2))),
+    1090: lambda rule: rule.filled(rule.wide(0)),
     1120: NetworkRule.squeezed,
-    1125: NetworkRule.widened,
-    1130: NetworkRule.flat,
+    1125: lambda rule: rule.ranked(rule.rank() + len(rule.listed())).add("Unsqueeze", rule.inputs, axes=rule.listed()),
+    1130: lambda rule: rule.ranked(2).add("Flatten", rule.inputs, axis=rule.integer()),
     1140: lambda rule: rule.shaped_to(rule.listed()),
-    1145: lambda rule: rule.shaped(rule.block.add("Cast", rule.inputs[1:2], to=WIDE)),
+    1145: lambda rule: rule.ranked(None).add("Reshape", [rule.inputs[0], rule.wide(1)]),
     1150: lambda rule: rule.shaped_to(rule.listed()),
     **{number: _reducing(kind) for number, kind in _REDUCED.items()},
     **{number: _comparing(*kind) for number, kind in _COMPARED.items()},

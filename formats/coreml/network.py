@@ -147,7 +147,7 @@ def read(path: Path, message: Message, network: Network, ends: Ends | None = Non
     looked, calls = recognise_in(lowered, _LATER, homes)
     for name, received in calls.items():
         network.layers[name] = network.layers[name].replace(calls=handed(received, depth > 0, "layer"))
-    if ends is not None and looked.scopes:
+    if ends is not None:
         network.add_program(looked, homes)
 
 
@@ -201,7 +201,7 @@ def _plain(path: object, name: str, number: int, content: Message, network: Netw
         groups = max(1, content.number(10))
         shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
     elif number == 1045:
-        shape, outputs = (content.number(5), content.number(6)), content.number(6)
+        shape, outputs = (content.number(6), content.number(5)), content.number(6)  # its columns, one behind the other
     elif number in (245, 250):
         shape = tuple(content.integers(1))
     label = unique(name or _NAMES.get(number, "layer"), network.labels)

@@ -114,10 +114,8 @@ class _FunctionLayers(Values):
         if looked.layers or not (network.layers or network.unread):
             network.unread += looked.refusals()
         main = looked.scope
-        if main is None:
-            network.others |= others
-            return
-        used = {tensor.name for node in looked.nodes for value in node.reads for tensor in sources(main, value)}
+        read = {value for node in looked.nodes for value in node.reads}
+        used = {tensor.name for value in read for tensor in sources(main, value)} if main is not None else set()
         network.others |= {name: array for name, array in others.items() if name.removeprefix(where) not in used}
         network.add_program(looked, {name: layer.call for name, layer in self.placed.items()})
 

@@ -21,7 +21,7 @@ class CoreMlSource:
     def describe(self, path: Path, partial: bool = False) -> Description:
         """Return the model of a file: see rnnconvert/scaffolding/programs/reading.py.
 
-        Raises RefusedError for a row of models, and where an operation is not used as it asks.
+        Raises RefusedError for a row of models or functions, and where an operation is not used as it asks.
         """
         from rnnconvert.files.options import Options
         from rnnconvert.formats.coreml.files import ADAPTERS
@@ -32,7 +32,7 @@ class CoreMlSource:
         adapter = next(adapter for adapter in ADAPTERS if adapter.NAME == self.NAME)
         checkpoint = adapter.read_program(path, Options())
         if checkpoint.read is None:
-            raise RefusedError("its graph", "a model of layers", "it is a row of models, or an operation is not used as it asks")
+            raise RefusedError("its graph", "a model of layers", "it has several models or functions, or a damaged operation")
         half = [note for note in checkpoint.warnings if note == HALF]
         work = ProgramModel(checkpoint)
         described = describe(work, "", partial)

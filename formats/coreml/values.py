@@ -92,14 +92,14 @@ class Values:
     def array(self, value: Message, what: str) -> Array:
         """Return the numbers of a value. Raises UnreadableError where they are damaged, UnknownError for a type that is unknown here."""
         shape, kind = self.type(value)
+        if kind not in TYPES:
+            raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
         blob = value.submessage(5)
         if blob is not None:
             array = self.weights.array(blob.text(1), blob.number(2), shape, what)
-            if kind in TYPES and array.dtype.itemsize == np.dtype(TYPES[kind]).itemsize:
+            if array.dtype.itemsize == np.dtype(TYPES[kind]).itemsize:
                 return array.view(TYPES[kind])
-            raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
-        if kind == BOOL or kind not in TYPES:
-            raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
+            raise UnknownError(f"{what} is of type {kind} of the format, which its elements are not")
         tensor = value.within(3, 1)
         held = next(iter(tensor.fields), 0) if tensor is not None else 0
         content = tensor.submessage(held) if tensor is not None and held in (1, 2, 5, 6, 7) else None
@@ -143,7 +143,7 @@ class Values:
             if source:
                 return self.constant(source[0], what, depth + 1)[0]
             if attribute is None:
-                raise UnreadableError(self.path, f"{operation.type} {argument!r} has no {parameter}")
+                raise UnknownError(f"its {what} is made by {operation.type} without {parameter}, which is not read")
             return self.array(attribute, f"{parameter} of {argument}")
 
         if operation.type in ("cast", "constexpr_cast"):
@@ -205,18 +205,25 @@ class Values:
             return truths is not None and truths.integers(1) == [1]
         return False
 
-    def zero(self, argument: str | Message, depth: int = 0) -> bool:
+    def zero(self, argument: str | Message) -> bool:
         """Return whether a value is zeros: a constant, or what `fill` and operations on shapes make of them."""
-        if isinstance(argument, str) and depth < 16:
-            maker = self.makers.get(argument)
-            if maker is not None and maker.type == "fill":
-                value = maker.inputs.get("value")
-                return not value or self.zero(value[0], depth + 1)
-            if maker is not None and maker.type in _MOVING:
-                sources = [operand for key in ("x", "values") for operand in maker.inputs.get(key, [])]
-                return bool(sources) and all(self.zero(source, depth + 1) for source in sources)
-        try:
-            array, _ = self.constant(argument, "initial state")
-        except UnknownError:
-            return False
-        return not array.any()
+        waiting, seen = [argument], set[str | Message]()
+        while waiting:
+            value = waiting.pop()
+            maker = self.makers.get(value) if isinstance(value, str) else None
+            if value in seen:
+                continue
+            seen.add(value)
+            if maker is not None and (maker.type == "fill" or maker.type in _MOVING):
+                sources = [operand for key in ("value", "x", "values") for operand in maker.inputs.get(key, [])]
+                if not sources and maker.type != "fill":
+                    return False
+                waiting += sources
+                continue
+            try:
+                array, _ = self.constant(value, "initial state")
+            except UnknownError:
+                return False
+            if array.any():
+                return False
+        return True

@@ -215,17 +215,6 @@ class NetRule(Rule):
         mode = self.layer.data.get("pad_mode", "constant")
         return mode == "constant" and self.add("Pad", [self.inputs[0], counts, *self.inputs[3:4]])
 
-    def tiled(self) -> bool:
-        """Write a value several times along its axes; where fewer times are stated, along the last ones."""
-        repeats, rank = self.integers(1), self.rank(0)
-        if repeats is None:
-            return False
-        times = self.block.constant(np.array([1] * (rank - len(repeats)) + repeats, np.int64))
-        value = self.inputs[0]
-        if len(repeats) > rank:
-            value = self.block.add("Unsqueeze", [value], axes=list(range(len(repeats) - rank)))
-        return self.add("Tile", [value, times])
-
     def reversed(self) -> bool:
         """Write a value turned around along axes, which are stated by their numbers or by a truth for each."""
         places = self.numbers(1)
@@ -261,11 +250,6 @@ class NetRule(Rule):
         scaled = self.block.add("Mul", self.inputs[:2]) if len(self.inputs) > 1 else self.inputs[0]
         return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
 
-    def gelu(self) -> bool:
-        """Write Gelu, exactly or by tanh."""
-        by_tanh = self.layer.data.get("approximation_mode", "ERF").upper() == "TANH"
-        return self.add("Gelu", self.inputs[:1], **({"approximate": "tanh"} if by_tanh else {}))
-
     def convolved(self, grouped: bool) -> bool:
         """Write a convolution of (batch, channels, space), in groups where the weights have an axis for them."""
         weight, groups = self.inputs[1], 1
@@ -276,14 +260,6 @@ class NetRule(Rule):
             groups, rows = shape[0], [shape[0] * shape[1], *shape[2:]]
             weight = self.block.add("Reshape", [weight, self.block.constant(np.array(rows, np.int64))])
         return self.add("Conv", [self.inputs[0], weight], group=groups, dilations=self.words("dilations"), **self._windows())
-
-    def sloped(self) -> bool:
-        """Write PReLU, with a slope for all numbers or for each channel, the second axis."""
-        slope, rank = self.numbers(1), self.rank(0)
-        if slope is None or (slope.size > 1 and (slope.ndim != 1 or rank < 2)):
-            return False
-        shape = [1] if slope.size == 1 else [-1, *[1] * (rank - 2)]
-        return self.add("PRelu", [self.inputs[0], self.block.constant(slope.reshape(shape))])
 
     def pooled(self, kind: str) -> bool:
         """Write the largest number, or the mean, of windows over the axes of space."""
@@ -312,23 +288,10 @@ class NetRule(Rule):
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
-        count = self.axis(1)
-        if count is None or self.layer.data.get("sort", "value") != "value":
+        count, to = self.axis(1), TYPES.get(self.word("index_element_type", "i32"), np.dtype(np.int32))
+        if count is None or self.word("sort", "value") != "value":
             return False
-        k = self.block.constant(np.array([count], np.int64))
-        largest = int(self.layer.data.get("mode") == "max")
-        values, places = self.outputs
-        self.block.add("TopK", [self.inputs[0], k], [values, f"{places}/wide"], self.label, axis=self.option("axis"), largest=largest)
-        to = TYPES.get(self.layer.data.get("index_element_type", "i32"), np.dtype(np.int32))
-        self.block.add("Cast", [f"{places}/wide"], [places], to=to.newbyteorder("="))
-        return True
-
-    def wide(self, index: int) -> str:
-        """Return an input of whole numbers as the common operations have them, in 64 bits."""
-        numbers = self.numbers(index)
-        if numbers is not None:
-            return self.block.constant(numbers.astype(np.int64))
-        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
+        return self.top(count, self.option("axis"), int(self.layer.data.get("mode") == "max"), to.newbyteorder("="))
 
 
 def program(net: Net) -> Program:
@@ -414,7 +377,7 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "Elu": lambda step: step.add("Elu", step.inputs, alpha=step.number("alpha", 1.0)),
     "Gather": lambda step: not step.option("batch_dims") and step.with_axis("Gather", step.inputs[:2], step.axis(2)),
     "GatherElements": lambda step: step.add("GatherElements", step.inputs, axis=step.option("axis")),
-    "Gelu": NetRule.gelu,
+    "Gelu": lambda step: step.gelu(int(step.word("approximation_mode", "ERF").upper() == "TANH")),
     "GroupConvolution": lambda step: step.convolved(True),
     "HardSigmoid": lambda step: step.with_constants("HardSigmoid", ("alpha", "beta")),
     "LogSoftmax": lambda step: step.softmax_along("LogSoftmax", step.rank(0), step.option("axis", 1)),
@@ -422,7 +385,7 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "MatMul": NetRule.multiplied,
     "MaxPool": lambda step: step.pooled("MaxPool"),
     "NotEqual": NetRule.differs,
-    "PReLU": NetRule.sloped,
+    "PReLU": lambda step: step.per_channel_slopes(step.numbers(1), step.rank(0)),
     "Pad": NetRule.padded_by,
     **{f"Reduce{word}": _reducing(f"Reduce{word}") for word in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")},
     "Reshape": NetRule.reshape,
@@ -439,7 +402,7 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "Squeeze": NetRule.squeezed,
     "StridedSlice": NetRule.strided,
     "Swish": NetRule.swish,
-    "Tile": NetRule.tiled,
+    "Tile": lambda step: step.tile(step.integers(1), step.rank(0)),
     "TopK": NetRule.best,
     "Transpose": lambda step: step.transpose(step.integers(1)),
     "Unsqueeze": lambda step: step.with_axes("Unsqueeze"),

@@ -273,8 +273,8 @@ def _readable(tensor: SubgraphTensor) -> bool:
 
 
 _RULES: Mapping[str, Callable[[Written], bool]] = {
-    "ARG_MAX": lambda step: step.place("ArgMax", _TYPES.get(step.result.kind, INTEGER)),
-    "ARG_MIN": lambda step: step.place("ArgMin", _TYPES.get(step.result.kind, INTEGER)),
+    "ARG_MAX": lambda step: step.place("ArgMax", _TYPES.get(step.result.kind, INTEGER), step.axis(1)),
+    "ARG_MIN": lambda step: step.place("ArgMin", _TYPES.get(step.result.kind, INTEGER), step.axis(1)),
     "AVERAGE_POOL_2D": lambda step: step.pooled("AveragePool"),
     "BATCH_MATMUL": Written.batched,
     "BROADCAST_TO": lambda step: step.repeated("Expand"),

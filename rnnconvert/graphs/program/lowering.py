@@ -161,10 +161,10 @@ class Rule:
         raise NotImplementedError
 
     def by_rule(self, rule: Callable[[Any], bool] | None) -> bool:
-        """Write the operator by a rule; return whether there is one that could: for a setting that it cannot use it raises ValueError."""
+        """Write the operator by a rule; return whether there is one that could: not for settings that it cannot use."""
         try:
             return rule is not None and rule(self)
-        except ValueError:
+        except (ValueError, IndexError):  # a setting that is not stored, or an axis that a value does not have
             return False
 
     def integers(self, index: int) -> list[int] | None:
@@ -178,6 +178,13 @@ class Rule:
         """Return an input that is one stored whole number."""
         numbers = self.integers(index)
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
+
+    def wide(self, index: int) -> str:
+        """Return an input of whole numbers as the common operations have them, in 64 bits."""
+        numbers = self.numbers(index)
+        if numbers is not None:
+            return self.block.constant(numbers.astype(np.int64))
+        return self.block.add("Cast", [self.inputs[index]], to=WIDE)
 
     def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> bool:
         """Write one common operation."""
@@ -198,15 +205,45 @@ class Rule:
         return self.add("MatMul", factors)
 
     def reduced(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
-        """Write a reduction of the numbers along some axes, such as their sum: along none it changes nothing, where ONNX takes all."""
+        """Write a reduction of the numbers along some axes, such as their sum: along none it is of each number, where ONNX takes all."""
         if axes is not None and not axes:
-            return self.add("Identity", self.inputs[:1])
+            each = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceSumSquare": "Mul"}.get(kind, "Identity")
+            return self.add(each, [self.inputs[0]] * (1 + (each == "Mul")))
         return axes is not None and self.add(kind, self.inputs[:1], axes=list(axes), keepdims=keep)
 
-    def place(self, kind: str, to: np.dtype[Any]) -> bool:
-        """Write the place of the largest or smallest number along an axis, the second input, in whole numbers of a type."""
-        axis = self.axis(1)
-        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=0)], to=to)
+    def place(self, kind: str, to: np.dtype[Any], axis: int | None, keep: int = 0) -> bool:
+        """Write the place of the largest or smallest number along an axis, in whole numbers of a type."""
+        return axis is not None and self.add("Cast", [self.block.add(kind, self.inputs[:1], axis=axis, keepdims=keep)], to=to)
+
+    def constant(self, number: float) -> str:
+        """Return a number as a value, of the type of what the operator gives where that is known."""
+        return self.block.constant(np.array(number, np.float32))
+
+    def affine(self, value: str, factor: float, shift: float) -> str:
+        """Return `factor * x + shift`."""
+        value = self.block.add("Mul", [value, self.constant(factor)]) if factor != 1 else value
+        return self.block.add("Add", [value, self.constant(shift)]) if shift else value
+
+    def gelu(self, form: int) -> bool:
+        """Write Gelu: exactly (0), by tanh (1) or by a sigmoid (2)."""
+        if form == 2:
+            return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [self.affine(self.inputs[0], 1.702, 0.0)])])
+        return form in (0, 1) and self.add("Gelu", self.inputs[:1], **({"approximate": "tanh"} if form else {}))
+
+    def per_channel_slopes(self, slopes: Array | None, rank: int) -> bool:
+        """Write PReLU of a value of so many axes, with a slope for all numbers or for each channel, the second axis."""
+        if slopes is None or (slopes.size > 1 and (slopes.ndim != 1 or rank < 2)):
+            return False
+        shape = [1] if slopes.size == 1 else [-1, *[1] * (rank - 2)]
+        return self.add("PRelu", [self.inputs[0], self.block.constant(slopes.reshape(shape))])
+
+    def top(self, count: int, axis: int, largest: int, to: np.dtype[Any]) -> bool:
+        """Write the largest numbers along an axis, or the smallest, in their order, and their places in whole numbers of a type."""
+        values, places = self.outputs
+        wide = f"{places}/wide"
+        self.block.add("TopK", [self.inputs[0], self.whole_numbers([count])], [values, wide], self.label, axis=axis, largest=largest)
+        self.block.add("Cast", [wide], [places], to=to)
+        return True
 
     def rooted(self) -> bool:
         """Write one by the square root."""
@@ -277,7 +314,7 @@ class Rule:
 
     def transpose(self, order: Sequence[int] | None) -> bool:
         """Write axes in another order."""
-        return order is not None and self.add("Transpose", self.inputs[:1], perm=list(order))
+        return order is not None and self.add("Transpose", self.inputs[:1], perm=[axis % len(order) for axis in order])
 
     def unsqueeze(self, axis: int | None) -> bool:
         """Write a further axis of length 1."""
@@ -302,6 +339,15 @@ class Rule:
         shape = self.block.add("Shape", self.inputs[:1])
         return dtype is not None and self.add("ConstantOfShape", [shape], value=StoredNumbers.of(np.array([level], dtype)))
 
+    def tile(self, repeats: Sequence[int] | None, rank: int) -> bool:
+        """Write a value of so many axes several times along its axes; where fewer times are stated, along the last ones."""
+        if repeats is None:
+            return False
+        value, times = self.inputs[0], self.whole_numbers([1] * (rank - len(repeats)) + list(repeats))
+        if len(repeats) > rank:
+            value = self.block.add("Unsqueeze", [value], axes=list(range(len(repeats) - rank)))
+        return self.add("Tile", [value, times])
+
     def repeated(self, kind: str) -> bool:
         """Write a value several times along its axes: as often as the second input says (Tile), or up to its lengths (Expand)."""
         return self.add(kind, [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
@@ -317,25 +363,26 @@ class Rule:
         """Write ranges of the first axes, by where they begin and how long they are; -1 for all that follows."""
         begin, sizes = self.integers(1), self.integers(2)
         if begin is not None and sizes is not None:
-            ends = [END if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
+            ends = [END if size == -1 or low < 0 == low + size else low + size for low, size in zip(begin, sizes, strict=True)]
             return self.add("Slice", self.inputs[:1], starts=begin, ends=ends, axes=list(range(len(begin))))
         low, count = (self.block.add("Cast", [value], to=WIDE) for value in self.inputs[1:3])
         # Whether a size is -1, which means all up to the end, is only known when the graph runs.
         high = self._either(
-            self.block.add("Equal", [count, self._stored_integers([-1])]), self._stored_integers([END]), self.block.add("Add", [low, count])
+            self.block.add("Equal", [count, self.whole_numbers([-1])]), self.whole_numbers([END]), self.block.add("Add", [low, count])
         )
         return self.add("Slice", [self.inputs[0], low, high])
 
     def padded(self) -> bool:
         """Write zeros around a value: how many before and behind each axis is the second input, a row for an axis."""
         columns = self.block.add("Transpose", [self.block.add("Cast", self.inputs[1:2], to=WIDE)], perm=[1, 0])
-        return self.add("Pad", [self.inputs[0], self.block.add("Reshape", [columns, self._stored_integers([-1])])])
+        return self.add("Pad", [self.inputs[0], self.block.add("Reshape", [columns, self.whole_numbers([-1])])])
 
     def turned_by_lengths(self, time: int, batch: int) -> bool:
         """Write each sequence turned around up to its length, the second input."""
         return self.add("ReverseSequence", self.inputs[:2], time_axis=time, batch_axis=batch)
 
-    def _stored_integers(self, numbers: Sequence[int]) -> str:
+    def whole_numbers(self, numbers: Sequence[int]) -> str:
+        """Return whole numbers as a value."""
         return self.block.constant(np.array(numbers, np.int64))
 
     def _either(self, truths: Sequence[int] | str, first: str, second: str) -> str:
@@ -400,20 +447,18 @@ class Rule:
                 attributes = {"starts": starts, "ends": ends, "axes": [axes[place] for place in cut]}
                 chain.append(("Slice", [], attributes | ({"steps": counts} if set(counts) != {1} else {})))
             else:
-                places, stop = self._stored_integers(cut), self._stored_integers(last)
+                places, stop = self.whole_numbers(cut), self.whole_numbers(last)
                 low, high = (
                     self.block.add("Gather", [self.block.add("Cast", [value], to=WIDE), places], axis=0) for value in self.inputs[1:3]
                 )
                 high = self.block.add("Add", [low, high]) if offset else high
                 # One element ends behind itself; behind the last one, -1 + 1 = 0 would mean the beginning.
-                behind = self.block.add("Add", [low, self._stored_integers([1] * len(cut))])
-                behind = self._either(self.block.add("Equal", [behind, self._stored_integers([0] * len(cut))]), stop, behind)
+                behind = self.block.add("Add", [low, self.whole_numbers([1] * len(cut))])
+                behind = self._either(self.block.add("Equal", [behind, self.whole_numbers([0] * len(cut))]), stop, behind)
                 high = self._either([open_end[place] for place in cut], stop, high)
                 high = self._either([single[place] for place in cut], behind, high)
-                low = self._either([open_begin[place] and not single[place] for place in cut], self._stored_integers(first), low)
-                chain.append(
-                    ("Slice", [low, high, self._stored_integers([axes[place] for place in cut]), self._stored_integers(counts)], {})
-                )
+                low = self._either([open_begin[place] and not single[place] for place in cut], self.whole_numbers(first), low)
+                chain.append(("Slice", [low, high, self.whole_numbers([axes[place] for place in cut]), self.whole_numbers(counts)], {}))
         chain += [("Squeeze", [], {"axes": gone})] if gone else []
         chain += [("Unsqueeze", [], {"axes": added})] if added else []
         *before, (kind, inputs, attributes) = chain or [("Identity", [], {})]
