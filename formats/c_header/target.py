@@ -163,7 +163,7 @@ class ModelBuilder:
         layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
 
-    def whole(self, node: Node[kinds.Kind], *numbers: float | None) -> None:
+    def in_float32(self, node: Node[kinds.Kind], *numbers: float | None) -> None:
         """Note that whole numbers are computed in float32.
 
         Raises RefusedError for a result of 8 bits, which begins anew behind the last number, and for a stated number that float32 lacks.

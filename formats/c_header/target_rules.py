@@ -29,7 +29,7 @@ def _dense(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
 def _matmul(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Add products of matrices: of one that is there once, of as many as what it multiplies has, or sums over the steps."""
     x, y = (m(value) for value in node.inputs)
-    m.whole(node)
+    m.in_float32(node)
     if (x.axes[:1], x.axes[2:], y.axes[:2]) == ((BATCH,), (TIME,), (BATCH, TIME)) and len(y.axes) == 3:
         outer = [ProgramTensor(x.value, (*x.lengths, 1)), ProgramTensor(y.value, (1, *y.lengths))]
         (value,) = m.add("over time", [m.combined("multiply", outer)], operation="sum", masked=False)
@@ -183,7 +183,7 @@ def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behin
 
 def _arithmetic(m: ModelBuilder, node: Node[kinds.Arithmetic]) -> None:
     tensors, operation = [m(value) for value in node.inputs], node.kind.operation
-    m.whole(node)
+    m.in_float32(node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
@@ -203,7 +203,7 @@ def _elementwise(m: ModelBuilder, node: Node[kinds.Elementwise]) -> None:
     axes = _aligned(tensors)
     wide = _spread(m, tensors, axes, False)
     operands: list[ProgramTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node.kind.operands]
-    m.whole(node, *(value for kind, value in node.kind.operands if kind == "number"))
+    m.in_float32(node, *(value for kind, value in node.kind.operands if kind == "number"))
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
@@ -226,7 +226,7 @@ def _mask(m: ModelBuilder, node: Node[kinds.Mask]) -> None:
     x, operation = m(node.x), node.kind.operation
     tensors = [m(value) for value in node.inputs]
     if node.kind.value is not None:
-        m.whole(node, node.kind.value)
+        m.in_float32(node, node.kind.value)
     if operation in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
         m.give(node.y, m.combined(operation, [x, float(node.kind.value or 0)]), x.axes)
     elif operation == "any differs":
@@ -305,7 +305,7 @@ def _zeros(m: ModelBuilder, node: Node[kinds.Full]) -> None:
 def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
     x, target = m(node.x), np.dtype(node.kind.dtype)
     if target.itemsize == 1 and target.kind in "iu":
-        m.whole(node)
+        m.in_float32(node)
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")

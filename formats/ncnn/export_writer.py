@@ -177,9 +177,8 @@ class NetWriter:
         """Add a layer of one blob; return that. Raises RefusedError for a number that its file cannot state."""
         beyond = [value for value in (settings or {}).values() if isinstance(value, float) and not abs(value) <= LARGEST]
         if beyond:
-            raise RefusedError(
-                f"the number {beyond[0]}", TITLE, "its .param states numbers of float32, and neither inf nor nan", "", wanted
-            )
+            reason = "its .param states numbers of float32, and neither inf nor nan"
+            raise RefusedError(f"the number {beyond[0]}", TITLE, reason, "", wanted)
         return self.net.add(kind, bottoms, wanted, settings, numbers)[0]
 
     def stored(self, wanted: str, array: Array) -> str:

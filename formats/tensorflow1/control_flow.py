@@ -49,14 +49,14 @@ class Conditions:
 
     def decided(self) -> GraphDef:
         """Return the graph without what it never computes, with what a caller states as constants for all that reads it."""
-        nodes = self._taken()
+        nodes = self._branches()
         nothing = Dropouts(nodes, self._placeholders).nothing  # of which probability, a condition may decide
         if not nothing:
             return self._graph if nodes is self._graph.nodes else GraphDef(nodes, self._graph.functions)
         written = {name: replace(node, op="Identity", inputs=(nothing[name],)) if name in nothing else node for name, node in nodes.items()}
         return GraphDef(_needed(written, nodes), self._graph.functions)
 
-    def _taken(self) -> dict[str, GraphDefNode]:
+    def _branches(self) -> dict[str, GraphDefNode]:
         """Return the operations of the branches that are taken, with what a caller states as constants."""
         nodes, decisions, stated = self._graph.nodes, self._decisions, self.decided_by
         if not decisions and not stated:
@@ -246,7 +246,7 @@ class Frames:
 
 
 def _needed(written: Mapping[str, GraphDefNode], before: Mapping[str, GraphDefNode]) -> dict[str, GraphDefNode]:
-    """Return what the outputs of the operations before need: what only the other branch, or a mask, has read is no output."""
+    """Return what the outputs of the operations before need: what only the other branch or a mask has read is not an output."""
     read = {_name(source) for node in before.values() for source in node.inputs}
     waiting, reached = [name for name in written if name not in read], set[str]()
     while waiting:

@@ -89,9 +89,9 @@ def _flip(m: Module, node: Node[kinds.Flip]) -> str:
 
 
 def _parameter(m: Module, node: Node[kinds.Parameter]) -> str:
-    whole = "" if node.y.dtype.startswith("float") else f", dtype=torch.{node.y.dtype}"
-    zeros = f"torch.zeros({', '.join(map(str, node.kind.sizes))}{whole})"
-    return m.part(node.layer, f"nn.Parameter({zeros}{', requires_grad=False' if whole else ''})")
+    typed = "" if node.y.dtype.startswith("float") else f", dtype=torch.{node.y.dtype}"
+    zeros = f"torch.zeros({', '.join(map(str, node.kind.sizes))}{typed})"
+    return m.part(node.layer, f"nn.Parameter({zeros}{', requires_grad=False' if typed else ''})")
 
 
 def _weight(m: Module, node: Node[kinds.LayerWeight]) -> str:

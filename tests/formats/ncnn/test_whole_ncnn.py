@@ -301,9 +301,9 @@ def test_how_many_steps_there_are_is_known_behind_a_model_in_the_model_and_behin
         y = a.LSTM(3, return_sequences=True)(x)
         y = a.Add()([k.ops.mean(y, axis=1, keepdims=True), y])
     else:
-        kept = inner == "a sequence's length"
-        layers = [a.Conv1D(4, 3, padding="same" if kept else "valid"), a.GRU(3, reset_after=False, return_sequences=True)]
-        y = k.Sequential([k.Input((None, 3)), *layers[: 1 + kept]])(x)
+        same = inner == "a sequence's length"
+        layers = [a.Conv1D(4, 3, padding="same" if same else "valid"), a.GRU(3, reset_after=False, return_sequences=True)]
+        y = k.Sequential([k.Input((None, 3)), *layers[: 1 + same]])(x)
     model = k.Model(x, a.GRU(4, reset_after=False, return_sequences=True)(y))
     fill(model, 1)
     model.save(tmp_path / "m.keras")
