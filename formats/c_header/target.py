@@ -36,6 +36,8 @@ OPEN = (BATCH, TIME, BOTH)
 """The axes that have no length of their own in memory."""
 Axes = tuple["str | int", ...]
 _MOST_TRIED = 64
+_MOST_WHOLE = 1 << 24
+"""Up to here float32 has every whole number."""
 _LETTER = re.compile("[A-Za-z0-9]")
 
 
@@ -161,6 +163,23 @@ class ModelBuilder:
         layer = self.scope.inside(node.label)
         return RefusedError(feature, TITLE, reason, remedy, layer)
 
+    def in_float32(self, node: Node[kinds.Kind], *numbers: float | None) -> None:
+        """Note that whole numbers are computed in float32.
+
+        Raises RefusedError for a result of 8 bits, which begins anew behind the last number, and for a stated number that float32 lacks.
+        """
+        if node.y.dtype in ("int8", "uint8"):
+            raise self.refused(node, f"a {node.kind.word} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
+        if not any("int" in value.dtype for value in (*node.inputs, node.y)):
+            return
+        for number in numbers:
+            if number is not None and np.isfinite(number) and abs(number) > _MOST_WHOLE and float(np.float32(number)) != number:
+                reason = f"it computes in float32, which has all of them up to {_MOST_WHOLE:,} alone"
+                raise self.refused(node, f"the whole number {number}", reason)
+        note = f"whole numbers are computed in float32, exactly up to {_MOST_WHOLE:,}"
+        if note not in self.notes:
+            self.notes.append(note)
+
     # Tensors
 
     def __call__(self, value: Value) -> ProgramTensor:
@@ -233,13 +252,23 @@ class ModelBuilder:
         return called
 
     def constant(self, name: str, array: Array, axes: Axes | None = None) -> ProgramTensor:
-        """Return stored numbers as a tensor. What a description calls them may be what it calls others, too."""
+        """Return stored numbers as a tensor. What a description calls them may be what it calls others, too.
+
+        Raises RefusedError for whole numbers that the element type of what is stored lacks.
+        """
         numbers = np.asarray(array).reshape(-1)
         for count in itertools.count(1):
             called = self.stored(name if count == 1 else f"{name}/{count}", {"numbers": numbers})
             stored = np.asarray(self.arrays[called].numbers["numbers"])
             if np.array_equal(stored, _as(numbers, stored.dtype), equal_nan=True):
                 break
+        if numbers.dtype.kind in "iu":
+            computed = stored.astype(np.float32).tolist()
+            lacking = [number for number, held in zip(numbers.tolist(), computed, strict=True) if number != held]
+            if lacking:
+                narrowest = min(stored.dtype, np.dtype(np.float32), key=lambda dtype: dtype.itemsize)
+                reason = f"as numbers of {narrowest.name}, it lacks {lacking[0]}"
+                raise RefusedError("stored whole numbers", TITLE, reason, "", self.scope.inside(name))
         (number,) = self.add("stored", [], called, size=int(numbers.size))
         return ProgramTensor(number, tuple(np.shape(array)) if axes is None else axes)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ def _dense(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
 def _matmul(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     """Add products of matrices: of one that is there once, of as many as what it multiplies has, or sums over the steps."""
     x, y = (m(value) for value in node.inputs)
+    m.in_float32(node)
     if (x.axes[:1], x.axes[2:], y.axes[:2]) == ((BATCH,), (TIME,), (BATCH, TIME)) and len(y.axes) == 3:
         outer = [ProgramTensor(x.value, (*x.lengths, 1)), ProgramTensor(y.value, (1, *y.lengths))]
         (value,) = m.add("over time", [m.combined("multiply", outer)], operation="sum", masked=False)
@@ -181,30 +181,9 @@ def _spread(m: ModelBuilder, tensors: Sequence[ProgramTensor], axes: Axes, behin
     return result
 
 
-_MOST_WHOLE = 1 << 24
-"""Up to here float32 has every whole number."""
-
-
-def _in_float32(m: ModelBuilder, node: Node[kinds.Kind], *numbers: Any) -> None:
-    """Note that whole numbers are computed in float32.
-
-    Raises RefusedError for a result of 8 bits, which begins anew behind the last number, and for a stated number that float32 lacks.
-    """
-    if node.y.dtype in ("int8", "uint8"):
-        raise m.refused(node, f"a {node.kind.word} that gives {node.y.dtype}", "its whole numbers have more than 8 bits")
-    if not any("int" in value.dtype for value in (*node.inputs, node.y)):
-        return
-    beyond = [number for number in numbers if number is not None and abs(number) > _MOST_WHOLE and np.isfinite(number)]
-    if beyond and not (all(float(np.float32(number)) == number for number in beyond)):
-        raise m.refused(node, f"the whole number {beyond[0]}", f"it computes in float32, which has all of them up to {_MOST_WHOLE:,} alone")
-    note = f"whole numbers are computed in float32, exactly up to {_MOST_WHOLE:,}"
-    if note not in m.notes:
-        m.notes.append(note)
-
-
 def _arithmetic(m: ModelBuilder, node: Node[kinds.Arithmetic]) -> None:
     tensors, operation = [m(value) for value in node.inputs], node.kind.operation
-    _in_float32(m, node)
+    m.in_float32(node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
@@ -224,10 +203,10 @@ def _elementwise(m: ModelBuilder, node: Node[kinds.Elementwise]) -> None:
     axes = _aligned(tensors)
     wide = _spread(m, tensors, axes, False)
     operands: list[ProgramTensor | float] = [wide[value] if kind == "input" else float(value) for kind, value in node.kind.operands]
+    m.in_float32(node, *(value for kind, value in node.kind.operands if kind == "number"))
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
-    _in_float32(m, node, *(value for kind, value in node.kind.operands if kind == "number"))
     integral = node.y.dtype not in (*_FLOATS, "bool")
     if operation not in COMBINED or (integral and operation in ("divide", "power")):
         raise m.refused(node, f"the operator {operation!r}", "no code in C is known for it")
@@ -247,7 +226,7 @@ def _mask(m: ModelBuilder, node: Node[kinds.Mask]) -> None:
     x, operation = m(node.x), node.kind.operation
     tensors = [m(value) for value in node.inputs]
     if node.kind.value is not None:
-        _in_float32(m, node, node.kind.value)
+        m.in_float32(node, node.kind.value)
     if operation in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
         m.give(node.y, m.combined(operation, [x, float(node.kind.value or 0)]), x.axes)
     elif operation == "any differs":
@@ -292,13 +271,10 @@ def _where(m: ModelBuilder, node: Node[kinds.Where | kinds.ZeroMasked]) -> None:
 
 
 def _constant(m: ModelBuilder, node: Node[kinds.Constant]) -> None:
-    stated = np.asarray(node.kind.numbers)
-    array = stated.astype(np.float32)
+    array = np.asarray(node.kind.numbers)
     if array.size and not np.isfinite(array).all():
         raise ValueError("stored numbers that are not finite")
-    if stated.dtype.kind in "iu" and not np.array_equal(array.astype(np.float64), stated.astype(np.float64)):
-        raise m.refused(node, "stored whole numbers", f"it computes in float32, which has all of them up to {_MOST_WHOLE:,} alone")
-    tensor = m.constant(m.label(node), array)
+    tensor = m.constant(m.label(node), array if array.dtype.kind in "iu" else array.astype(np.float32))
     m.give(node.y, tensor.value, tensor.axes)
 
 
@@ -321,14 +297,15 @@ def _zeros(m: ModelBuilder, node: Node[kinds.Full]) -> None:
             raise ValueError("a tensor of several open lengths")
         axes.append(BATCH if length is None else length)
     size = math.prod(axis for axis in axes if isinstance(axis, int))
-    tensor = m.constant(m.label(node), np.full(size, node.kind.number, np.float32), tuple(axes))
+    dtype = node.y.dtype if "int" in node.y.dtype else "float32"
+    tensor = m.constant(m.label(node), np.full(size, node.kind.number, dtype), tuple(axes))
     m.give(node.y, tensor.value, tensor.axes)
 
 
 def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
     x, target = m(node.x), np.dtype(node.kind.dtype)
     if target.itemsize == 1 and target.kind in "iu":
-        _in_float32(m, node)
+        m.in_float32(node)
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")

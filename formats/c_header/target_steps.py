@@ -21,6 +21,8 @@ def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
     axes = sorted({x.axis(axis) for axis in node.kind.axes}, reverse=True)
     if operation not in ("mean", "sum", "max", "min", "any", "all"):
         raise m.refused(node, f"a reduction by {operation!r}", "no code in C is known for it")
+    if operation in ("mean", "sum"):
+        m.in_float32(node)
     value, left = x.value, list(x.axes)
     for axis in axes:
         if left[axis] == TIME:

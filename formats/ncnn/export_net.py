@@ -60,16 +60,17 @@ class NetLayers:
 
     def __init__(self) -> None:
         self.layers: list[NetLayer] = []
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
 
     def name(self, wanted: str) -> str:
         """Return a name that no layer and no blob has, as ncnn reads it: without spaces, of at most 255 bytes."""
         plain = "".join(letter if letter.isprintable() and not letter.isspace() else "_" for letter in wanted) or "_"
         plain = plain.encode()[:200].decode("utf-8", "ignore")
-        name, number = plain, 2
+        name, number = plain, self._names.get(plain, 1)
         while name in self._names:
-            name, number = f"{plain}_{number}", number + 1
-        self._names.add(name)
+            number += 1
+            name = f"{plain}_{number}"
+        self._names |= {plain: number, name: number if name == plain else 1}
         return name
 
     def add(
@@ -97,7 +98,8 @@ class NetLayers:
         for layer in reversed(self.layers):
             if needed.intersection(layer.tops) or layer.type == "Input":
                 needed.update(layer.bottoms)
-                layers.insert(0, layer)
+                layers.append(layer)
+        layers.reverse()
         for layer in layers:
             if needed.isdisjoint(layer.tops[1:]):  # the last states of a recurrent layer
                 del layer.tops[1:]

@@ -268,10 +268,10 @@ def _model(w: NetWriter, node: Node[kinds.Model]) -> None:
     """Add a model in the model."""
     scope = node.kind.scope
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
-        w.give(inside, w(outside).blob, w(outside).batch)
+        w.hand(inside, w(outside))
     w.run(scope, w.label(node))
     for outside, inside in zip(node.outputs, scope.outputs, strict=True):
-        w.give(outside, w(inside).blob, w(inside).batch)
+        w.hand(outside, w(inside))
 
 
 # Convolutions and pools over time as layers of ncnn, which have the channels in front of the steps.

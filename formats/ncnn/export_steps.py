@@ -157,7 +157,7 @@ def loop(w: NetWriter, node: Node[kinds.Loop]) -> None:
         raise w.refused(node, "a loop over the numbers of its steps", "its layers compute in float32 alone")
     count, label = count_of(w, node, w(sequences[0])), w.label(node)
     for inside, outside in zip((*scope.inputs[:held], *scope.inputs[held + len(sequences) :]), (*states, *shared), strict=True):
-        w.give(inside, w(outside).blob, w(outside).batch)
+        w.hand(inside, w(outside))
     steps = []
     for value in sequences:
         lengths = w.stated(node, w(value).lengths[1:])
@@ -175,10 +175,10 @@ def loop(w: NetWriter, node: Node[kinds.Loop]) -> None:
         for row, value in zip(listed, scope.outputs[held:], strict=True):
             row.append(w.shaped(w(value).blob, [1, *w.closed(node, w(value).lengths)], f"{label}/gives"))
         for inside, tensor in zip(scope.inputs[:held], [w(value) for value in scope.outputs[:held]], strict=True):
-            w.give(inside, tensor.blob, tensor.batch)
+            w.hand(inside, tensor)
     w.recurrent.append(f"{label} (a loop, written out: {_steps(count)})")
     for outside, inside in zip(node.outputs[:held], scope.outputs[:held], strict=True):
-        w.give(outside, w(inside).blob, w(inside).batch)
+        w.hand(outside, w(inside))
     for outside, row, inside in zip(node.outputs[held:], listed, scope.outputs[held:], strict=True):
         batch = w(inside).batch
         w.give(outside, _joined(w, row, f"{label}/every"), None if batch is None else batch + 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.ncnn.export_writer import NetWriter, Rule
+from rnnconvert.formats.ncnn.export_writer import LARGEST, NetWriter, Rule
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, Value, on
 from rnnconvert.scaffolding.operators import axis_of
@@ -89,8 +89,8 @@ def _elementwise(w: NetWriter, node: Node[kinds.Elementwise]) -> None:
 
 
 def _clip(w: NetWriter, node: Node[kinds.Clip]) -> None:
-    largest = float(np.finfo(np.float32).max)
-    low, high = (end if bound is None else float(bound) for bound, end in ((node.kind.min, -largest), (node.kind.max, largest)))
+    bounds = (node.kind.min, -LARGEST), (node.kind.max, LARGEST)
+    low, high = (float(np.clip(end if bound is None else bound, -LARGEST, LARGEST)) for bound, end in bounds)
     w.put(node, "Clip", {0: low, 1: high})
 
 

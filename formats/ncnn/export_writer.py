@@ -18,6 +18,7 @@ from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.weights import LayerWeights
 
 TITLE = "ncnn"
+LARGEST = float(np.finfo(np.float32).max)
 Rule = Callable[["NetWriter", Node[Any]], None]
 """Adds the layers that a node of a description is."""
 
@@ -143,6 +144,18 @@ class NetWriter:
             )
         self._tensors[id(value)] = tensor
 
+    def hand(self, value: Value, tensor: NetTensor) -> None:
+        """Let a tensor of the description be what another one is, with the lengths that are known of that."""
+        self.give(value, tensor.blob, tensor.batch)
+        self._fill(value, tensor.shape)
+
+    def _fill(self, value: Value, lengths: Sequence[int | None]) -> None:
+        """Note lengths of a tensor where they are open."""
+        tensor = self(value)
+        if len(tensor.shape) == len(lengths):
+            shape = tuple(other if size is None else size for size, other in zip(tensor.shape, lengths, strict=True))
+            self._tensors[id(value)] = replace(tensor, shape=shape)
+
     def put(
         self,
         node: Node[kinds.Kind],
@@ -161,7 +174,11 @@ class NetWriter:
         settings: Settings | None = None,
         numbers: Sequence[tuple[bool, Array | PiecewiseArray]] = (),
     ) -> str:
-        """Add a layer of one blob; return that."""
+        """Add a layer of one blob; return that. Raises RefusedError for a number that its file cannot state."""
+        beyond = [value for value in (settings or {}).values() if isinstance(value, float) and not abs(value) <= LARGEST]
+        if beyond:
+            reason = "its .param states numbers of float32, and neither inf nor nan"
+            raise RefusedError(f"the number {beyond[0]}", TITLE, reason, "", wanted)
         return self.net.add(kind, bottoms, wanted, settings, numbers)[0]
 
     def stored(self, wanted: str, array: Array) -> str:
@@ -233,13 +250,13 @@ class NetWriter:
         same_window = isinstance(kind, kinds.Conv) and kind.padding != "valid" and max(kind.strides) == 1
         if not (same_window or isinstance(kind, (*_AS_LONG, kinds.Transpose))) or not node.inputs:
             return
-        reads = self(node.x).shape
-        reads = tuple(reads[axis] for axis in kind.order) if isinstance(kind, kinds.Transpose) else reads
+        rank = len(self(node.x).shape)
+        places = kind.order if isinstance(kind, kinds.Transpose) else range(rank)
+        shapes = [shape for value in node.inputs if len(shape := self(value).shape) == rank]
+        reads = [_spread([shape[axis] for shape in shapes]) for axis in places]
         for value in node.outputs:
-            tensor = self._tensors.get(id(value))
-            if tensor is not None and len(tensor.shape) == len(reads):
-                shape = tuple(other if size is None else size for size, other in zip(tensor.shape, reads, strict=True))
-                self._tensors[id(value)] = replace(tensor, shape=shape)
+            if id(value) in self._tensors:
+                self._fill(value, reads)
 
     def closed(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
         """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
@@ -254,9 +271,15 @@ class NetWriter:
         return [length for length in lengths if length is not None]
 
 
+def _spread(lengths: Sequence[int | None]) -> int | None:
+    """Return the length of an axis of tensors that spread over one another: one of 1 does over the others. None where it is open."""
+    stated = {length for length in lengths if length is not None and length != 1}
+    return stated.pop() if len(stated) == 1 else None
+
+
 _AS_LONG = (
     kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise, kinds.Embedding,
-    kinds.LayerNorm, kinds.Model, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
+    kinds.LayerNorm, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
 )  # fmt: skip
 """The kinds of nodes whose outputs have the lengths of what they read, where these are open."""
 

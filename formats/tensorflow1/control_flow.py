@@ -36,8 +36,7 @@ class Conditions:
 
     def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool | float] = MappingProxyType({})) -> None:
         self._graph, self._placeholders = graph, placeholders
-        self._dropouts = Dropouts(graph.nodes, placeholders)
-        self.draws = self._dropouts.draws
+        self.draws = Dropouts(graph.nodes, placeholders).draws
         self.asked: dict[str, list[str]] = {}
         self._truths: dict[str, tuple[bool | None, list[str]]] = {}
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
@@ -50,10 +49,18 @@ class Conditions:
 
     def decided(self) -> GraphDef:
         """Return the graph without what it never computes, with what a caller states as constants for all that reads it."""
-        nodes, decisions, nothing = self._graph.nodes, self._decisions, self._dropouts.nothing
-        stated = self.decided_by
-        if not decisions and not stated and not nothing:
-            return self._graph
+        nodes = self._branches()
+        nothing = Dropouts(nodes, self._placeholders).nothing  # of which probability, a condition may decide
+        if not nothing:
+            return self._graph if nodes is self._graph.nodes else GraphDef(nodes, self._graph.functions)
+        written = {name: replace(node, op="Identity", inputs=(nothing[name],)) if name in nothing else node for name, node in nodes.items()}
+        return GraphDef(_needed(written, nodes), self._graph.functions)
+
+    def _branches(self) -> dict[str, GraphDefNode]:
+        """Return the operations of the branches that are taken, with what a caller states as constants."""
+        nodes, decisions, stated = self._graph.nodes, self._decisions, self.decided_by
+        if not decisions and not stated:
+            return nodes
         switches = {name for name in decisions if nodes[name].op == "Switch"}
         dead = self._dead({f"{name}:{int(not decisions[name])}" for name in switches})
         written, places = {}, {}  # places: which of its values a Merge hands on, its second output
@@ -69,8 +76,6 @@ class Conditions:
             if node.name in stated:
                 dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
                 written[node.name] = replace(node, op="Const", inputs=(), stored=np.array(self._placeholders[node.name], dtype))
-            elif node.name in nothing:
-                written[node.name] = replace(node, op="Identity", inputs=(nothing[node.name],))
             elif node.name in switches:
                 written[node.name] = replace(node, op="Identity", inputs=sources[:1])
             elif f"{node.name}:1" in places:
@@ -83,14 +88,7 @@ class Conditions:
             for place in [places[source] for source in reader.inputs if source in places]:
                 reader = replace(reader, inputs=tuple(place.name if places.get(source) is place else source for source in reader.inputs))
                 written |= {place.name: place, reader.name: reader}
-        read = {_name(source) for node in nodes.values() for source in node.inputs}
-        waiting, reached = [name for name in written if name not in read], set[str]()
-        while waiting:  # what only the other branch has read is no output
-            name = waiting.pop()
-            if name not in reached:
-                reached.add(name)
-                waiting += [source for source in map(_name, written[name].inputs) if source in written]
-        return GraphDef({name: node for name, node in written.items() if name in reached}, self._graph.functions)
+        return _needed(written, nodes)
 
     def _decision(self, node: GraphDefNode) -> bool | None:
         """Return the truth of a condition; None where it is not known, and for other operations."""
@@ -245,3 +243,15 @@ class Frames:
             if node.op == "Switch" and len(node.inputs) > 1 and _name(node.inputs[1]) == ends[0].name
         }
         return merges, switches, ends[0].inputs[0]
+
+
+def _needed(written: Mapping[str, GraphDefNode], before: Mapping[str, GraphDefNode]) -> dict[str, GraphDefNode]:
+    """Return what the outputs of the operations before need: what only the other branch or a mask has read is not an output."""
+    read = {_name(source) for node in before.values() for source in node.inputs}
+    waiting, reached = [name for name in written if name not in read], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [source for source in map(_name, written[name].inputs) if source in written]
+    return {name: node for name, node in written.items() if name in reached}

@@ -8,20 +8,19 @@ python/ops/random_ops.py, random_uniform.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from rnnconvert.containers.graph_def_node import GraphDefNode
+from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.formats.tensorflow1.operations import PASSING
 
 _INPUTS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
 _ADDING, _DIVIDING = ("Add", "AddV2"), ("RealDiv", "Div")
-_COMPUTED: Mapping[str, Callable[[float, float], float]] = {
-    **dict.fromkeys(_ADDING, lambda a, b: a + b),
-    **dict.fromkeys(_DIVIDING, lambda a, b: a / b if b else np.inf),
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-}
+_COMPUTED: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(_ADDING, np.add), **dict.fromkeys(_DIVIDING, np.divide), "Sub": np.subtract, "Mul": np.multiply,
+}  # fmt: skip
 _DEEP = 100
 """How many operations stand between a probability and what states it."""
 _CERTAIN = (1.0, 0.0)
@@ -40,24 +39,25 @@ class Dropouts:
         self._nodes, self._numbers = nodes, numbers
         self.nothing: dict[str, str] = {}
         self.draws: dict[str, tuple[str, float]] = {}
+        self._read: dict[tuple[str, tuple[str, float] | None], tuple[Any, frozenset[str]]] = {}
         for node in nodes.values():
             for value, mask in self._masked(node):
                 probability, drawn, keeps = self._mask(mask)
-                asked: list[str] = []
-                number = self._number(probability, asked) if drawn else None
+                number, asked = self._asked(probability) if drawn else (None, ())
                 if number is not None and (number == 1 if keeps else number <= 0):
                     self.nothing[node.name] = self._scaled(value)
-                if len(set(asked)) == 1:
+                if len(asked) == 1:
+                    (name,) = asked
                     for certain in _CERTAIN:
-                        if self._number(probability, [], {asked[0]: certain}) == float(keeps):
-                            self.draws[drawn] = asked[0], certain
+                        if self._asked(probability, (name, certain))[0] == float(keeps):
+                            self.draws[drawn] = name, certain
 
     def _masked(self, node: GraphDefNode) -> Iterable[tuple[str, str]]:
         """Return what an operation may take for a value and for its mask."""
         if node.op == "Mul" and len(node.read) == 2:
             first, second = node.read
             return (first, second), (second, first)
-        if node.op in ("Select", "SelectV2") and len(node.read) == 3 and self._number(node.read[2], []) == 0:
+        if node.op in ("Select", "SelectV2") and len(node.read) == 3 and self._number(node.read[2]) == 0:
             return [(node.read[1], node.read[0])]
         return ()
 
@@ -80,7 +80,7 @@ class Dropouts:
         node = self._node(value)
         if node is not None and node.op in ("Mul", *_DIVIDING) and len(node.read) == 2:
             for source, scale in (node.read, node.read[::-1])[: 2 if node.op == "Mul" else 1]:
-                if self._number(scale, []) == 1:
+                if self._number(scale) == 1:
                     return source
         return value
 
@@ -90,34 +90,47 @@ class Dropouts:
         for _ in range(_DEEP):
             if node is None or node.op == "RandomUniform":
                 return node.name if node is not None and (low, span) == (0, 1) else ""
-            number = self._number(node.read[1], []) if node.op in ("Mul", *_ADDING) and len(node.read) == 2 else None
+            number = self._number(node.read[1]) if node.op in ("Mul", *_ADDING) and len(node.read) == 2 else None
             if number is None:
                 return ""
             low, span = (low + number * span, span) if node.op in _ADDING else (low, span * number)
             node = self._node(node.read[0])
         return ""
 
-    def _number(self, source: str, asked: list[str], numbers: Mapping[str, float] | None = None, depth: int = 0) -> float | None:
-        """Return a number that the graph or a caller states, None for others; and add the inputs that have a part in it."""
-        numbers = self._numbers if numbers is None else numbers
+    def _number(self, source: str) -> Any:
+        """Return a number that the graph or a caller states, in its own precision; None for others."""
+        return self._asked(source)[0]
+
+    def _asked(self, source: str, certain: tuple[str, float] | None = None, depth: int = 0) -> tuple[Any, frozenset[str]]:
+        """Return a number, None where it is not known, and the inputs that have a part in it, two of them at most.
+
+        certain  an input and its value, in the place of the caller's
+        """
         node = self._node(source)
         if node is None or depth > _DEEP:
-            return None
-        if node.op in _INPUTS:
-            asked.append(node.name)
-        if node.name in numbers or node.op in _INPUTS[:2]:
-            return numbers.get(node.name)
-        if node.op == _INPUTS[2] and node.read:
-            return self._number(node.read[0], asked, numbers, depth + 1)
+            return None, frozenset()
+        key = node.name, certain
+        if key not in self._read:
+            self._read[key] = None, frozenset()  # of a value that reads itself nothing is known
+            with np.errstate(all="ignore"):
+                self._read[key] = self._computed(node, certain, depth)
+        return self._read[key]
+
+    def _computed(self, node: GraphDefNode, certain: tuple[str, float] | None, depth: int) -> tuple[Any, frozenset[str]]:
         if node.op == "Const":
             array = node.tensor
-            return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind == "f" else None
-        computed = _COMPUTED.get(node.op)
-        operands = [self._number(each, asked, numbers, depth + 1) for each in node.read] if computed is not None else []
-        if computed is None or len(operands) != 2:
-            return None
-        first, second = operands
-        return None if first is None or second is None else computed(first, second)
+            return (array[()] if array is not None and array.ndim == 0 and array.dtype.kind == "f" else None), frozenset()
+        if node.op in _INPUTS:
+            numbers, dtype = self._numbers if certain is None else dict([certain]), TYPES.get(int(node.number("dtype", 1)))
+            if node.name in numbers and dtype is not None and dtype.kind == "f" and not node.shape("shape"):
+                return dtype.type(numbers[node.name]), frozenset([node.name])
+            number, asked = self._asked(node.read[0], certain, depth + 1) if node.op == _INPUTS[2] and node.read else (None, frozenset())
+            return number, frozenset(sorted({*asked, node.name})[:2])
+        if node.op not in _COMPUTED or len(node.read) != 2:
+            return None, frozenset()
+        (first, by_first), (second, by_second) = (self._asked(each, certain, depth + 1) for each in node.read)
+        number = None if first is None or second is None else _COMPUTED[node.op](first, second)
+        return number, frozenset(sorted(by_first | by_second)[:2])
 
     def _node(self, source: str) -> GraphDefNode | None:
         """Return the operation that gives a value, behind those that hand it on."""

@@ -71,9 +71,7 @@ class _GraphSession:
         ends = [operation for operation in reached - begun if operation.type not in (*_OF_LOOPS, *_INPUTS) and not _consumers(operation)]
         values = [tensor for operation in operations if operation in ends for tensor in operation.outputs]
         self._outputs = [tensor for tensor in values if tensor.dtype.is_floating] or values
-        needed = _followed(
-            [tensor.op for tensor in self._outputs], lambda end: [] if end in begun else [tensor.op for tensor in end.inputs]
-        )
+        needed = _followed([tensor.op for tensor in self._outputs], lambda end: [] if end in begun else _sources(end))
         unused = [tensor for tensor in inputs if _UNUSED.search(tensor.op.name) and (tensor.dtype.is_floating or tensor.dtype.is_integer)]
         self._unused = {tensor: np.zeros([n or 1 for n in _axes(tensor) or ()], tensor.dtype.as_numpy_dtype) for tensor in unused}
         self._placeholders = [tensor for tensor in inputs if tensor.op in needed and not _UNUSED.search(tensor.op.name)]
@@ -100,6 +98,11 @@ def _features(operations: Sequence[Any]) -> List[Any]:
 
 def _consumers(operation: Any) -> List[Any]:
     return [reader for tensor in operation.outputs for reader in tensor.consumers()]
+
+
+def _sources(operation: Any) -> List[Any]:
+    """Return what an operation reads or waits for: a constant of a branch waits for the branch."""
+    return [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
 
 
 def _followed(start: Sequence[Any], after: Callable[[Any], Sequence[Any]]) -> Set[Any]:

@@ -698,9 +698,18 @@ class Dot(Kind, word="dot"):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Kind, word="constant"):
-    """Numbers that are written out."""
+    """Numbers that are written out: of two, those are equal whose arrays are, to the bit."""
 
     numbers: Array
+
+    def _bits(self) -> tuple[str, Sizes, bytes]:
+        return self.numbers.dtype.str, self.numbers.shape, self.numbers.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._bits() == other._bits()
+
+    def __hash__(self) -> int:
+        return hash(self._bits())
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class _Simplification:
         self.same: dict[int, Value] = {}
         self.wide: dict[int, tuple[Value, ...]] = {}
         self.zeros: set[int] = set()
-        self.first: dict[object, Value] = {}
+        self.first: dict[object, tuple[Value, ...]] = {}
         self.nodes: list[Node[kinds.Kind]] = []
 
     def resolved(self, value: Value) -> Value:
@@ -67,11 +67,11 @@ class _Simplification:
             if len(masks) == 1:
                 self.same[id(y)] = masks[0]
                 return
-        key = (kind, tuple(map(id, node.inputs)))
+        key = (kind, len(node.inputs), tuple(map(id, node.reads())))
         if key in self.first:
-            self.same[id(y)] = self.first[key]
+            self.same.update(zip(map(id, node.outputs), self.first[key], strict=True))
             return
-        self.first[key] = y
+        self.first[key] = node.outputs
         self.nodes.append(node)
 
     def _of_any(self, node: Node[kinds.Kind]) -> Node[kinds.Kind]:

@@ -548,7 +548,8 @@ def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> No
 
     def model(operator: str, number: Any) -> Path:
         nodes = [helper.make_node(operator, ["x", "k"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=types.FLOAT)]
-        places = [helper.make_tensor_value_info(name, kind, ["batch", "time"]) for name, kind in (("x", types.INT64), ("y", types.FLOAT))]
+        axes = ["batch", np.size(number) if np.size(number) > 1 else "time"]
+        places = [helper.make_tensor_value_info(name, kind, axes) for name, kind in (("x", types.INT64), ("y", types.FLOAT))]
         stored = onnx.numpy_helper.from_array(np.asarray(number, np.int64), "k")
         graph = helper.make_graph(nodes, "g", places[:1], places[1:], [stored])
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
@@ -560,3 +561,10 @@ def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> No
                 export_model(model(operator, number), tmp_path / "m.h", force=True)
         done = export_model(model(operator, 3), tmp_path / "m.h", force=True)
         assert "whole numbers are computed in float32, exactly up to 16,777,216" in done.notes
+    done = export_model(model("ReduceSum", [1]), tmp_path / "m.h", force=True)
+    assert "whole numbers are computed in float32, exactly up to 16,777,216" in done.notes
+    for number in ([(1 << 24) + 1] * 40, [(1 << 53) + 1, 2]):  # one number everywhere, and one that float64 lacks, too
+        with pytest.raises(RefusedError, match="float32, it lacks"):
+            export_model(model("Add", number), tmp_path / "m.h", force=True)
+    with pytest.raises(RefusedError, match="float16, it lacks 2049"):
+        export_model(model("Add", [2049, 3]), tmp_path / "m.h", dtype="float16", force=True)

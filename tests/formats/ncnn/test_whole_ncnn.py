@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.formats.ncnn.export_net import NetLayers
 from rnnconvert.language.layout import Sizes
 from tests.helpers.drawn import each
 from tests.helpers.exported import FRAMEWORKS_WARN, RUNS
@@ -287,3 +289,53 @@ def test_how_many_steps_are_written_out_is_stated(tmp_path: Path) -> None:
         rc.export_model(tmp_path / "strided.keras", path, settings=["steps=4"])
     k.Sequential([k.Input((9, 3)), k.layers.Conv1D(4, 2, strides=2), k.layers.GRU(3, reset_after=False)]).save(tmp_path / "closed.keras")
     assert rc.export_model(tmp_path / "closed.keras", path, verify=True).layers[0].endswith("(GRU 4 -> 3, written out: 4 steps)")
+
+
+@pytest.mark.parametrize("inner", ["a sequence's length", "a shorter one", "a mean beside its steps"])
+def test_how_many_steps_there_are_is_known_behind_a_model_in_the_model_and_behind_sums(tmp_path: Path, inner: str) -> None:
+    """A model in the model may give other lengths than it reads; an axis of one spreads over the others'."""
+    k = needed("keras", "keras")
+    a = k.layers
+    x = k.Input((None, 3))
+    if inner == "a mean beside its steps":
+        y = a.LSTM(3, return_sequences=True)(x)
+        y = a.Add()([k.ops.mean(y, axis=1, keepdims=True), y])
+    else:
+        same = inner == "a sequence's length"
+        layers = [a.Conv1D(4, 3, padding="same" if same else "valid"), a.GRU(3, reset_after=False, return_sequences=True)]
+        y = k.Sequential([k.Input((None, 3)), *layers[: 1 + same]])(x)
+    model = k.Model(x, a.GRU(4, reset_after=False, return_sequences=True)(y))
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    if inner == "a shorter one":
+        with pytest.raises(RefusedError, match="sequences of one length"):
+            rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", settings=["steps=6"])
+        return
+    rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", settings=["steps=6"])
+    agrees(model, [np.random.default_rng(1).normal(size=(2, 6, 3)).astype(np.float32)], tmp_path / "m.param")
+
+
+def test_thousands_of_steps_are_written_in_seconds() -> None:
+    """A new name, and a layer that is needed, cost the same however many there are before: 4,096 steps once took a minute."""
+    net, begun = NetLayers(), process_time()
+    for _ in range(40_000):
+        (last,) = net.add("ReLU", [], "rnn/step/add")
+    assert last == "rnn/step/add_40000" and net.name("rnn/step/add_7") == "rnn/step/add_7_2"
+    assert len(net.finished([layer.name for layer in net.layers])) == 40_000
+    assert process_time() - begun < 30
+
+
+def test_numbers_that_its_file_cannot_state_are_refused(tmp_path: Path) -> None:
+    """It reads inf as 0, and numbers beyond float32 not at all. Bounds that bound nothing are left out."""
+    k = needed("keras", "keras")
+    x = k.Input((None, 3))
+    y = k.layers.LSTM(3, return_sequences=True)(x)
+    for number in (np.inf, -np.inf, 1e39):
+        k.Model(x, k.ops.minimum(y, float(number))).save(tmp_path / "m.keras")
+        with pytest.raises(RefusedError, match="states numbers of float32"):
+            rc.export_model(tmp_path / "m.keras", tmp_path / "m.param")
+    model = k.Model(x, k.ops.clip(y, -np.inf, 0.1))
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    rc.export_model(tmp_path / "m.keras", tmp_path / "m.param")
+    agrees(model, [np.random.default_rng(1).normal(size=(2, 6, 3)).astype(np.float32)], tmp_path / "m.param")

@@ -176,18 +176,60 @@ def test_dropout_that_drops_nothing_is_not_written(default: float | None, old: b
         written(path, tmp_path / "m.onnx", fix={"keep": 0.9})
 
 
-@pytest.mark.parametrize("what", ["more", "twice", "compared otherwise"])
+@pytest.mark.parametrize("what", ["more", "twice", "compared otherwise", "rounded", "a row"])
 def test_what_only_looks_like_dropout_stays(what: str, tmp_path: Path) -> None:
-    """Numbers up to 2, a mask that is added, and one of what is not kept."""
+    """Numbers up to 2, a mask that is added, one of what is not kept, a rate that is 0 in double precision alone, and one with an axis."""
 
     def build(tf: Any) -> Tensor:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")
         drawn_numbers = tf.compat.v1.random_uniform(tf.shape(x), maxval=2.0 if what == "more" else 1.0)
-        mask = tf.cast(drawn_numbers < 1.0 if what == "compared otherwise" else drawn_numbers >= 0.0, tf.float32)
+        rate = tf.constant(0.0)
+        if what == "rounded":
+            rate = 1.0 - 1.0 / tf.constant(41.0) * 41.0
+        elif what == "a row":
+            rate = tf.constant([[0.0]])
+        mask = tf.cast(drawn_numbers < 1.0 if what == "compared otherwise" else drawn_numbers >= rate, tf.float32)
         return x + mask if what == "twice" else x * (tf.floor(1.0 + drawn_numbers) if what == "more" else mask)
 
     with pytest.raises(RefusedError, match="RandomUniform"):
         written(Graph(build).save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
+
+
+def test_a_probability_that_a_condition_decides(tmp_path: Path) -> None:
+    """Its constants wait for their branch, which waits for the condition: so does what the source is handed."""
+    control_flow: Any = importlib.import_module(f"{needed('tensorflow', 'tensorflow').__name__}.python.ops.control_flow_util")
+    functions = control_flow.ENABLE_CONTROL_FLOW_V2
+
+    def build(tf: Any) -> Tensor:
+        x, training = tf.compat.v1.placeholder(tf.float32, [None, 3], "x"), tf.compat.v1.placeholder(tf.bool, [], "training")
+        return tf.tanh(dropped(tf, x, tf.cond(training, lambda: 0.5, lambda: 1.0), False))
+
+    control_flow.ENABLE_CONTROL_FLOW_V2 = False  # conditions of TensorFlow 1
+    try:
+        graph = Graph(build)
+    finally:
+        control_flow.ENABLE_CONTROL_FLOW_V2 = functions
+    path, x = graph.save(tmp_path / "frozen.pb"), np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32)
+    with pytest.raises(RefusedError, match="--fix training="):
+        written(path, tmp_path / "m.onnx")
+    run = written(path, tmp_path / "m.onnx", fix={"training": False}, verify=True)
+    np.testing.assert_allclose(run({"x": x}), graph.run({"x": x, "training": False}), rtol=1e-6)
+    with pytest.raises(RefusedError, match="RandomUniform"):
+        written(path, tmp_path / "m.onnx", fix={"training": True})
+
+
+def test_a_probability_is_read_once_however_often_it_is_added(tmp_path: Path) -> None:
+    """Each number is the one before it twice: 2 ** 60 ways lead to the first."""
+
+    def build(tf: Any) -> Tensor:
+        x, rate = tf.compat.v1.placeholder(tf.float32, [None, 3], "x"), tf.constant(0.0)
+        for _ in range(60):
+            rate = rate + rate
+        return tf.tanh(x * tf.cast(tf.compat.v1.random_uniform(tf.shape(x)) >= rate, tf.float32))
+
+    graph, x = Graph(build), np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32)
+    run = written(graph.save(tmp_path / "frozen.pb"), tmp_path / "m.onnx")
+    np.testing.assert_allclose(run({"x": x}), graph.run({"x": x}), rtol=1e-6)
 
 
 def test_a_number_without_stated_axes_is_fixed(tmp_path: Path) -> None:
