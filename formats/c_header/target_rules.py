@@ -185,7 +185,7 @@ _MOST_WHOLE = 1 << 24
 """Up to here float32 has every whole number."""
 
 
-def _whole(m: ModelBuilder, node: Node[kinds.Kind], *numbers: Any) -> None:
+def _in_float32(m: ModelBuilder, node: Node[kinds.Kind], *numbers: Any) -> None:
     """Note that whole numbers are computed in float32.
 
     Raises RefusedError for a result of 8 bits, which begins anew behind the last number, and for a stated number that float32 lacks.
@@ -204,7 +204,7 @@ def _whole(m: ModelBuilder, node: Node[kinds.Kind], *numbers: Any) -> None:
 
 def _arithmetic(m: ModelBuilder, node: Node[kinds.Arithmetic]) -> None:
     tensors, operation = [m(value) for value in node.inputs], node.kind.operation
-    _whole(m, node)
+    _in_float32(m, node)
     axes = _aligned(tensors, behind_batch=True)
     first, *others = _spread(m, tensors, axes, True)
     lengths = tuple(axis for axis in axes if isinstance(axis, int))
@@ -227,7 +227,7 @@ def _elementwise(m: ModelBuilder, node: Node[kinds.Elementwise]) -> None:
     if operation in FUNCTIONS and len(operands) == 1 and isinstance(operands[0], ProgramTensor):
         m.give(node.y, _function(m, operands[0].value, operation), axes)
         return
-    _whole(m, node, *(value for kind, value in node.kind.operands if kind == "number"))
+    _in_float32(m, node, *(value for kind, value in node.kind.operands if kind == "number"))
     integral = node.y.dtype not in (*_FLOATS, "bool")
     if operation not in COMBINED or (integral and operation in ("divide", "power")):
         raise m.refused(node, f"the operator {operation!r}", "no code in C is known for it")
@@ -247,7 +247,7 @@ def _mask(m: ModelBuilder, node: Node[kinds.Mask]) -> None:
     x, operation = m(node.x), node.kind.operation
     tensors = [m(value) for value in node.inputs]
     if node.kind.value is not None:
-        _whole(m, node, node.kind.value)
+        _in_float32(m, node, node.kind.value)
     if operation in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
         m.give(node.y, m.combined(operation, [x, float(node.kind.value or 0)]), x.axes)
     elif operation == "any differs":
@@ -328,7 +328,7 @@ def _zeros(m: ModelBuilder, node: Node[kinds.Full]) -> None:
 def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
     x, target = m(node.x), np.dtype(node.kind.dtype)
     if target.itemsize == 1 and target.kind in "iu":
-        _whole(m, node)
+        _in_float32(m, node)
     value = x.value
     if target.kind == "b":
         value = _function(m, value, "truth")

@@ -108,8 +108,8 @@ class CoreMl:
         _model(place, message, contents, options, widened)
         contents.batch_first = dict.fromkeys(contents.layers, False)
         # Of a row of models, none is the whole.
-        whole = len(contents.programs) == 1 and number not in (_PIPELINE, *_PIPELINES)
-        return contents.checkpoint(path, self.NAME, options, metadata=_about(message), read=contents.programs[0] if whole else None)
+        single = len(contents.programs) == 1 and number not in (_PIPELINE, *_PIPELINES)
+        return contents.checkpoint(path, self.NAME, options, metadata=_about(message), read=contents.programs[0] if single else None)
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""

@@ -89,9 +89,9 @@ def _flip(m: Module, node: Node[kinds.Flip]) -> str:
 
 
 def _parameter(m: Module, node: Node[kinds.Parameter]) -> str:
-    whole = "" if node.y.dtype.startswith("float") else f", dtype=torch.{node.y.dtype}"
-    zeros = f"torch.zeros({', '.join(map(str, node.kind.sizes))}{whole})"
-    return m.part(node.layer, f"nn.Parameter({zeros}{', requires_grad=False' if whole else ''})")
+    dtype = "" if node.y.dtype.startswith("float") else f", dtype=torch.{node.y.dtype}"
+    zeros = f"torch.zeros({', '.join(map(str, node.kind.sizes))}{dtype})"
+    return m.part(node.layer, f"nn.Parameter({zeros}{', requires_grad=False' if dtype else ''})")
 
 
 def _weight(m: Module, node: Node[kinds.LayerWeight]) -> str:

@@ -252,8 +252,10 @@ class GraphReading:
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            fixing = self._fixing(scope, node.inputs[-1]) if node.kind.startswith("Random") and node.inputs else ""
-            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it", fixing)
+            draws = node.kind.startswith("Random")
+            reason = "it draws other numbers in each run" if draws else "no line is known for it"
+            fixing = self._fixing(scope, node.inputs[-1]) if draws and node.inputs else ""
+            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", reason, fixing)
         result = rule(self, op)
         if unread := [name for name in op.values.unread() if name not in _HARMLESS]:
             what = f"the attribute {unread[0]!r} of the operator {node.operator or node.kind}"
