@@ -180,9 +180,9 @@ def test_the_lengths_that_a_refusal_asks_for_are_typed_as_it_shows_them(tmp_path
     torch.jit.trace(_Attending().eval(), (torch.tensor([1, 2]), torch.zeros(2, 5), torch.randn(6, 2, 4))).save(str(source))
     with pytest.raises(rc.RefusedError) as refused:
         rc.export_model(source, tmp_path / "m.onnx", axes=[1, 2, 3])
-    shown = re.search("--axes '(.*)', with numbers", str(refused.value))
-    assert shown is not None
-    typed = re.sub(r"\?", lambda _: str(next(lengths)), shown[1])
+    proposal = re.search("--axes '(.*)', with numbers", str(refused.value))
+    assert proposal is not None
+    typed = re.sub(r"\?", lambda _: str(next(lengths)), proposal[1])
     assert counts(typed, "--axes") == [[2], [2, 5], [6, 2, 4]]
     assert rc.export_model(source, tmp_path / "m.onnx", axes=counts(typed, "--axes"), verify=True).equal
     assert counts("3,?x", "--axes") == [3, [None]]
