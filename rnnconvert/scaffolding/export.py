@@ -201,8 +201,7 @@ def export_model(
 ) -> Exported:
     """Write a whole model, not only its recurrent layers, as one file of another framework.
 
-    source   a whole model: a file of Keras, ONNX, TFLite, OpenVINO, TorchScript, torch.export or of a frozen graph, weights alone with
-             `config`, or a live torch.nn.Module
+    source   a whole model: a file (docs/scaffold.md#sources lists them), weights alone with `config`, or a live torch.nn.Module
     target   the file to write; its ending decides the format
     format   the format of the target, where several have its ending
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open

@@ -123,8 +123,7 @@ def scaffold(
 ) -> Scaffolded:
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
-    source   a whole model: a file of Keras, ONNX, TFLite, OpenVINO, TorchScript, torch.export or of a frozen graph, weights alone, or a
-              live torch.nn.Module
+    source   a whole model: a file (docs/scaffold.md#sources lists them), weights alone, or a live torch.nn.Module
     to       the framework to write for: "pytorch", "keras" or "flax" (its nnx)
     output   the .py file to write; None returns its text alone
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open

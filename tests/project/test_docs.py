@@ -267,7 +267,8 @@ def test_the_pictures_of_measurements_show_what_was_measured(tmp_path: Path, mon
     assert page.text(json.loads((ROOT / "benchmarks" / "results.json").read_text())) == page.PAGE.read_text(encoding="utf-8")
     drawn = sorted(tmp_path.iterdir())
     assert drawn and [(images / path.name).read_text() for path in drawn] == [path.read_text() for path in drawn]
-    rows = re.findall(r"^\| `(\.\w+)`(.*?) \| (\w+) \| ([\d,]+) \|", (ROOT / "docs" / "whole.md").read_text(encoding="utf-8"), re.M)
-    sizes = [(f"{name}{more.replace('`', '')}, {dtype}", int(size.replace(",", ""))) for name, more, dtype, size in rows]
+    table = r"^\| `(\.\w+)`( \([^)]+\))?(?: (float16|int8))?(?: \*)? \| ([\d,]+) \|"
+    rows = re.findall(table, (ROOT / "docs" / "whole.md").read_text(encoding="utf-8"), re.M)
+    sizes = [(f"{name}{more}, {dtype or 'float32'}", int(size.replace(",", ""))) for name, more, dtype, size in rows]
     bars = [page.Bar(name, size, f"{size / 1000:,.0f} KB", True) for name, size in sizes]
     assert bars and (images / "target-sizes.svg").read_text() == page.picture("Bytes of one model in every format", bars)

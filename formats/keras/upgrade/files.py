@@ -156,7 +156,7 @@ def as_keras_3(
     era = Era(version)
     if era.major >= 3 and version:
         way_out = "which reads it itself: keras.saving.load_model(...).save(...)"
-        if layers_model.is_layers_model(stored.metadata.get("document")):
+        if layers_model.is_layers_model(stored.metadata_as(layers_model.LayersModelMetadata).get("document")):
             way_out = (
                 f"and states no modules of its classes. Write it as code that loads its weights: {Command('scaffold', source, to='keras')}."
             )
