@@ -56,10 +56,13 @@ def counts(text: str | None, option: str) -> list[int | list[int | None]] | None
     if text is None:
         return None
     entries = [[length.strip() for length in word.split("x")] for word in text.split(",")]
-    if not all(is_count(length) or (length == "?" and len(entry) > 1) for entry in entries for length in entry):
-        message = f"{text!r} is not one number, or several with commas between, as in 3 or 3,2, and no lengths, as in 1x80x?"
+    several = [len(entry) > 1 for entry in entries]
+    entries = [entry[:1] if len(entry) == 2 and not entry[1] else entry for entry in entries]  # 5x: one axis, of length 5
+    if not all(is_count(length) or (length == "?" and more) for entry, more in zip(entries, several, strict=True) for length in entry):
+        message = f"{text!r} is not one number, or several with commas between, as in 3 or 3,2, and no lengths, as in 1x80x? or 5x"
         raise click.BadParameter(message, param_hint=option)
-    return [int(entry[0]) if len(entry) == 1 else [None if length == "?" else int(length) for length in entry] for entry in entries]
+    lengths = [[None if length == "?" else int(length) for length in entry] for entry in entries]
+    return [entry if more else int(entry[0] or 0) for entry, more in zip(lengths, several, strict=True)]
 
 
 def fixed(words: Sequence[str]) -> dict[str, Any]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UndecidedError, UnreadLayersError, UsageError
 from rnnconvert.core.remedies import Command
+
+if TYPE_CHECKING:
+    from rnnconvert.scaffolding.ordered import UnstatedOrderError
 
 _AS_CODE = {"pytorch": "pytorch", "keras": "keras", "jax": "flax"}
 """The framework that code is written for, by the format of the weights that were wanted."""
@@ -19,16 +23,32 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
     framework = _AS_CODE.get(target_format, "pytorch" if isinstance(error, UnreadLayersError) else "")
     if not framework or isinstance(error, UndecidedError) or not Path(source).exists():
         return ()
+    from rnnconvert.scaffolding.ordered import UnstatedOrderError
     from rnnconvert.scaffolding.scaffold import targets
-    from rnnconvert.scaffolding.sources import described
+    from rnnconvert.scaffolding.sources import described_source
 
-    title = targets()[framework].TITLE
+    target, what, chain = targets()[framework], "the whole model", {}
     try:
-        targets()[framework].write(described(Path(source))[1], source)
+        try:
+            description = described_source(source).description
+        except UnstatedOrderError as unstated:
+            if (ordered := _ordered(unstated)) is None:
+                return ()
+            what, chain = ordered[0], {"chain": ordered[1]}
+            description = described_source(source, chain=ordered[1]).description
+        target.write(description, source)
     except RnnConvertError:
         return ()
-    command = Command("scaffold", source, to=framework, output="model.py")
-    return (f"To write the whole model as {title} code, which computes this layer, too: {command}",)
+    command = Command("scaffold", source, to=framework, output="model.py", **chain)
+    return (f"To write {what} as {target.TITLE} code, which computes this layer, too: {command}",)
+
+
+def _ordered(error: UnstatedOrderError) -> tuple[str, str] | None:
+    """Return what stands in the place of a whole model where the order of its layers is not stated, and the order; None without one."""
+    if error.doubt or not error.orders:
+        return None
+    stands = "its layers have this order and nothing" if len(error.orders) > 1 else "nothing"
+    return f"the whole model, if {stands} stands between them (else add it to --chain: relu, last for the last step ...),", error.orders[0]
 
 
 def exported(source: str, target: str, target_format: str, force: bool = True) -> tuple[str, Command] | None:
@@ -56,12 +76,8 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
     try:
         check_exportable(source, target, target_format)
     except UsageError as error:
-        orders = error.orders if isinstance(error, UnstatedOrderError) and not error.doubt else ()
-        if not orders:
-            return None
-        stands = "its layers have this order and nothing" if len(orders) > 1 else "nothing"
-        what = f"the whole model, if {stands} stands between them (else add it to --chain: relu, last for the last step ...)"
-        return what, Command("export", source, target, chain=orders[0], **to, **replacing)
+        ordered = _ordered(error) if isinstance(error, UnstatedOrderError) else None
+        return ordered and (ordered[0].rstrip(","), Command("export", source, target, chain=ordered[1], **to, **replacing))
     except Exception:  # whatever the look at the model raises: advice is left out, and never ends the command that it is for
         return None
     return "the whole model", Command("export", source, target, **to, **replacing)

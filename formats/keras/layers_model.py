@@ -18,8 +18,9 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files import weight_groups
 from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.model.entries import entry, era_shown, of_file
+from rnnconvert.formats.keras.model.entries import entry, era_shown, every, of_file
 
 _SAVED = "2.0 ({})"
 """The version of what TensorFlow.js itself wrote: Keras 2.0, from which it has its rules."""
@@ -64,26 +65,38 @@ def stated(document: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any] |
     if version[:1].isdecimal():
         return model, version
     with of_file(path):
-        model = _without_copies({key: value for key, value in model.items() if key not in ("keras_version", "backend")})
+        model = _as_keras({key: value for key, value in model.items() if key not in ("keras_version", "backend")})
         return model, "3" if era_shown(entry(model)) == 3 else _SAVED.format(version or "TensorFlow.js")
 
 
-def _without_copies(value: Any) -> Any:
-    """Return a configuration without the settings of a cell that TensorFlow.js states of the RNN around it, too."""
+def _as_keras(value: Any) -> Any:
+    """Return a configuration as Keras states it.
+
+    For a setting that is null TensorFlow.js takes its default, but for the merge_mode of a Bidirectional that gives both of its outputs. Of
+    an RNN it states the settings of the cell inside, too.
+    """
     if isinstance(value, list):
-        return [_without_copies(inner) for inner in value]
+        return [_as_keras(inner) for inner in value]
     if not isinstance(value, Mapping):
         return value
-    plain = {key: _without_copies(inner) for key, inner in value.items()}
+    plain = {key: _as_keras(inner) for key, inner in value.items() if inner is not None or key == "merge_mode"}
     cell = plain.get("cell")
     copied = cell["config"] if isinstance(cell, Mapping) and isinstance(cell.get("config"), Mapping) else {}
     return {key: inner for key, inner in plain.items() if key in ("name", "trainable") or copied.get(key, plain) != inner}
 
 
 def notes(stored: Stored) -> list[str]:
-    """Return what to know of how a model's weights were read: that they are quantized."""
-    kinds = sorted({*stored.metadata_as(LayersModelMetadata).get("narrow", {}).values()})
-    return [f"weights stored as {' and '.join(kinds)} are read as the float numbers that these stand for"] if kinds else []
+    """Return what to know of how a model's weights were read: that they are quantized; and of what TensorFlow.js itself makes of it."""
+    metadata = stored.metadata_as(LayersModelMetadata)
+    kinds = sorted({*metadata.get("narrow", {}).values()})
+    lines = [f"weights stored as {' and '.join(kinds)} are read as the float numbers that these stand for"] if kinds else []
+    config = metadata.get("config")
+    layers = list(every(entry(config))) if config is not None and Era(metadata.get("keras_version", "")).of_javascript else []
+    if any(layer.class_name == "BatchNormalization" and layer.config.get("axis", -1) not in (-1, [-1]) for layer in layers):
+        lines.append(
+            "a BatchNormalization states its axis: where that is not the last one, TensorFlow.js computes something else on the CPU"
+        )
+    return lines
 
 
 def read(path: Path) -> Stored:

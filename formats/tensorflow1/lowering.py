@@ -84,6 +84,8 @@ class GraphDefLowering:
         self.frames = Frames(graph)
         conditions = Conditions(graph)
         self.asked, self.draws = conditions.asked, conditions.draws
+        # Their defaults drop something, which nothing writes: open, they are named as what a caller fixes.
+        self.dropping = {name for name, _ in self.draws.values()}
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
         self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
         self.lasts: set[str] = set()
@@ -168,7 +170,7 @@ class GraphDefLowering:
             if array is not None:
                 space.block.constant(array, f"{space.prefix}{node.name}:0", node.name)
             return
-        if node.op in ("Placeholder", "PlaceholderV2"):
+        if node.op in ("Placeholder", "PlaceholderV2") or node.name in self.dropping:
             self._placeholder(space, node)
             return
         if node.op == "Exit" and space is self.space:
@@ -309,7 +311,7 @@ class GraphDefLowering:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
         dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
-        dims = [] if dims is None and any(node.name in names for names in self.asked.values()) else dims
+        dims = [] if dims is None and any(node.name in names for names in (self.dropping, *self.asked.values())) else dims
         shape = None if dims is None else [f"{node.name} {axis}" if length < 0 else length for axis, length in enumerate(dims)]
         self.inputs.append(Declared(name, dtype, shape))
 

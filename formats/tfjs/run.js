@@ -32,6 +32,7 @@ function decoded({shape, dtype, data}) {
 }
 
 const name = (tensor) => tensor.sourceLayer.name;
+const apart = (names) => names.map((each, place) => (names.indexOf(each) < place ? `${each}_${place}` : each));  // a layer's several outputs
 const listed = (value) => (value == null ? [] : Array.isArray(value) ? value : [value]);
 const ways = (layer) => (layer.getClassName() === 'Bidirectional' ? [layer.forwardLayer, layer.backwardLayer] : [layer]);
 const per = (layer) => (ways(layer)[0].getClassName() === 'LSTM' ? 2 : 1);
@@ -85,7 +86,7 @@ const requests = {
     const every = inside(model);
     return {
       inputs: model.inputs.map((tensor, place) => ({name: name(tensor), shape: tensor.shape, dtype: tensor.dtype})),
-      outputs: model.outputs.map(name),
+      outputs: apart(model.outputs.map(name)),
       rows: every.filter((layer) => layer.getClassName() === 'Embedding').map((layer) => layer.inputDim),
       masks: every.filter((layer) => layer.getClassName() === 'Masking').map((layer) => layer.maskValue),
       zero: every.some((layer) => layer.maskZero),

@@ -49,6 +49,25 @@ def _gather_by_row(w: TfliteWriter, node: Operation) -> None:
     w.put(node, "GATHER", [w[name], w.picked(node, w[where], last, 0)], axis=1, batch_dims=1)
 
 
+def _gather_elements(w: TfliteWriter, node: Operation) -> None:
+    """Add a gather along the last axis, of which all axes before are those of a batch: as long as those of the places."""
+    name, where = node.inputs
+    dims, lengths = w.dims(node, name), w.dims(node, where)
+    axis, last = node.attributes.get("axis", 0) % len(dims), len(dims) - 1
+    part = {other: length for other, length in enumerate(lengths) if other != axis and length != dims[other]}
+    if None in part.values():
+        raise w.refused(node, "places for an open part of an axis", "its operator takes some for each")
+    x, places = w[name], _from_the_beginning(w, node, w[where], axis, dims[axis])
+    x = w.cut(node, x, dict.fromkeys(part, 0), {other: length or 0 for other, length in part.items()}) if part else x
+    if axis == last:
+        w.put(node, "GATHER", [x, places], axis=last, batch_dims=last)
+        return
+    turn = [{axis: last, last: axis}.get(each, each) for each in range(len(dims))]
+    x, places = w.transposed(node, x, turn, "turned values"), w.transposed(node, places, turn, "turned places")
+    gathered = w.add("GATHER", [x, places], node, "gathered", axis=last, batch_dims=last)
+    w.put(node, "TRANSPOSE", [gathered, w.values.integers(*turn)])
+
+
 def _reshape(w: TfliteWriter, node: Operation) -> None:
     name, target = node.inputs
     x, wanted = w[name], w.numbers(target)
@@ -166,8 +185,9 @@ def _cast(w: TfliteWriter, node: Operation) -> None:
 
 
 AXES: Mapping[str, Rule] = {
-    "Cast": _cast, "ConstantOfShape": _filled, "Expand": _expand, "Gather": _gather, "GatherND": _gather_by_row, "Reshape": _reshape,
-    "Shape": _shape, "Slice": _slice, "Split": _split, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
+    "Cast": _cast, "ConstantOfShape": _filled, "Expand": _expand, "Gather": _gather, "GatherElements": _gather_elements,
+    "GatherND": _gather_by_row, "Reshape": _reshape, "Shape": _shape, "Slice": _slice, "Split": _split, "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
     "Transpose": lambda w, node: w.put(node, "TRANSPOSE", [w[node.inputs[0]], w.values.integers(*node.attributes["perm"])]),
 }  # fmt: skip
 """The operations that are known."""

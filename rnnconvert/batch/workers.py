@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
 import functools
@@ -81,7 +82,8 @@ def _begin() -> None:
     """Prepare a process of this machine, which ends when the one that started it does, however that ends."""
     zeros_for_cut_files()
     log_nothing()
-    parent.keeper = KeptProcesses()  # they end with this process, which closes their input
+    parent.keeper = keeper = KeptProcesses()
+    atexit.register(keeper.end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

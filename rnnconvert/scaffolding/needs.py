@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from rnnconvert.core.errors import UsageError
@@ -46,6 +46,28 @@ def stated_ranks(axes: StatedAxes, unknown: Sequence[str], every: Sequence[str] 
         raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and {len(names)} inputs {what}: {', '.join(names)}")
     entries = [axes[number % len(axes)] for number in range(len(names if axes else ()))]
     return {name: (None,) * entry if isinstance(entry, int) else tuple(entry) for name, entry in zip(names, entries, strict=False)}
+
+
+class _Lengths(Flag):
+    """The axes of all inputs, as a command and as a call in Python takes them."""
+
+    def __init__(self, shapes: Sequence[Sequence[int | None]]) -> None:
+        self._shapes = [tuple(shape) for shape in shapes]
+        words = ["x".join("?" if dim is None else str(dim) for dim in shape) + "x" * (len(shape) == 1) for shape in shapes]
+        super().__init__("axes", ",".join(words))
+
+    @property
+    def keywords(self) -> str:
+        """Return the keyword with a list."""
+        return f"axes={self._shapes}"
+
+
+def open_lengths(shapes: Iterable[Sequence[int | None]]) -> str:
+    """Return the way out where open lengths of a model's inputs decide something: to state them; "" where none is open."""
+    listed = [*shapes]
+    if not any(None in shape for shape in listed):
+        return ""
+    return f"State the open lengths of its inputs: {_Lengths(listed)}, with numbers for those that are open"
 
 
 def of_axes(lengths: Mapping[str, Sequence[int | None]]) -> dict[str, Dim | str]:

@@ -31,6 +31,8 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
+from rnnconvert.running.child import missing
+from tests.helpers.requirements import need
 from tests.helpers.stacks import BOTH, random_stack
 
 fsspec = pytest.importorskip("fsspec")
@@ -432,3 +434,12 @@ def test_interrupted_it_goes_on(models: Path, tmp_path: Path) -> None:
         run(items, journal, Workers(), {}, stop)
     with Journal(tmp_path / "j") as journal:
         assert run(items, journal, Workers(), {}).resumed == 2
+
+
+@pytest.mark.own_processes
+def test_workers_end_the_executors_that_they_kept(models: Path, tmp_path: Path) -> None:
+    """Left to Python's end, they were ended where its modules are gone already, which said so on stderr."""
+    need("onnxruntime", missing(["onnxruntime"]))
+    words = ["batch", str(models / "m*.safetensors"), "--to", "onnx", "--out", str(tmp_path / "out"), "--jobs", "2", "--verify", "-q"]
+    done = subprocess.run([sys.executable, "-m", "rnnconvert", *words], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")

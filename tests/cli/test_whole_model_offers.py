@@ -27,6 +27,16 @@ def test_the_command_that_is_offered_writes_the_model(tmp_path: Path) -> None:
     assert "class" in (tmp_path / "model.py").read_text(encoding="utf-8")
 
 
+def test_of_weights_alone_it_states_the_order_of_their_layers(tmp_path: Path) -> None:
+    before = each(stack("gru"), lambda d: d.replace(cell=d.cell.replace(reset_after=False)))
+    rc.save(checkpoint(before), tmp_path / "a.npz", "haiku")
+    result = call("convert", tmp_path / "a.npz", tmp_path / "a.pt")
+    offered = result.stderr.rpartition("rnnconvert ")[2].split()
+    assert result.exit_code == 4 and "if nothing stands between them" in result.stderr and "--chain" in offered, result.stderr
+    assert call(*[tmp_path / word if word == "model.py" else word for word in offered], "--weights", tmp_path / "w.pt").exit_code == 0
+    assert "GRUResetBefore" in (tmp_path / "model.py").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("target", ["decoder.bin", "decoder.h"])
 def test_code_for_another_framework_is_not_offered(target: str, tmp_path: Path) -> None:
     result = call("convert", DECODER, tmp_path / target, "--to", "cudnn" if target.endswith("bin") else "c_header")

@@ -317,10 +317,10 @@ def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.ClassRule, a
         if axis != "space" and not -len(shape) <= int(axis) < len(shape):
             raise refuse(name, f"a {weight} of shape {shape}", f"{key} is its axis {axis}")
         actual = list(shape[:-2]) if axis == "space" else shape[int(axis)]
-        stated = config.get(key)
+        stated = config.get(key, 1 if key == "depth_multiplier" else None)
         stated = [stated] * len(shape[:-2]) if axis == "space" and isinstance(stated, int) else stated
         if stated != actual:
-            raise refuse(name, f"{key} = {config.get(key)}", f"its weights show {actual}: {weight} has the shape {shape}")
+            raise refuse(name, f"{key} = {stated}", f"its weights show {actual}: {weight} has the shape {shape}")
 
 
 def rewritten(config: Mapping[str, Any], name: str) -> list[New]:

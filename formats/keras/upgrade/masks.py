@@ -160,7 +160,7 @@ class Masks(MaskRules[TensorMask]):
         """
         there = [mask for mask in masks if mask is not None]
         if self.leaks:
-            self._leak(old, bool(there), graph is None)
+            self._leak(old, bool(there), None if graph is None else graph[0])
         if old.is_model:
             return [self._model(old, there)]
         effect = effect_of(old.entry, self.era)
@@ -182,14 +182,23 @@ class Masks(MaskRules[TensorMask]):
             return [mask and replace(mask, zeroed=old.name) for mask in after]
         return [mask and replace(mask, zeroed="") for mask in after] if effect == "sequences" else after
 
-    def _leak(self, old: SourceLayer, masked: bool, in_line: bool) -> None:
+    def _leak(self, old: SourceLayer, masked: bool, call: KerasCall | None) -> None:
         """Refuse a layer of TensorFlow.js that Keras would give another mask.
 
         TensorFlow.js gives each layer the mask of its first input, or else the mask that any layer before it had; a merge passes on other
-        masks than those of Keras, and averages over steps count all. Source: tfjs-layers 4.22 src/engine/executor.ts, execute.
+        masks than those of Keras, and averages over steps count all. At masked steps an RNN gives its state: the initial one where no step
+        before counts. Sources: tfjs-layers 4.22 src/engine/executor.ts, execute; src/layers/recurrent.ts, rnn.
+
+        call  how it is called; None in a Sequential
         """
+        in_line = call is None
         if masked and (old.kind in _MASKED_OTHERWISE or (old.kind in _UNMASKING and not in_line)):
             raise refuse(old.name, "the mask on its input", "TensorFlow.js and Keras differ in what such a layer makes of it")
+        begins = "stateful = True" if old.config.get("stateful") else "initial states" if call and "initial_state" in call.named else ""
+        if masked and begins:
+            raise refuse(
+                old.name, f"{begins} and a mask", "at masked steps before the first other one TensorFlow.js gives the state, Keras zeros"
+            )
         if masked:
             self._masked = self._masked or old.name
         elif old.kind in RECURRENT:

@@ -37,7 +37,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import RANK, Check, Description
 from rnnconvert.scaffolding.fixed import FixedInputs, as_array, as_number, check_fixed
-from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, open_lengths, stated_ranks
 from rnnconvert.scaffolding.text import text
 
 
@@ -226,10 +226,9 @@ def _unstated(
         return RefusedError(error.feature, error.target, error.reason, f"Its inputs that are numbers can be fixed: {ways}", error.layer)
     if not any(_differs(error, program, reading, ranks, length) for length in _LENGTHS):
         return error  # the lengths of the inputs have no part in it
-    remedy = (
-        f"It does not state the axes of its inputs: state how many each has with {Flag('axes')}, or their lengths, such as 1x80x? for an "
-        "input with an open third axis. A program of torch.export (.pt2) states them: export that"
-    )
+    lengths = open_lengths((None,) * rank for ref, rank in zip(program.inputs, ranks, strict=False) if ref.dims is None)
+    states = "A program of torch.export (.pt2) states them: export that"
+    remedy = f"{lengths}, and as many axes as each input has. {states}" if lengths else states
     return RefusedError(error.feature, error.target, error.reason, remedy, error.layer)
 
 

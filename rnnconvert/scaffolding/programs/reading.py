@@ -31,7 +31,7 @@ from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.fixed import FixedInputs, as_array, check_fixed
 from rnnconvert.scaffolding.names import Names
-from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, stated_ranks
+from rnnconvert.scaffolding.needs import Needs, ReadingBudget, StatedAxes, of_axes, open_lengths, stated_ranks
 from rnnconvert.scaffolding.programs.counting import CHOSEN, COUNTED, FUNCTIONS, TRUTHS, Attributes, Op, count
 from rnnconvert.scaffolding.programs.units import ProgramModel
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -252,8 +252,10 @@ class GraphReading:
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            fixing = self._fixing(scope, node.inputs[-1]) if node.kind.startswith("Random") and node.inputs else ""
-            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", "no line is known for it", fixing)
+            draws = node.kind.startswith("Random")
+            reason = "it draws other numbers in each run" if draws else "no line is known for it"
+            fixing = self._fixing(scope, node.inputs[-1]) if draws and node.inputs else ""
+            raise self.build.refuse(f"the operator {node.operator or node.kind + where}", reason, fixing)
         result = rule(self, op)
         if unread := [name for name in op.values.unread() if name not in _HARMLESS]:
             what = f"the attribute {unread[0]!r} of the operator {node.operator or node.kind}"
@@ -394,10 +396,7 @@ class GraphReading:
 
     def closing(self) -> str:
         """Return the way out where open lengths of the model's inputs decide something: to state them; "" where none is open."""
-        texts = ["x".join("?" if dim is None else str(dim) for dim in value.shape) for value in self.build.scope.inputs if value.shape]
-        if not self._asks("axes") or not any("?" in text for text in texts):
-            return ""
-        return f"State the open lengths of its inputs: {Flag('axes', ','.join(texts))}, with numbers for the ?"
+        return open_lengths(value.shape for value in self.build.scope.inputs if value.shape) if self._asks("axes") else ""
 
     def lengths(self, x: SourceTensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""

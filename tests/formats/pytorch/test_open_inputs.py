@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.cli.values import counts
 from tests.helpers.onnx_graphs import in_onnxruntime
 from tests.helpers.requirements import needed
 
@@ -145,7 +148,7 @@ def test_lengths_that_a_trace_does_not_state(tmp_path: Path) -> None:
     x, state = torch.randn(1, 6, 5, 4), torch.zeros(1, 4, 6)
     source = tmp_path / "m.pt"
     torch.jit.trace(_Paths().eval(), (x, state)).save(str(source))
-    with pytest.raises(rc.RefusedError, match="or their lengths, such as 1x80x"):
+    with pytest.raises(rc.RefusedError, match=r"open lengths of its inputs: --axes '\?x\?x\?x\?,\?x\?x\?', with"):
         rc.export_model(source, tmp_path / "m.onnx")
     done = rc.export_model(source, tmp_path / "m.onnx", axes=[(1, 6, 5, 4), (1, 4, 6)], verify=True)
     assert done.equal
@@ -154,6 +157,38 @@ def test_lengths_that_a_trace_does_not_state(tmp_path: Path) -> None:
         rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 6, 5, 4), (1, 4, 6), 3])
     with pytest.raises(rc.UsageError, match="got 1x0x3, 2"):
         rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 0, 3), 2])
+
+
+class _Attending(nn.Module):
+    """A step of a decoder that attends to a sequence as its state tells it to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.attention, self.cell = nn.Embedding(9, 3), nn.Linear(9, 4), nn.GRUCell(7, 5)
+
+    def forward(self, token: torch.Tensor, state: torch.Tensor, sequence: torch.Tensor) -> torch.Tensor:
+        states = state.unsqueeze(0).expand(sequence.size(0), -1, -1)
+        energy = torch.tanh(self.attention(torch.cat([states, sequence], 2)))
+        context = torch.softmax(energy.sum(2, keepdim=True), 0) * sequence
+        return self.cell(torch.cat([self.tokens(token), context.sum(0)], 1), state)
+
+
+def test_the_lengths_that_a_refusal_asks_for_are_typed_as_it_shows_them(tmp_path: Path) -> None:
+    """Of an input with one axis, too."""
+    torch.manual_seed(0)
+    source, lengths = tmp_path / "m.pt", iter([2, 2, 5, 6, 2, 4])
+    torch.jit.trace(_Attending().eval(), (torch.tensor([1, 2]), torch.zeros(2, 5), torch.randn(6, 2, 4))).save(str(source))
+    with pytest.raises(rc.RefusedError) as refused:
+        rc.export_model(source, tmp_path / "m.onnx", axes=[1, 2, 3])
+    proposal = re.search("--axes '(.*)', with numbers", str(refused.value))
+    assert proposal is not None
+    typed = re.sub(r"\?", lambda _: str(next(lengths)), proposal[1])
+    assert counts(typed, "--axes") == [[2], [2, 5], [6, 2, 4]]
+    assert rc.export_model(source, tmp_path / "m.onnx", axes=counts(typed, "--axes"), verify=True).equal
+    assert counts("3,?x", "--axes") == [3, [None]]
+    for wrong in ("x", "2xx", "?", "2x3x"):
+        with pytest.raises(click.BadParameter):
+            counts(wrong, "--axes")
 
 
 def test_lengths_of_axes_that_a_file_leaves_open(tmp_path: Path) -> None:

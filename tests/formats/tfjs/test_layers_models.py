@@ -32,6 +32,8 @@ REFUSED = {
     "javascript/masked_pooling": "gives a mask to all layers that it runs later",
     "javascript/masked_first": "gives a mask to all layers that it runs later",
     "javascript/masked_second": "gives a mask to all layers that it runs later",
+    "javascript/masked_begun": "initial states and a mask: at masked steps before the first other one TensorFlow.js gives the state",
+    "javascript/masked_stateful": "stateful = True and a mask",
     "javascript/masked_outside": "masks in a model with models inside",
     "javascript/masked_inside": "masks in a model with models inside",
 }
@@ -78,7 +80,7 @@ def test_models_of_every_saver_give_what_they_gave(models: Path, tmp_path: Path)
         assert quantized == any("stored as" in note for note in done.notes)
         gives(models / name, out, {"uint8": 3e-2, "uint16": 3e-4, "float16": 1e-3}.get(name.partition("/")[0], 2e-6))
 
-    assert len(names(models)) == 48 and REFUSED.keys() <= {*names(models)}
+    assert len(names(models)) == 52 and REFUSED.keys() <= {*names(models)}
     each(names(models), check)
 
 
@@ -143,6 +145,19 @@ def test_a_graph_model_has_the_inputs_and_outputs_of_its_signature(models: Path,
     assert "equal" in str(done), str(done)
 
 
+def test_a_norm_over_another_axis_is_told_of(models: Path, tmp_path: Path) -> None:
+    """What TensorFlow.js computes on the CPU takes the numbers of the last axis."""
+    for axis in (-1, 2):
+
+        def state(document: Any, axis: int = axis) -> None:
+            (norm,) = (layer for layer in document["modelTopology"]["config"]["layers"] if layer["class_name"] == "BatchNormalization")
+            norm["config"]["axis"] = axis
+
+        path = copied(models, "javascript/convolution", tmp_path, state)
+        done = rc.export_model(path, tmp_path / "a.onnx", force=True)
+        assert any("states its axis" in note for note in done.notes) == (axis == 2)
+
+
 def in_keras(path: Path, folder: Path) -> None:
     keras = needed("keras", "keras")
     x, truth = recorded(folder)
@@ -172,8 +187,9 @@ def test_upgraded_they_are_models_of_keras(models: Path, tmp_path: Path) -> None
 def test_an_upgrade_is_proved_against_tensorflow_js(models: Path, tmp_path: Path) -> None:
     need("tfjs", environments.missing("tfjs"))
     let_node_find_tfjs()
-    done = upgrade(models / "javascript" / "two_inputs", tmp_path / "new.keras", verify=True)
-    assert done.proof.startswith("proved: TensorFlow.js on the old file and Keras on the new one agree in all 2 outputs")
+    for name, count in (("two_inputs", 2), ("several_outputs", 4)):
+        done = upgrade(models / "javascript" / name, tmp_path / "new.keras", verify=True, force=True)
+        assert done.proof.startswith(f"proved: TensorFlow.js on the old file and Keras on the new one agree in all {count} outputs")
 
 
 def test_they_fill_models_of_keras(models: Path) -> None:

@@ -44,6 +44,14 @@ const models = {
     const x = tf.input({shape: [5, 3], name: 'x'}), z = tf.input({shape: [5, 3], name: 'z'}), layer = L.gru({units: 4});
     return tf.model({inputs: [x, z], outputs: L.add().apply([layer.apply(x), layer.apply(z)])});
   },
+  // What its saver writes as null, or not at all.
+  unset: () => line(L.embedding({inputDim: 11, outputDim: 4, inputLength: 6}), L.reshape({targetShape: [6, 4, 1]}),
+    L.separableConv2d({filters: 3, kernelSize: 2}), L.timeDistributed({layer: L.flatten()}), L.lstm({units: 3, unroll: null, useBias: null})),
+  several_outputs() {
+    const x = tf.input({shape: [5, 3]});
+    const apart = L.bidirectional({layer: L.simpleRNN({units: 2}), mergeMode: null});
+    return tf.model({inputs: x, outputs: [...L.gru({units: 4, returnState: true}).apply(x), ...apart.apply(x)]});
+  },
   cell: () => line(L.rnn({cell: L.gruCell({units: 3}), inputShape: [4, 3]})),
   cells: () => line(L.rnn({cell: [L.lstmCell({units: 3}), L.gruCell({units: 2})], inputShape: [4, 3]})),
   // Masks: TensorFlow.js gives one to all layers that it runs later.
@@ -64,6 +72,11 @@ const models = {
     const [x, z] = [a(), b()];
     return tf.model({inputs: [x, z], outputs: L.concatenate().apply([L.lstm({units: 2}).apply(z), L.lstm({units: 3}).apply(tokens().apply(x))])});
   },
+  masked_begun() {
+    const [x, h] = [a(), tf.input({shape: [3], name: 'h'})];
+    return tf.model({inputs: [x, h], outputs: L.gru({units: 3}).apply(tokens().apply(x), {initialState: h})});
+  },
+  masked_stateful: () => line(tokens({batchInputShape: [2, 6]}), L.simpleRNN({units: 3, stateful: true})),
   masked_outside() {
     const x = a();
     const inner = line(L.lstm({units: 4, inputShape: [6, 4], returnSequences: true}));
