@@ -16,7 +16,7 @@ from rnnconvert.files.adapter import Job, WriteResult, apart, outputs_turned, un
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import outside
+from rnnconvert.formats.keras import layers_model, outside
 from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.files import stored_in
 from rnnconvert.formats.keras.layers_model import LayersModelMetadata, file_of, is_layers_model
@@ -59,7 +59,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     document = Opened(path).json
     if document is not None and graph_def_json.is_graph(document.get("modelTopology")):
         raise UnreadableError(path, "it is a graph model, which has no layers", f"Read its graph: {Flag('from', 'tensorflow1')}.")
-    stored = stored_in(path)
+    # A file of another kind of Keras's is none of TensorFlow.js's, whatever the caller says: what is missing in it is named.
+    stored = stored_in(path) if is_layers_model(document) else layers_model.read(path)
     checkpoint = LayerReader(path, stored, options, outside.of(path, stored, options)).read()
     warnings = (*checkpoint.warnings, *_narrow(checkpoint))
     files = stored.metadata_as(LayersModelMetadata)["files"]
