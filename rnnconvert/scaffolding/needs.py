@@ -42,8 +42,8 @@ def stated_ranks(axes: StatedAxes, unknown: Sequence[str], every: Sequence[str] 
     if axes and not names:
         raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
     if axes and len(axes) not in (1, len(names)):
-        what = "do not state their axes" if unknown else "may have them"
-        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and {len(names)} inputs {what}: {', '.join(names)}")
+        what = "whose axes the file does not state" if unknown else "that may have them"
+        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and inputs {what} are {len(names)}: {', '.join(names)}")
     entries = [axes[number % len(axes)] for number in range(len(names if axes else ()))]
     return {name: (None,) * entry if isinstance(entry, int) else tuple(entry) for name, entry in zip(names, entries, strict=False)}
 

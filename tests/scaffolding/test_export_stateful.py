@@ -47,11 +47,12 @@ def in_pieces(path: Path, inputs: Sequence[Any], cuts: Sequence[int], done: Any,
     return [values[-1] if last else np.concatenate(values, axis) for values, last in joined]
 
 
-CUTS: tuple[list[int], ...] = ([3, 4, 8], [*range(1, 11)], [])
+CUTS: tuple[list[int], ...] = ([3, 4, 8], [*range(1, 12)], [])
 
 
 def agrees(target: Path, inputs: Sequence[Any], truth: Sequence[Any], done: Any, axis: int = 1) -> None:
-    for cuts in ([cut for cut in every if cut < inputs[0].shape[axis]] for every in CUTS):
+    single = any(note.endswith("a piece has one step") for note in done.notes)  # as in a net with steps that are written out
+    for cuts in ([cut for cut in every if cut < inputs[0].shape[axis]] for every in (CUTS[1:2] if single else CUTS)):
         for output, expected in zip(in_pieces(target, inputs, cuts, done, axis), truth, strict=True):
             np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
@@ -87,9 +88,8 @@ def test_every_kind_of_layer_goes_on_from_its_states(tmp_path: Path, ending: str
         fill(model, 3)
         model.save(tmp_path / "m.keras")
         target = tmp_path / f"m.{ending}"
-        lacks = {"json": (), "param": ("first gru", "rnn"), "xml": (), "tflite": (), "onnx": ()}[ending]
-        if name in lacks:
-            with pytest.raises(rc.RefusedError, match=r"reset|relu"):
+        if (ending, name) == ("param", "rnn"):  # behind a norm, a net does not know how many steps it writes out
+            with pytest.raises(rc.RefusedError, match=r"relu.* each step is written out"):
                 export(tmp_path / "m.keras", target)
             return
         done = export(tmp_path / "m.keras", target)
@@ -110,8 +110,9 @@ def test_streams_drawn_by_a_seed(tmp_path: Path, ending: str) -> None:
             done = export(tmp_path / "m.keras", tmp_path / f"m.{ending}")
         except rc.RefusedError as error:
             assert ending in ("param", "xml"), error  # which lack some of the layers, whether they are streamed or not
-            with pytest.raises(rc.RefusedError, match=re.escape(error.feature)):
-                rc.export_model(tmp_path / "m.keras", tmp_path / f"m.{ending}", format=FORMATS.get(ending), force=True)
+            if ending == "xml" or "each step is written out" not in str(error):
+                with pytest.raises(rc.RefusedError, match=re.escape(error.feature)):
+                    rc.export_model(tmp_path / "m.keras", tmp_path / f"m.{ending}", format=FORMATS.get(ending), force=True)
             raise NotComparedError(str(error)) from None
         generator = np.random.default_rng(seed)
         shapes = [(2, *(length or 12 for length in tensor.shape[1:])) for tensor in model.inputs]

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.language import registry
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.export import export_model
 from rnnconvert.scaffolding.graph import layers as graph_layers
 from rnnconvert.scaffolding.scaffold import scaffold
@@ -92,4 +93,4 @@ def test_slopes_of_another_number_are_refused() -> None:
 
     graph: Any = SimpleNamespace(weights=SimpleNamespace(numbers=lambda path: np.ones(72)), path=str, refused=refused)
     with pytest.raises(RefusedError, match="72 slopes"):
-        graph_layers._prelu(graph, {"slopes": (12, 0)})  # type: ignore[arg-type]
+        graph_layers._prelu(graph, SimpleNamespace(kind=kinds.PReLU((12, 0))))  # type: ignore[arg-type]
