@@ -34,7 +34,7 @@ def offers(error: RefusedError, source: str, target_format: str) -> tuple[str, .
         except UnstatedOrderError as unstated:
             if (ordered := _ordered(unstated)) is None:
                 return ()
-            what, chain = ordered[0], {"chain": ordered[1]}
+            what, chain = f"{ordered[0]},", {"chain": ordered[1]}
             description = described_source(source, chain=ordered[1]).description
         target.write(description, source)
     except RnnConvertError:
@@ -48,7 +48,7 @@ def _ordered(error: UnstatedOrderError) -> tuple[str, str] | None:
     if error.doubt or not error.orders:
         return None
     stands = "its layers have this order and nothing" if len(error.orders) > 1 else "nothing"
-    return f"the whole model, if {stands} stands between them (else add it to --chain: relu, last for the last step ...),", error.orders[0]
+    return f"the whole model, if {stands} stands between them (else add it to --chain: relu, last for the last step ...)", error.orders[0]
 
 
 def exported(source: str, target: str, target_format: str, force: bool = True) -> tuple[str, Command] | None:
@@ -77,7 +77,7 @@ def exported(source: str, target: str, target_format: str, force: bool = True) -
         check_exportable(source, target, target_format)
     except UsageError as error:
         ordered = _ordered(error) if isinstance(error, UnstatedOrderError) else None
-        return ordered and (ordered[0].rstrip(","), Command("export", source, target, chain=ordered[1], **to, **replacing))
+        return ordered and (ordered[0], Command("export", source, target, chain=ordered[1], **to, **replacing))
     except Exception:  # whatever the look at the model raises: advice is left out, and never ends the command that it is for
         return None
     return "the whole model", Command("export", source, target, **to, **replacing)

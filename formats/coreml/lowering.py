@@ -538,18 +538,9 @@ class MilRule(Rule):
             self.inputs[1] = self.whole_numbers(begin)
         steps = self.integers(3)
         behind = self.function.behind.get(uncast(self.function.values, self.inputs[0]))
-        opened = [not start or bool(mask) for start, mask in zip(begin or [], masks[0] or [0] * rank, strict=False)]
-        ends = all(masks[1]) and len(masks[1]) == rank
-        if (
-            behind
-            and begin
-            and begin[0] == 1
-            and all(opened[1:])
-            and not opened[0]
-            and ends
-            and set(steps or ()) == {1}
-            and not any(masks[4])
-        ):
+        starts = [0 if opened else start for start, opened in zip(begin or [], masks[0] or [0] * rank, strict=False)]
+        to_the_end = len(masks[1]) == rank and all(masks[1]) and not any(masks[4])
+        if behind and to_the_end and starts == [1] + [0] * (len(starts) - 1) and set(steps or ()) == {1}:
             return self.add("Cast", [behind], to=self.function.kinds[self.outputs[0]])
         return self.cut([sum(bool(bit) << place for place, bit in enumerate(mask)) for mask in masks])
 
@@ -824,8 +815,10 @@ class MilLoop:
         maker = self.makers.get(first)
         if maker is not None and ahead and maker.type == "concat":
             parts = maker.inputs.get("values", ())
-            begun = [self.rule.lengths(part) if isinstance(part, str) else None for part in parts[:1]]
-            return len(parts) == 2 and bool(begun[0]) and begun[0][0] == 1 and self._as_long(str(parts[1]), limit, 0)  # type: ignore[index]
+            if len(parts) != 2:
+                return False
+            begun, rest = map(str, parts)
+            return (self.rule.lengths(begun) or [0])[0] == 1 and self._as_long(rest, limit, 0)
         if maker is None or ahead or maker.type != "fill":
             return False
         shape = self.makers.get(str(next(iter(maker.inputs.get("shape", ())), "")))

@@ -245,7 +245,7 @@ class NetworkRule(Rule):
         return self.add("Add", [scaled, self.by_channel(5, 4)]) if self.integer(3) else self.add("Identity", [scaled])
 
     def by_channel(self, field: int, shape: int) -> str:
-        """Return numbers of the layer, whose one axis is that of the channels if there is no other."""
+        """Return numbers of the layer; those of one axis belong to the channels."""
         stated = self.listed(shape)
         return self.weight(field, *stated, *[1, 1] * (len(stated) == 1))
 

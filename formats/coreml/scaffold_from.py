@@ -36,7 +36,7 @@ class CoreMlSource:
         half = [note for note in checkpoint.warnings if note == HALF]
         work = ProgramModel(checkpoint)
         described = describe(work, "", partial)
-        return replace(described, notes=(*described.notes, *half), model=ProgramModel(checkpoint).model(str(path)))
+        return replace(described, notes=(*described.notes, *half), model=work.model(str(path)))
 
 
 ADAPTERS = (CoreMlSource("coreml"), CoreMlSource("coreml_nn"))

@@ -274,6 +274,8 @@ class NetWriter:
 def _spread(lengths: Sequence[int | None]) -> int | None:
     """Return the length of an axis of tensors that spread over one another: one of 1 does over the others. None where it is open."""
     stated = {length for length in lengths if length is not None and length != 1}
+    if not stated:
+        return None if None in lengths else 1
     return stated.pop() if len(stated) == 1 else None
 
 

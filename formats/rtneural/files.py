@@ -46,7 +46,7 @@ _FUNCTIONS = ("linear", "tanh", "relu", "sigmoid")
 def recorded(
     path: Path, document: Mapping[str, Any], names: Sequence[str], arrays: Mapping[str, Array], layers: Mapping[str, Recurrent]
 ) -> tuple[tuple[Recorded, ...], str]:
-    """Return the sample recorded in a file, and the reason if it cannot be used ("" if it can, or if there is none).
+    """Return the sample recorded in a file, and why it cannot be used: "" if it can, and for a file without one.
 
     names   the names of all layers of the row
     arrays  the arrays of the layers without recurrence, by full names

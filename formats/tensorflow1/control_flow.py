@@ -36,7 +36,8 @@ class Conditions:
 
     def __init__(self, graph: GraphDef, placeholders: Mapping[str, bool | float] = MappingProxyType({})) -> None:
         self._graph, self._placeholders = graph, placeholders
-        self.draws = Dropouts(graph.nodes, placeholders).draws
+        self._dropouts = Dropouts(graph.nodes, placeholders)
+        self.draws = self._dropouts.draws
         self.asked: dict[str, list[str]] = {}
         self._truths: dict[str, tuple[bool | None, list[str]]] = {}
         self._decisions = {node.name: truth for node in graph.nodes.values() if (truth := self._decision(node)) is not None}
@@ -50,7 +51,8 @@ class Conditions:
     def decided(self) -> GraphDef:
         """Return the graph without what it never computes, with what a caller states as constants for all that reads it."""
         nodes = self._branches()
-        nothing = Dropouts(nodes, self._placeholders).nothing  # of which probability, a condition may decide
+        # A condition may decide a probability, too.
+        nothing = (self._dropouts if nodes is self._graph.nodes else Dropouts(nodes, self._placeholders)).nothing
         if not nothing:
             return self._graph if nodes is self._graph.nodes else GraphDef(nodes, self._graph.functions)
         written = {name: replace(node, op="Identity", inputs=(nothing[name],)) if name in nothing else node for name, node in nodes.items()}

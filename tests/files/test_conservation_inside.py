@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -52,7 +53,6 @@ def test_what_stands_under_an_array_is_named(framework: str, name: str, tmp_path
 
 @pytest.mark.parametrize("extra", ["cell/norm/vars/0", "cell/vars/0.lora", "cell/inner/deep/0", "cell/seed_generator/vars/0"])
 def test_a_module_inside_a_keras_cell_is_refused(extra: str, tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     sizes = Sizes("lstm", 3, 4, parts=frozenset({"input", "recurrent", "input_bias"}))
     stack = random_stack(sizes, 1, np.float32).replace(name="lstm")
     rc.save(Checkpoint("(made)", "canonical", {"lstm": stack}), tmp_path / "a.weights.h5", "keras")

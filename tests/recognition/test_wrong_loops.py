@@ -40,7 +40,8 @@ def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
         values = {name: value for name, value in trial.items() if value is not None}
         # Where TensorFlow fails on a graph, there is nothing to compare.
         truths = [_before(looked, fetch, use.value) for use in recognised.uses]
-        outputs = computed._reference_outputs(looked.scope, recognised, values)  # type: ignore[arg-type]
+        assert looked.scope is not None  # it has layers
+        outputs = computed._reference_outputs(looked.scope, recognised, values)
         for use, truth in zip(recognised.uses, truths, strict=True):
             new = computed._form(use, outputs if recognised.mask is None else computed._spread(recognised, use, outputs, values))
             if truth is not None and np.isfinite(truth).all():

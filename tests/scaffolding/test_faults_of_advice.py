@@ -7,19 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.formats.keras import live_units
+from rnnconvert.formats.keras.config import Era
 from rnnconvert.language import registry
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.export import export_model
 from rnnconvert.scaffolding.graph import layers as graph_layers
 from rnnconvert.scaffolding.scaffold import scaffold
 from tests.formats.c_header.test_c_header_models import named
-
-onnx = pytest.importorskip("onnx")
 
 
 def with_constants(path: Path, output: str = "y", dim: Any = "b", inputs: bool = True) -> Path:
@@ -80,11 +81,10 @@ def test_integers_beyond_those_of_a_format_are_refused_by_name(tmp_path: Path) -
 
 
 def test_settings_of_other_types_are_refused_by_name() -> None:
-    live_units = pytest.importorskip("rnnconvert.formats.keras.live_units")
     for axis in ("complex64", ["complex64"], 1.5, True):
         with pytest.raises(UnreadableError, match=r"norm.*axis"):
-            live_units.lookup({"name": "norm", "axis": axis}, 3, None)("axis")
-    assert live_units.lookup({"name": "norm", "axis": [2]}, 3, None)("axis") == (-1,)
+            live_units.lookup({"name": "norm", "axis": axis}, 3, Era("3.15.0"))("axis")
+    assert live_units.lookup({"name": "norm", "axis": [2]}, 3, Era("3.15.0"))("axis") == (-1,)
 
 
 def test_slopes_of_another_number_are_refused() -> None:
@@ -92,5 +92,6 @@ def test_slopes_of_another_number_are_refused() -> None:
         return RefusedError(feature, "ONNX", reason, "", "prelu")
 
     graph: Any = SimpleNamespace(weights=SimpleNamespace(numbers=lambda path: np.ones(72)), path=str, refused=refused)
+    node: Any = SimpleNamespace(kind=kinds.PReLU((12, 0)))
     with pytest.raises(RefusedError, match="72 slopes"):
-        graph_layers._prelu(graph, SimpleNamespace(kind=kinds.PReLU((12, 0))))  # type: ignore[arg-type]
+        graph_layers._prelu(graph, node)

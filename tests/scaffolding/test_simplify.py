@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
@@ -38,7 +39,7 @@ MODELS: dict[str, tuple[list[tuple[str, list[str], list[str], dict[str, Any]]], 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_masks_of_a_graph(tmp_path: Path, name: str) -> None:
-    onnx, onnxruntime = pytest.importorskip("onnx"), needed("onnxruntime", "onnxruntime")
+    onnxruntime = needed("onnxruntime", "onnxruntime")
     helper, floats = onnx.helper, onnx.TensorProto.FLOAT
     nodes, numbers = MODELS[name]
     every = [("Greater", ["x", "zero"], ["m"], {}), *nodes, ("Cast", ["z"], ["y"], {"to": floats})]

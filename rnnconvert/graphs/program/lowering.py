@@ -363,7 +363,8 @@ class Rule:
         """Write ranges of the first axes, by where they begin and how long they are; -1 for all that follows."""
         begin, sizes = self.integers(1), self.integers(2)
         if begin is not None and sizes is not None:
-            ends = [END if size == -1 or low < 0 == low + size else low + size for low, size in zip(begin, sizes, strict=True)]
+            # A range that is counted from the end and reaches it would end at 0, the beginning.
+            ends = [END if size == -1 or (low < 0 and low + size == 0) else low + size for low, size in zip(begin, sizes, strict=True)]
             return self.add("Slice", self.inputs[:1], starts=begin, ends=ends, axes=list(range(len(begin))))
         low, count = (self.block.add("Cast", [value], to=WIDE) for value in self.inputs[1:3])
         # Whether a size is -1, which means all up to the end, is only known when the graph runs.

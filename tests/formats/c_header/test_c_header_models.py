@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -482,7 +483,6 @@ def test_the_program_of_the_tutorial_gives_what_keras_gives(tmp_path: Path) -> N
 
 def named(path: Path, *layers: str) -> Path:
     """Save a chain of LSTMs and matrices with these names, in turn."""
-    onnx = pytest.importorskip("onnx")
     helper, tensor = onnx.helper, onnx.numpy_helper.from_array
     make = np.random.default_rng(0)
     stored = [tensor(make.normal(size=shape).astype("f4"), word) for word, shape in (("W", (1, 16, 4)), ("R", (1, 16, 4)), ("K", (4, 4)))]
@@ -543,7 +543,6 @@ def test_the_lines_that_export_prints_run_the_header(model: str, tmp_path: Path)
 
 
 def test_whole_numbers_beyond_those_of_float32_are_refused(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     helper, types = onnx.helper, onnx.TensorProto
 
     def model(operator: str, number: Any) -> Path:

@@ -276,11 +276,11 @@ def test_weights_alone_take_a_model_from_another_file(models: Path, tmp_path: Pa
 
 
 def test_layers_of_one_name_in_two_models_are_told_apart_or_refused(tmp_path: Path) -> None:
-    """The innermost name alone is no owner where two layers have it."""
-    layer = {"class_name": "Dense", "config": {"name": "dense", "units": 2, "activation": "linear", "use_bias": False}}
+    """A weight named after its innermost layer alone is refused where two layers have that name."""
+    layer: dict[str, Any] = {"class_name": "Dense", "config": {"name": "dense", "units": 2, "activation": "linear", "use_bias": False}}
 
     def inner(name: str, source: str, size: int) -> Any:
-        config = {**layer["config"], "batch_input_shape": [None, size]}  # type: ignore[dict-item]
+        config = {**layer["config"], "batch_input_shape": [None, size]}
         return {"class_name": "Sequential", "name": name, "config": {"name": name, "layers": [{**layer, "config": config}]},
                 "inbound_nodes": [[[source, 0, 0, {}]]]}  # fmt: skip
 

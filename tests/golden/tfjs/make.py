@@ -111,8 +111,8 @@ def run(model: Any, name: str, folder: Path) -> None:
     if name == "sequence":
         x[0][0, 4:] = 0
     y = model.predict(x if len(x) > 1 else x[0], verbose=0)
-    kept = {"x": [each.tolist() for each in x], "y": [each.tolist() for each in (y if isinstance(y, list) else [y])]}
-    (folder / "io.json").write_text(json.dumps(kept))
+    sample = {"x": [each.tolist() for each in x], "y": [each.tolist() for each in (y if isinstance(y, list) else [y])]}
+    (folder / "io.json").write_text(json.dumps(sample))
 
 
 def fill(model: Any) -> None:
