@@ -25,6 +25,7 @@ from rnnconvert.graphs.program.operations import Body, Declared, Program
 from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
 
 DOMAIN = "coreml"
+TRUTH = np.dtype(bool)
 CONSTANTS = (290, 1070)
 LOOPS: Mapping[int, tuple[int, ...]] = {605: (1, 2), 615: (3, 4)}
 """Layers that hold networks: in which fields."""
@@ -44,7 +45,7 @@ _NAMES = {
 """The names of layers, by the numbers of their fields."""
 _SAME = {
     260: "Max", 261: "Min", 600: "Identity", 665: "Ceil", 670: "Floor", 680: "Sign", 685: "Round", 710: "Sin", 715: "Cos", 720: "Tan",
-    730: "Asin", 735: "Acos", 740: "Atan", 750: "Sinh", 755: "Cosh", 760: "Tanh", 790: "Erf", 840: "Or", 845: "Xor", 850: "Not", 855: "And",
+    730: "Asin", 735: "Acos", 740: "Atan", 750: "Sinh", 755: "Cosh", 760: "Tanh", 790: "Erf",
     870: "Min", 875: "Max", 880: "Add", 885: "Pow", 890: "Div", 900: "Mul", 905: "Sub", 1065: "Shape",
 }  # fmt: skip
 """Layers that are a common operation with the same inputs."""
@@ -333,6 +334,10 @@ class NetworkRule(Rule):
         self.ranked(1)  # a network has no value without axes
         return self.add("Reshape", [self.block.add(kind, self.inputs, axes=axes, keepdims=0), self.whole_numbers([1])])
 
+    def truths_as_numbers(self, kind: str, inputs: Sequence[str]) -> bool:
+        """Write an operation that gives truths: a network has them as 1 and 0."""
+        return self.add("Cast", [self.block.add(kind, inputs)], to=np.dtype(np.float32))
+
     def filled(self, shape: str) -> bool:
         """Write one number in a shape."""
         self.inputs = [shape, self.real()]
@@ -404,6 +409,7 @@ class NetworkRule(Rule):
 _UNARY = {0: "Sqrt", 4: "Exp", 5: "Log", 6: "Abs"}
 _REDUCED = {1250: "ReduceL1", 1255: "ReduceL2", 1260: "ReduceMax", 1265: "ReduceMin", 1270: "ReduceSum", 1275: "ReduceProd",
             1280: "ReduceMean", 1290: "ReduceSumSquare"}  # fmt: skip
+_LOGICAL = {840: "Or", 845: "Xor", 850: "Not", 855: "And"}
 _COMPARED = {815: ("Equal", 1), 825: ("Less", 2), 827: ("LessOrEqual", 2), 830: ("Greater", 2), 832: ("GreaterOrEqual", 2)}
 
 
@@ -412,7 +418,11 @@ def _reducing(kind: str) -> Callable[[NetworkRule], bool]:
 
 
 def _comparing(kind: str, field: int) -> Callable[[NetworkRule], bool]:
-    return lambda rule: rule.add(kind, rule.inputs if len(rule.inputs) > 1 else [*rule.inputs, rule.real(field)])
+    return lambda rule: rule.truths_as_numbers(kind, rule.inputs if len(rule.inputs) > 1 else [*rule.inputs, rule.real(field)])
+
+
+def _logical(kind: str) -> Callable[[NetworkRule], bool]:
+    return lambda rule: rule.truths_as_numbers(kind, [rule.block.add("Cast", [value], to=TRUTH) for value in rule.inputs])
 
 
 _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
@@ -437,7 +447,9 @@ _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
     350: NetworkRule.cut_axis,
     660: lambda rule: rule.add("Clip", rule.inputs, min=rule.content.real(1), max=rule.content.real(2)),
     795: lambda rule: rule.gelu(rule.integer()),
-    820: lambda rule: len(rule.inputs) == 2 and rule.differs(),
+    820: lambda rule: rule.truths_as_numbers(
+        "Not", [rule.block.add("Equal", rule.inputs if len(rule.inputs) > 1 else [*rule.inputs, rule.real()])]
+    ),
     920: lambda rule: len(rule.inputs) == 1 and rule.tile(rule.listed(), rule.rank()),
     925: lambda rule: rule.ranked(rule.rank() + 1).stack(rule.integer()),
     930: lambda rule: rule.ranked(rule.rank(0) + rule.rank(1) - 1).add("Gather", [rule.inputs[0], rule.wide(1)], axis=rule.integer()),
@@ -459,4 +471,5 @@ _RULES: Mapping[int, Callable[[NetworkRule], bool]] = {
     1150: lambda rule: rule.shaped_to(rule.listed()),
     **{number: _reducing(kind) for number, kind in _REDUCED.items()},
     **{number: _comparing(*kind) for number, kind in _COMPARED.items()},
+    **{number: _logical(kind) for number, kind in _LOGICAL.items()},
 }

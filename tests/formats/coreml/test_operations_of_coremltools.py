@@ -130,6 +130,8 @@ _NORM = {"channels": 3, "gamma": GAMMA, "beta": BETA, "mean": MEAN, "variance": 
 FULL = _drawn(7, 90)
 _DENSE = {"W": FULL, "b": np.ones(7), "input_channels": 90, "output_channels": 7, "has_bias": True}
 _TURNED = {"weight_matrix_rows": 4, "input_names": ["x"], "output_name": "y"}
+_OF_X = {"input_names": ["x"], "output_name": "y"}
+WHOLE = (np.arange(24.0) % 3).reshape(2, 3, 4).astype(np.float32)
 LAYERS: Mapping[str, tuple[str, Settings, Settings, Array, Array]] = {
     "a matrix": ("batched_mat_mul", {"W": MATRIX, "weight_matrix_columns": 5, "bias": np.ones(5), **_TURNED}, {}, X, X @ MATRIX + 1),
     "a square matrix": ("batched_mat_mul", {"W": SQUARE, "weight_matrix_columns": 4, **_TURNED}, {}, X, X @ SQUARE),
@@ -146,6 +148,10 @@ LAYERS: Mapping[str, tuple[str, Settings, Settings, Array, Array]] = {
     "all of an image": ("inner_product", _DENSE, {}, IMAGE, (IMAGE.reshape(2, 90) @ FULL.T + 1)[..., None, None]),
     "rows of one": ("flatten_to_2d", {"axis": 3}, {}, X, X.reshape(24, 1)),
     "fewer times": ("tile", {"reps": [2, 3]}, {}, X, np.tile(X, [2, 3])),
+    "a comparison with a number": ("greater_than", {**_OF_X, "alpha": 0.5}, {}, X, X > 0.5),
+    "equal to a number": ("equal", {**_OF_X, "alpha": 1.0}, {}, WHOLE, WHOLE == 1),
+    "unequal to a number": ("not_equal", {**_OF_X, "alpha": 1.0}, {}, WHOLE, WHOLE != 1),
+    "what is not true": ("logical", {**_OF_X, "mode": "NOT"}, {}, WHOLE, WHOLE == 0),
     "a sum of all": ("reduce_sum", {"reduce_all": True, "keepdims": False}, {}, X, X.sum().reshape(1)),
 }  # fmt: skip
 
@@ -167,7 +173,7 @@ def test_a_layer_gives_the_numbers_of_its_definition(case: str, tmp_path: Path) 
     path = tmp_path / "m.mlmodel"
     ct.models.utils.save_spec(builder.spec, str(path))
     y = _run(path, x)
-    assert y.shape == expected.shape
+    assert y.shape == expected.shape and y.dtype == np.float32  # a network has truths as 1 and 0
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
