@@ -131,7 +131,7 @@ FULL = _drawn(7, 90)
 _DENSE = {"W": FULL, "b": np.ones(7), "input_channels": 90, "output_channels": 7, "has_bias": True}
 _TURNED = {"weight_matrix_rows": 4, "input_names": ["x"], "output_name": "y"}
 _OF_X = {"input_names": ["x"], "output_name": "y"}
-WHOLE = (np.arange(24.0) % 3).reshape(2, 3, 4).astype(np.float32)
+COUNTED = (np.arange(24.0) % 3).reshape(2, 3, 4).astype(np.float32)
 LAYERS: Mapping[str, tuple[str, Settings, Settings, Array, Array]] = {
     "a matrix": ("batched_mat_mul", {"W": MATRIX, "weight_matrix_columns": 5, "bias": np.ones(5), **_TURNED}, {}, X, X @ MATRIX + 1),
     "a square matrix": ("batched_mat_mul", {"W": SQUARE, "weight_matrix_columns": 4, **_TURNED}, {}, X, X @ SQUARE),
@@ -149,9 +149,9 @@ LAYERS: Mapping[str, tuple[str, Settings, Settings, Array, Array]] = {
     "rows of one": ("flatten_to_2d", {"axis": 3}, {}, X, X.reshape(24, 1)),
     "fewer times": ("tile", {"reps": [2, 3]}, {}, X, np.tile(X, [2, 3])),
     "a comparison with a number": ("greater_than", {**_OF_X, "alpha": 0.5}, {}, X, X > 0.5),
-    "equal to a number": ("equal", {**_OF_X, "alpha": 1.0}, {}, WHOLE, WHOLE == 1),
-    "unequal to a number": ("not_equal", {**_OF_X, "alpha": 1.0}, {}, WHOLE, WHOLE != 1),
-    "what is not true": ("logical", {**_OF_X, "mode": "NOT"}, {}, WHOLE, WHOLE == 0),
+    "equal to a number": ("equal", {**_OF_X, "alpha": 1.0}, {}, COUNTED, COUNTED == 1),
+    "unequal to a number": ("not_equal", {**_OF_X, "alpha": 1.0}, {}, COUNTED, COUNTED != 1),
+    "what is not true": ("logical", {**_OF_X, "mode": "NOT"}, {}, COUNTED, COUNTED == 0),
     "a sum of all": ("reduce_sum", {"reduce_all": True, "keepdims": False}, {}, X, X.sum().reshape(1)),
 }  # fmt: skip
 
