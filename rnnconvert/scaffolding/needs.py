@@ -8,6 +8,7 @@ from typing import TypeVar
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.sizes import Dim
+from rnnconvert.reports.words import amount
 
 _TRIES = 200
 """The most readings of one program."""
@@ -43,7 +44,7 @@ def stated_ranks(axes: StatedAxes, unknown: Sequence[str], every: Sequence[str] 
         raise UsageError(f"{Flag('axes')} decides nothing: the file states the axes of its inputs. Leave it out")
     if axes and len(axes) not in (1, len(names)):
         what = "whose axes the file does not state" if unknown else "that may have them"
-        raise UsageError(f"{Flag('axes')} states {len(axes)} numbers, and inputs {what} are {len(names)}: {', '.join(names)}")
+        raise UsageError(f"{Flag('axes')} states {len(axes)} entries for {amount(len(names), 'input')} {what}: {', '.join(names)}")
     entries = [axes[number % len(axes)] for number in range(len(names if axes else ()))]
     return {name: (None,) * entry if isinstance(entry, int) else tuple(entry) for name, entry in zip(names, entries, strict=False)}
 

@@ -247,7 +247,7 @@ def test_inputs_without_stated_axes_are_asked_for(tmp_path: Path) -> None:
     source = real("tf2onnx-fixtures") / "gru_frozen.pb"
     with pytest.raises(rc.RefusedError, match="--axes"):
         rc.export_model(source, tmp_path / "model.onnx")
-    with pytest.raises(rc.UsageError, match="states 3 numbers, and inputs whose axes the file does not state are 1: X:0"):
+    with pytest.raises(rc.UsageError, match="states 3 entries for 1 input whose axes the file does not state: X:0"):
         rc.export_model(source, tmp_path / "model.onnx", axes=[3, 1, 1])
 
 

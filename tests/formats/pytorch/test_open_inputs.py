@@ -153,7 +153,7 @@ def test_lengths_that_a_trace_does_not_state(tmp_path: Path) -> None:
     done = rc.export_model(source, tmp_path / "m.onnx", axes=[(1, 6, 5, 4), (1, 4, 6)], verify=True)
     assert done.equal
     assert done.inputs == ("x (1, 6, 5, 4)", "state (1, 4, 6)")
-    with pytest.raises(rc.UsageError, match="states 3 numbers, and 2 inputs"):
+    with pytest.raises(rc.UsageError, match="states 3 entries for 2 inputs whose"):
         rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 6, 5, 4), (1, 4, 6), 3])
     with pytest.raises(rc.UsageError, match="got 1x0x3, 2"):
         rc.export_model(source, tmp_path / "n.onnx", axes=[(1, 0, 3), 2])

@@ -490,7 +490,7 @@ def test_the_axes_of_a_scripts_inputs_are_not_guessed(tmp_path: Path) -> None:
         rc.scaffold(stated("return y", tmp_path), "pytorch", example=torch.zeros(2, 7, 3), axes=3)
     with pytest.raises(rc.UsageError, match="1 or more, got -1"):
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=-1)
-    with pytest.raises(rc.UsageError, match="states 2 numbers, and 1 inputs"):
+    with pytest.raises(rc.UsageError, match="states 2 entries for 1 input whose"):
         rc.scaffold(tmp_path / "m.pt", "pytorch", axes=[3, 2])
 
 
