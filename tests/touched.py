@@ -1,7 +1,9 @@
 """The tests of what a change touches: `python -m tests.touched origin/main | xargs python -m pytest -q --slow`.
 
 Tests mirror the product, so a changed module's are those in the folder of its package or framework. A changed test is one itself,
-and a change of what tests share (`tests/helpers`, `tests/literals`) is one of the modules that import it.
+and a change of what tests share (`tests/helpers`, `tests/literals`) is one of the modules that import it. The words that a change
+takes out of the product's messages concern the modules that state them, wherever they lie: a refusal is worded in one package and
+matched in the tests of others.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from tests import ROOT
 
 SHARED = ("helpers", "literals")
 """Folders of `tests` that hold no tests."""
+PRODUCT = ("rnnconvert", "formats", "cli")
+WINDOW = 4
+"""So many words in a row are a text that a test states, and not a turn of phrase."""
 
 
 def tests_of(path: PurePosixPath) -> set[PurePosixPath]:
@@ -46,9 +51,26 @@ def importers(module: str) -> set[PurePosixPath]:
     return {PurePosixPath(path.relative_to(ROOT).as_posix()) for path in modules if statement.search(path.read_text(encoding="utf-8"))}
 
 
-def touched(paths: Iterable[str]) -> list[str]:
-    """The tests of several changed files, sorted, without those that lie in a folder that is named as a whole."""
-    tests = {test for path in paths for test in tests_of(PurePosixPath(path)) if (ROOT / test).exists()}
+def windows(lines: Iterable[str]) -> set[tuple[str, ...]]:
+    """Every few words in a row that literals of lines of code state; a hole of an f-string is the word `{}`."""
+    literals = (text for line in lines for _, text in re.findall(r"""(["'])((?:(?!\1).)*)\1""", line))
+    texts = (re.sub(r"\{[^{}]*\}", "{}", text).split() for text in literals)
+    return {tuple(words[at : at + WINDOW]) for words in texts for at in range(len(words) - WINDOW + 1)}
+
+
+def stating(removed: Iterable[str], added: Iterable[str]) -> set[PurePosixPath]:
+    """The test modules that state words which removed lines of the product had and added lines no longer have."""
+    gone = [window for window in windows(removed) - windows(added) if sum("{}" in word for word in window) < WINDOW - 2]
+    if not gone:
+        return set()
+    texts = "|".join(r"\s+".join(re.escape(word).replace(r"\{\}", r"\S*") for word in window) for window in gone)
+    modules = (ROOT / "tests").rglob("test_*.py")
+    return {PurePosixPath(path.relative_to(ROOT).as_posix()) for path in modules if re.search(texts, path.read_text(encoding="utf-8"))}
+
+
+def touched(paths: Iterable[str], removed: Iterable[str] = (), added: Iterable[str] = ()) -> list[str]:
+    """The tests of several changed files and of the product's removed and added lines, sorted, without those in a folder that is named."""
+    tests = {test for path in paths for test in tests_of(PurePosixPath(path)) if (ROOT / test).exists()} | stating(removed, added)
     return sorted(str(test) for test in tests if not tests & {*test.parents})
 
 
@@ -56,10 +78,15 @@ def main(words: Sequence[str]) -> int:
     if len(words) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    command = ["git", "diff", "--name-only", f"{words[0]}...HEAD"]
-    changed = subprocess.run(command, cwd=Path(ROOT), check=True, capture_output=True, text=True).stdout.splitlines()
-    print("\n".join(touched(changed)))
+    changed = _difference(f"{words[0]}...HEAD", "--name-only")
+    lines = _difference(f"{words[0]}...HEAD", "--unified=0", "--", *PRODUCT)
+    print("\n".join(touched(changed, *([line[1:] for line in lines if line.startswith(sign)] for sign in "-+"))))
     return 0
+
+
+def _difference(commits: str, *options: str) -> list[str]:
+    command = ["git", "diff", commits, *options]
+    return subprocess.run(command, cwd=Path(ROOT), check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import ROOT
-from tests.touched import touched
+from tests.touched import touched, windows
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,10 @@ def test_every_package_and_framework_has_a_folder_of_tests() -> None:
     tests = ROOT / "tests"
     assert {name for name in packages if not (tests / name).is_dir()} == {"modules"}  # its classes are the frameworks' modules
     assert {name for name in rooms if not (tests / "formats" / name).is_dir()} == {"guitarml", "lasagne", "nam", "onednn"}
+
+
+def test_words_that_a_message_loses_have_the_tests_that_state_them() -> None:
+    removed, added = 'raise UsageError(f"{flag} lays {count} eggs on {len(names)} nests {what}")', 'raise UsageError(f"{count} eggs")'
+    assert touched([], [removed], [added]) == ["tests/project/test_touched.py"]  # which states: "lays 3 eggs on 2 nests"
+    assert touched([], [removed], [removed.replace("UsageError", "RefusedError")]) == []
+    assert ("{}", "eggs", "on", "{}") in windows([removed])
