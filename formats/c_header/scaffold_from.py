@@ -343,7 +343,7 @@ def _by_channel(r: _HeaderReading, operation: StepOperation, x: SourceTensor) ->
     width, unit = operation.settings["width"], r.layer(operation)
     wide, axis = r.parted(r.real(x), width, operation.settings["inner"])
     affine = operation.kind == "affine"
-    kind = kinds.BatchNorm(0.0, True, True, axis, width, 0.99) if affine else kinds.PReLUFirst(axis, width)
+    kind = kinds.BatchNorm(0.0, True, True, axis, width, 0.99) if affine else kinds.PReLU.along(axis, width, wide.rank)
     return r.flat(r.add_layer(kind, [wide], wide.dims, layer=unit.name), x.rank - 1)
 
 

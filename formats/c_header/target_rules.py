@@ -91,16 +91,14 @@ def _bounded(m: ModelBuilder, node: Node[kinds.Activation], x: ProgramTensor) ->
     return m.combined("where", [reaches, above, below])
 
 
-def _prelu(m: ModelBuilder, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> None:
-    x = m(node.x)
-    if isinstance(node.kind, kinds.PReLU):
-        slopes = np.asarray(m.weights.numbers(m.path(node))).reshape(node.kind.slopes)
-        if x.axes[-1] in OPEN or any(length != 1 for length in slopes.shape[:-1]) or slopes.shape[-1] not in (1, x.lengths[-1]):
-            raise ValueError("its slopes differ from step to step")
-        inner, slopes = 1, np.broadcast_to(slopes.reshape(-1), (x.lengths[-1],))
-    else:
-        length, inner = x.place(node.kind.axis)
-        slopes = np.broadcast_to(m.weights.parts(m.path(node), "prelu")["slope"].reshape(-1), (length,))
+def _prelu(m: ModelBuilder, node: Node[kinds.PReLU]) -> None:
+    x, several = m(node.x), node.kind.axes
+    last = len(x.axes) - 1
+    if several not in ((), (last,)) and (len(several) > 1 or x.axes[several[0]] in OPEN):
+        raise ValueError("its slopes differ from step to step")
+    stated = [axis for axis in range(last, 0, -1) if x.axes[axis] not in OPEN]
+    length, inner = x.place((*several, *stated, last)[0])
+    slopes = np.broadcast_to(m.weights.numbers(m.path(node)).reshape(-1), (length,))
     (y,) = m.add("slopes", [x.value], m.stored(m.label(node), {"slope": slopes}), width=int(slopes.size), inner=inner)
     m.give(node.y, y, x.axes)
 
@@ -326,7 +324,7 @@ def _model(m: ModelBuilder, node: Node[kinds.Model]) -> None:
 
 RULES: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Dense, _dense), **on(kinds.Matmul, _matmul), **on(kinds.Embedding, _embedding), **on(kinds.Activation, _activation),
-    **on(kinds.PReLU, _prelu), **on(kinds.PReLUFirst, _prelu),
+    **on(kinds.PReLU, _prelu),
     **on(kinds.Dropout, lambda m, node: m.give(node.y, m(node.x).value, m(node.x).axes)), **on(kinds.BatchNorm, _batch_norm),
     **on(kinds.LayerNorm, _norm), **on(kinds.RMSNorm, _norm), **on(kinds.UnitNorm, _norm), **on(kinds.Rescale, _rescale),
     **on(kinds.Arithmetic, _arithmetic), **on(kinds.Elementwise, _elementwise), **on(kinds.Clip, _clip), **on(kinds.Mask, _mask),

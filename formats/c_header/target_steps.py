@@ -13,7 +13,7 @@ from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
-from rnnconvert.scaffolding.windows import ends, reached, same
+from rnnconvert.scaffolding.windows import pads_at, same
 
 
 def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
@@ -38,14 +38,13 @@ def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
 # Windows
 
 
-def _pads(kind: kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst, reach: int, axis: int = 0) -> list[int] | None:
+def _pads(kind: kinds.Windowed, axis: int = 0) -> list[int] | None:
     """Return the steps that a layer adds before and after; None where windows of a stride need them.
 
     axis  the time among the axes of its windows
     """
-    if isinstance(kind, kinds.ConvFirst | kinds.PoolFirst):
-        return list(map(int, kind.pads[axis]))
-    return None if kind.padding == "same" and kind.strides[axis] > 1 else list(ends(kind.padding, reach))
+    pads = pads_at(kind, axis)
+    return None if pads is None else list(map(int, pads))
 
 
 def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
@@ -65,33 +64,26 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
-def _conv(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+def _conv(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
     if node.kind.rank == 2:
         _conv_over_places(m, node)
         return
     x, parts = _sequence(m, node), m.weights.parts(m.path(node), "conv")
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
     y = _convolved(m, node, x, weight, parts.get("bias"), 0, node.kind.groups)
-    m.give(node.y, y, (BATCH, len(weight), TIME) if isinstance(node.kind, kinds.ConvFirst) else (BATCH, TIME, len(weight)))
+    m.give(node.y, y, (BATCH, len(weight), TIME) if node.kind.channels_first else (BATCH, TIME, len(weight)))
 
 
 def _convolved(
-    m: ModelBuilder,
-    node: Node[kinds.Conv | kinds.ConvFirst],
-    x: ProgramTensor,
-    weight: Array,
-    bias: Array | None,
-    axis: int,
-    groups: int = 1,
+    m: ModelBuilder, node: Node[kinds.Conv], x: ProgramTensor, weight: Array, bias: Array | None, axis: int, groups: int = 1
 ) -> int:
     """Add a convolution over the steps, of weights (filters, steps, channels of a group); `axis` is the time among the axes of windows."""
     filters, kernel, width = map(int, weight.shape)
-    reach = reached(node.kind.kernel, node.kind.dilation)[axis]
     arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({} if bias is None else {"b": bias})}
     (y,) = m.add(
         "conv", [x.value], m.stored(m.label(node), arrays), channels=width * groups, filters=filters, kernel=kernel,
         stride=int(node.kind.strides[axis]), dilation=int(node.kind.dilation[axis]), groups=int(groups), bias=bias is not None,
-        pads=_pads(node.kind, reach, axis),
+        pads=_pads(node.kind, axis),
     )  # fmt: skip
     return y
 
@@ -99,10 +91,10 @@ def _convolved(
 _MOST_NUMBERS = 1 << 20
 
 
-def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
     """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
     x, parts, kind = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind
-    first, front = isinstance(kind, kinds.ConvFirst), kind.space
+    first, front = kind.channels_first, kind.space
     time = x.axes.index(TIME) - front if TIME in x.axes else 0
     if time not in (0, 1):
         raise ValueError("it moves along two axes, neither of which is the time")
@@ -112,8 +104,7 @@ def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst])
     filters, width, kernel, places = map(int, weight.shape)
     stride, dilation = int(kind.strides[1 - time]), int(kind.dilation[1 - time])
     reach = dilation * (places - 1) + 1
-    padded = same(reach, stride, length) if isinstance(kind, kinds.Conv) and kind.padding == "same" else (0, 0)
-    padded = kind.pads[1 - time] if isinstance(kind, kinds.ConvFirst) else padded
+    padded = pads_at(kind, 1 - time) or same(reach, stride, length)
     count = (length + sum(padded) - reach) // stride + 1
     channels = width * groups
     if filters * count * kernel * channels * length > _MOST_NUMBERS:
@@ -134,14 +125,14 @@ def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv | kinds.ConvFirst])
     m.give(node.y, y, (BATCH, filters, *space) if first else (BATCH, *space, filters))
 
 
-def _pool(m: ModelBuilder, node: Node[kinds.Pool | kinds.PoolFirst]) -> None:
+def _pool(m: ModelBuilder, node: Node[kinds.Pool]) -> None:
     x, kind = _sequence(m, node), node.kind
-    if isinstance(kind, kinds.PoolFirst) and (kind.ceil or kind.dilation != (1,)):
+    if kind.ceil or kind.dilation != (1,):
         raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
-    counted = isinstance(kind, kinds.PoolFirst) and kind.operation == "average" and kind.counted
+    counted = kind.operation == "average" and kind.counted
     (y,) = m.add(
         "pool", [x.value], operation=kind.operation, kernel=int(kind.kernel[0]), stride=int(kind.strides[0]),
-        pads=_pads(kind, kind.kernel[0]), counted=counted,
+        pads=_pads(kind), counted=counted,
     )  # fmt: skip
     m.give(node.y, y, x.axes)
 
@@ -254,7 +245,7 @@ def _cell(m: ModelBuilder, node: Node[kinds.Recurrent], reads: Sequence[ProgramT
 
 
 STEPS: Mapping[type[kinds.Kind], Rule] = {
-    **on(kinds.Reduce, _reduce), **on(kinds.Conv, _conv), **on(kinds.ConvFirst, _conv), **on(kinds.Pool, _pool),
-    **on(kinds.PoolFirst, _pool), **on(kinds.Loop, _loop), **on(kinds.Range, _range), **on(kinds.Recurrent, _recurrent),
+    **on(kinds.Reduce, _reduce), **on(kinds.Conv, _conv), **on(kinds.Pool, _pool),
+    **on(kinds.Loop, _loop), **on(kinds.Range, _range), **on(kinds.Recurrent, _recurrent),
 }  # fmt: skip
 """The kinds that are known."""

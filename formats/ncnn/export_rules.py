@@ -29,7 +29,7 @@ from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import likelier
 from rnnconvert.scaffolding.weights import LayerWeights
-from rnnconvert.scaffolding.windows import ends, over_one_axis, reached
+from rnnconvert.scaffolding.windows import over_one_axis, pads_at
 
 _MOST_TRIED = 16
 ADD, SUBTRACT, MULTIPLY = 0, 1, 2
@@ -209,21 +209,11 @@ def _prelu(w: NetWriter, node: Node[kinds.PReLU]) -> None:
     """Add the numbers above zero, and those below times slopes, which stand for the axes behind the batch."""
     w.batch_first(node)
     slopes = w.weights.numbers(w.path(node)).reshape(node.kind.slopes)
-    w.give(node.y, _sloped(w, node, slopes), 0)
-
-
-def _prelu_first(w: NetWriter, node: Node[kinds.PReLUFirst]) -> None:
-    w.batch_first(node)
-    slopes, rank = w.parts(node, "prelu")["slope"], len(node.x.shape)
-    shape = [-1 if axis == node.kind.axis and node.kind.size > 1 else 1 for axis in range(1, rank)]
-    w.give(node.y, _sloped(w, node, slopes.reshape(shape)), 0)
-
-
-def _sloped(w: NetWriter, node: Node[kinds.Kind], slopes: Array) -> str:
     label, x = w.label(node), w.blob(node, node.x)
     above = w.add("ReLU", [x], f"{label}/above")
     below = w.binary(SUBTRACT, [x, above], f"{label}/below")
-    return w.binary(ADD, [above, w.binary(MULTIPLY, [below, w.stored(f"{label}/slopes", slopes)], f"{label}/sloped")], label)
+    sloped = w.binary(MULTIPLY, [below, w.stored(f"{label}/slopes", slopes)], f"{label}/sloped")
+    w.give(node.y, w.binary(ADD, [above, sloped], label), 0)
 
 
 # Functions
@@ -283,85 +273,56 @@ _TURNED = 1
 """Permute's number for the order (steps, channels) of a blob of two axes."""
 
 
-def _over_time(w: NetWriter, node: Node[kinds.Conv | kinds.ConvFirst | kinds.Pool | kinds.PoolFirst]) -> None:
+def _over_time(w: NetWriter, node: Node[kinds.Windowed]) -> tuple[str, tuple[int, int]]:
+    """Return what windows over the time read, its channels behind the batch, and their pads."""
     w.batch_first(node)
     if node.kind.rank != 1:
         raise w.refused(node, f"windows over {node.kind.rank} axes", "those over time alone are written")
+    blob = w.blob(node, node.x)
+    pads = pads_at(node.kind, 0) or (_SAME_UPPER, _SAME_UPPER)
+    return blob if node.kind.channels_first else _turned(w, blob, f"{w.label(node)}/channels"), pads
+
+
+def _give(w: NetWriter, node: Node[kinds.Windowed], blob: str) -> None:
+    """Let a layer give its output, its channels where the model has them."""
+    w.give(node.y, blob if node.kind.channels_first else _turned(w, blob, w.label(node)), 0)
 
 
 def _turned(w: NetWriter, blob: str, wanted: str) -> str:
     return w.add("Permute", [blob], wanted, {0: _TURNED})
 
 
-def _convolved(w: NetWriter, node: Node[kinds.Conv | kinds.ConvFirst], blob: str, pads: tuple[int, int]) -> str:
+def _conv(w: NetWriter, node: Node[kinds.Conv]) -> None:
+    blob, pads = _over_time(w, node)
     parts, groups = w.parts(node, "conv"), node.kind.groups
     (kernel,), (stride,), (dilation,) = node.kind.kernel, node.kind.strides, node.kind.dilation
     weight = parts["weight"]
     settings = {0: weight.shape[0], 1: kernel, 2: dilation, 3: stride, 4: pads[0], 15: pads[1], 5: int("bias" in parts), 6: weight.size}
     numbers = [(True, real(weight)), *([(False, real(parts["bias"]))] if "bias" in parts else [])]
-    if groups == 1:
-        return w.add("Convolution1D", [blob], f"{w.label(node)}/convolved", settings, numbers)
-    return w.add("ConvolutionDepthWise1D", [blob], f"{w.label(node)}/convolved", {**settings, 7: groups}, numbers)
-
-
-def _pads(w: NetWriter, node: Node[kinds.Conv], dilation: Sequence[int]) -> tuple[int, int]:
-    if node.kind.padding == "same" and max(node.kind.strides) > 1:
-        return _SAME_UPPER, _SAME_UPPER
-    (window,) = reached(node.kind.kernel, dilation)
-    return ends(node.kind.padding, window)
-
-
-def _conv(w: NetWriter, node: Node[kinds.Conv]) -> None:
-    _over_time(w, node)
-    label = w.label(node)
-    blob = _convolved(w, node, _turned(w, w.blob(node, node.x), f"{label}/channels"), _pads(w, node, node.kind.dilation))
-    w.give(node.y, _turned(w, blob, label), 0)
-
-
-def _conv_first(w: NetWriter, node: Node[kinds.ConvFirst]) -> None:
-    _over_time(w, node)
-    (pads,) = node.kind.pads
-    w.give(node.y, _convolved(w, node, w.blob(node, node.x), pads), 0)
+    kind = "Convolution1D" if groups == 1 else "ConvolutionDepthWise1D"
+    _give(w, node, w.add(kind, [blob], f"{w.label(node)}/convolved", settings | ({7: groups} if groups > 1 else {}), numbers))
 
 
 _MAX, _AVERAGE, _VALID, _SAME = 0, 1, 1, 2
 
 
-def _pooled(w: NetWriter, node: Node[kinds.Pool | kinds.PoolFirst], blob: str, pads: tuple[int, int], counted: bool) -> str:
+def _pool(w: NetWriter, node: Node[kinds.Pool]) -> None:
+    blob, pads = _over_time(w, node)
+    if node.kind.ceil or max(node.kind.dilation) > 1:
+        raise w.refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "these are not written")
     (kernel,), (stride,) = node.kind.kernel, node.kind.strides
     kind = _MAX if node.kind.operation == "max" else _AVERAGE
-    same = _SAME_UPPER in pads
+    same, counted = _SAME_UPPER in pads, kind == _AVERAGE and node.kind.counted
     if same and kind == _AVERAGE:
         raise w.refused(
             node, "an average that leaves its padding out", "its Pooling1D counts as much padding as gives a window to each stride"
         )
     low, high = (0, 0) if same else pads
     settings = {0: kind, 1: kernel, 2: stride, 3: low, 14: high, 5: _SAME if same else _VALID, 6: int(counted)}
-    return w.add("Pooling1D", [blob], f"{w.label(node)}/pooled", settings)
+    _give(w, node, w.add("Pooling1D", [blob], f"{w.label(node)}/pooled", settings))
 
 
-def _pool(w: NetWriter, node: Node[kinds.Pool]) -> None:
-    _over_time(w, node)
-    label, same = w.label(node), node.kind.padding == "same"
-    blob = _turned(w, w.blob(node, node.x), f"{label}/channels")
-    pooled = _pooled(w, node, blob, (_SAME_UPPER, _SAME_UPPER) if same else (0, 0), False)
-    w.give(node.y, _turned(w, pooled, label), 0)
-
-
-def _pool_first(w: NetWriter, node: Node[kinds.PoolFirst]) -> None:
-    _over_time(w, node)
-    if node.kind.ceil or max(node.kind.dilation) > 1:
-        raise w.refused(node, "a pool with windows beyond its input (ceil_mode) or over places apart", "these are not written")
-    (pads,) = node.kind.pads
-    w.give(node.y, _pooled(w, node, w.blob(node, node.x), pads, bool(node.kind.operation == "average" and node.kind.counted)), 0)
-
-
-SPACE: Mapping[type[kinds.Kind], Rule] = {
-    **on(kinds.Conv, _conv),
-    **on(kinds.ConvFirst, _conv_first),
-    **on(kinds.Pool, _pool),
-    **on(kinds.PoolFirst, _pool_first),
-}
+SPACE: Mapping[type[kinds.Kind], Rule] = {**on(kinds.Conv, _conv), **on(kinds.Pool, _pool)}
 """The kinds that are known."""
 
 
@@ -377,7 +338,6 @@ RULES: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Loop, loop),
     **on(kinds.Model, _model),
     **on(kinds.PReLU, _prelu),
-    **on(kinds.PReLUFirst, _prelu_first),
     **on(kinds.Recurrent, _recurrent),
     **on(kinds.Rescale, _rescale),
 }

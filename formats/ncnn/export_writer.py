@@ -16,6 +16,7 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Node
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.weights import LayerWeights
+from rnnconvert.scaffolding.windows import pads_at
 
 TITLE = "ncnn"
 LARGEST = float(np.finfo(np.float32).max)
@@ -247,7 +248,7 @@ class NetWriter:
     def _lengthen(self, node: Node[kinds.Kind]) -> None:
         """Note the lengths of what a node gives where they are those of what it reads."""
         kind = node.kind
-        same_window = isinstance(kind, kinds.Conv) and kind.padding != "valid" and max(kind.strides) == 1
+        same_window = isinstance(kind, kinds.Conv) and max(kind.strides) == 1 and sum(pads_at(kind, 0) or ()) == kind.reach[0] - 1
         if not (same_window or isinstance(kind, (*_AS_LONG, kinds.Transpose))) or not node.inputs:
             return
         rank = len(self(node.x).shape)

@@ -74,9 +74,8 @@ def _dense(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any])
 def _conv(row: LayerRow, unit: Unit, x: SourceTensor, entry: Mapping[str, Any]) -> SourceTensor:
     kernel, dilation, groups = int(entry["kernel_size"][-1]), int(entry["dilation"][-1]), int(entry.get("groups", 1))
     units = int(entry["shape"][-1])
-    kind = kinds.Conv(
-        (kernel,), (1,), (dilation,), channels=row.width(x), filters=units, bias=len(unit.names) > 1, groups=groups, padding="causal"
-    )
+    window = (kernel,), (1,), (dilation,), ((dilation * (kernel - 1), 0),), False
+    kind = kinds.Conv(*window, channels=row.width(x), filters=units, bias=len(unit.names) > 1, groups=groups)
     return _function(row, unit, row.layer(kind, unit, x, (*x.dims[:-1], units)), entry)
 
 

@@ -331,6 +331,6 @@ class LayersWriter:
 
 def _title(node: Node[kinds.Kind]) -> str:
     """Return the computation of a node, in words."""
-    if isinstance(node.kind, kinds.Activation | kinds.NamedOperation | kinds.Pool | kinds.PoolFirst):
+    if isinstance(node.kind, kinds.Activation | kinds.NamedOperation | kinds.Pool):
         return f"{node.kind.word} {node.kind.title!r}"
     return f"a layer of kind {node.kind.word!r}"

@@ -18,7 +18,6 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Lengths, Node, Value, on
 from rnnconvert.scaffolding.weights import LayerWeights
-from rnnconvert.scaffolding.windows import ends
 
 Label = int | str
 """The meaning of an axis of a tensor: one of the model's input by its number, UNIT_LENGTH for a length of 1, CHANNEL for a layer's
@@ -159,7 +158,7 @@ class _ChainReading:
             raise self.refused(node, "a branch", f"{before} is read by {self._stages[place.stage]!r} and by {name!r}")
         if self.skip and not isinstance(node.kind, kinds.Rescale | kinds.Elementwise):
             raise self.refused(node, "a layer behind the sum with the input", "that sum is the last that a chain computes")
-        if place.late or (place.early and not isinstance(node.kind, kinds.Conv | kinds.ConvFirst)):
+        if place.late or (place.early and not isinstance(node.kind, kinds.Conv)):
             raise self.refused(node, "a sequence that is longer than the model's input", "a stream gives one step for each that it reads")
         return place
 
@@ -289,20 +288,20 @@ def _dense(r: _ChainReading, node: Node[kinds.Kind]) -> None:
     )
 
 
-def _conv(r: _ChainReading, node: Node[kinds.Conv | kinds.ConvFirst]) -> None:
+def _conv(r: _ChainReading, node: Node[kinds.Conv]) -> None:
     """Add a convolution over time: it may read no step that is still to come."""
     place = r.end(node)
     kind = node.kind
     if kind.rank != 1 or len(place.axes) != 3:
         raise r.refused(node, f"a convolution over {kind.rank} axes", "a stream has one, the time")
-    channels, time = (1, 2) if isinstance(kind, kinds.ConvFirst) else (2, 1)
+    channels, time = (1, 2) if kind.channels_first else (2, 1)
     axes = r.by_channel(node, place, channels)
     r.settle(node, axes[0], axes[time])
     kernel, dilation, stride = kind.kernel[0], kind.dilation[0], kind.strides[0]
-    if stride != 1:
+    if stride != 1 or kind.pads is None:
         raise r.refused(node, f"strides of {stride}", "a stream gives one step for each that it reads")
     reach = dilation * (kernel - 1)
-    front, behind = kind.pads[0] if isinstance(kind, kinds.ConvFirst) else ends(kind.padding, reach + 1)
+    front, behind = kind.pads[0]
     if place.early + front != reach or behind not in (0, reach):
         raise r.refused(
             node,
@@ -326,19 +325,15 @@ def _batch_norm(r: _ChainReading, node: Node[kinds.BatchNorm]) -> None:
     r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node.kind.epsilon}), axes)
 
 
-def _prelu(r: _ChainReading, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> None:
+def _prelu(r: _ChainReading, node: Node[kinds.PReLU]) -> None:
     """Add slopes, one for every value of a step."""
-    place = r.end(node)
-    if isinstance(node.kind, kinds.PReLU):
-        slopes = r.weights.numbers(r.path(node)).reshape(node.kind.slopes)
-        axis = len(place.axes) - 1
-        if slopes.size not in (1, slopes.shape[-1]):
-            raise r.refused(node, f"slopes of the shape {slopes.shape}", "they differ from step to step", "Share them: shared_axes=[1]")
-    else:
-        slopes = r.weights.parts(r.path(node), "prelu")["slope"]
-        axis = node.kind.axis if node.kind.size > 1 else place.axes.index(CHANNEL) if CHANNEL in place.axes else len(place.axes) - 1
-    axes = r.by_channel(node, place, axis)
-    units = node.x.shape[axis] or slopes.size
+    place, several, slopes = r.end(node), node.kind.axes, r.weights.numbers(r.path(node))
+    channels = place.axes.index(CHANNEL) if CHANNEL in place.axes else (*several, len(place.axes) - 1)[0]
+    if several not in ((), (channels,)):
+        shape = node.kind.slopes
+        raise r.refused(node, f"slopes of the shape {shape}", "they differ from step to step", "Share them: shared_axes=[1]")
+    axes = r.by_channel(node, place, channels)
+    units = node.x.shape[channels] or slopes.size
     slope = np.broadcast_to(slopes.reshape(-1), (units,))
     r.add(node, ChainLayer("prelu", r.name(node), units, units, parts={"slope": slope}), axes)
 
@@ -520,10 +515,8 @@ _RULES: Mapping[type[kinds.Kind], Callable[[_ChainReading, Node[Any]], None]] = 
     **on(kinds.Recurrent, _recurrent),
     **on(kinds.Dense, _dense),
     **on(kinds.Conv, _conv),
-    **on(kinds.ConvFirst, _conv),
     **on(kinds.BatchNorm, _batch_norm),
     **on(kinds.PReLU, _prelu),
-    **on(kinds.PReLUFirst, _prelu),
     **on(kinds.Activation, _activation),
     **on(kinds.Rescale, _scale),
     **on(kinds.Elementwise, _scale),

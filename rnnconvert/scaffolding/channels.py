@@ -12,7 +12,7 @@ from typing import Any
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value, on
-from rnnconvert.scaffolding.windows import reached, same
+from rnnconvert.scaffolding.windows import padding_word
 
 Order = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
@@ -33,9 +33,8 @@ class ChannelsLast:
     def run(self) -> None:
         """Rewrite the nodes. Raises RefusedError for a window that no layer with channels at the end has, unless it may be left out."""
         for node in self.before:
-            rule = _FIRST.get(type(node.kind))
-            if rule is not None:
-                self._ended(rule, node)
+            if not _ends(node) and type(node.kind) in _ENDED:
+                self._ended(_ENDED[type(node.kind)], node)
             elif isinstance(node.kind, kinds.Transpose):
                 value, order = self.place(node.x)
                 self._places[id(node.y)] = value, tuple(order[axis] for axis in node.kind.order)
@@ -182,8 +181,18 @@ _THROUGH: dict[type[kinds.Kind], Through] = {
 # Layers whose channels are in front
 
 
-def _same(pads: Pads, reach: Sequence[int]) -> bool:
-    return all(tuple(pair) == same(n) for pair, n in zip(pads, reach, strict=True))
+def _ends(node: Node[kinds.Kind]) -> bool:
+    """Return whether a layer has its channels at the end, if it has such."""
+    kind, last = node.kind, len(node.x.shape) - 1 if node.inputs else 0
+    match kind:
+        case kinds.Windowed():
+            return not kind.channels_first
+        case kinds.PReLU():
+            return not kind.vector or kind.axes in ((), (last,))
+        case kinds.BatchNorm() | kinds.GroupNorm():
+            return kind.axis == last
+        case _:
+            return not isinstance(kind, kinds.InstanceNorm)
 
 
 def _longer(x: Value, pads: Pads) -> tuple[int | None, ...]:
@@ -200,20 +209,22 @@ def _padded(m: ChannelsLast, x: Value, pads: Pads, number: float = 0.0) -> Value
     return m.add(kinds.Pad(pairs=tuple(pads)), x, _longer(x, pads))
 
 
-def _conv(m: ChannelsLast, node: Node[kinds.ConvFirst]) -> None:
-    kind, strides, pads, x = node.kind, node.kind.strides, node.kind.pads, m.ended(node.x)
-    reach, word = reached(kind.kernel, kind.dilation), "valid"
-    if any(map(any, pads)) and max(strides) == 1:
-        causal = kind.rank == 1 and tuple(pads[0]) == (reach[0] - 1, 0)
-        word = "same" if _same(pads, reach) else "causal" if causal else "valid"
-    x = x if word != "valid" else _padded(m, x, pads)
-    conv = kinds.Conv(kind.kernel, strides, kind.dilation, kind.channels, kind.filters, kind.bias, kind.groups, word)
+def _unpadded(kind: kinds.Windowed) -> Any:
+    """Return a kind without pads, its channels at the end."""
+    return replace(kind, pads=((0, 0),) * kind.rank, channels_first=False)
+
+
+def _conv(m: ChannelsLast, node: Node[kinds.Conv]) -> None:
+    kind, strides, x = node.kind, node.kind.strides, m.ended(node.x)
+    conv = replace(kind, channels_first=False)
+    if kind.pads is not None and (max(strides) > 1 or not padding_word(kind)):
+        x, conv = _padded(m, x, kind.pads), _unpadded(kind)
     y = m.give(node.y, to_end(len(node.y.shape)))
     if max(strides) == 1 or max(kind.dilation) == 1:
         m.scope.add(conv, node.layer, [x], [y])
         return
     conv = replace(conv, strides=(1,) * kind.rank)  # not every library moves windows with holes by more than one place
-    space = [None if n is None else n - window + 1 for n, window in zip(x.shape[1:-1], reach, strict=True)]
+    space = [None if n is None else n - window + 1 for n, window in zip(x.shape[1:-1], kind.reach, strict=True)]
     full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
     m.scope.add(conv, node.layer, [x], [full])
     moved = [(axis, step) for axis, step in enumerate(strides, 1) if step > 1]
@@ -224,14 +235,14 @@ def _conv(m: ChannelsLast, node: Node[kinds.ConvFirst]) -> None:
         full = cut
 
 
-def _conv_transposed(m: ChannelsLast, node: Node[kinds.ConvTransposedFirst]) -> None:
-    kind, strides, dilation = node.kind, node.kind.strides, node.kind.dilation
-    if kind.groups > 1 or (max(dilation) > 1 and max(strides) > 1):
+def _conv_transposed(m: ChannelsLast, node: Node[kinds.ConvTransposed]) -> None:
+    kind = node.kind
+    if kind.groups > 1 or (max(kind.dilation) > 1 and max(kind.strides) > 1):
         raise m.refused(
             node, "a transposed convolution in groups, or with dilation and strides", "no layer with channels at the end has them"
         )
-    over = tuple(n - step for n, step in zip(reached(kind.kernel, dilation), strides, strict=True))
-    cuts = [(low, high - more + max(-o, 0)) for (low, high), more, o in zip(kind.pads, kind.output_padding, over, strict=True)]
+    more = tuple(max(-over, 0) for over in kind.over)
+    cuts = [(low, high - stated + n) for (low, high), stated, n in zip(kind.pads, kind.output_padding, more, strict=True)]
     if min(cut for _, cut in cuts) < 0:
         raise m.refused(node, "a transposed convolution that gives more than its windows reach", "output_padding adds places there")
     x, y = m.ended(node.x), m.give(node.y, to_end(kind.rank + 2))
@@ -239,23 +250,22 @@ def _conv_transposed(m: ChannelsLast, node: Node[kinds.ConvTransposedFirst]) -> 
     if any(map(any, cuts)):
         space = (None if n is None else n + low + high for n, (low, high) in zip(y.shape[1:-1], cuts, strict=True))
         full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
-    conv = kinds.ConvTransposed(kind.kernel, strides, dilation, kind.channels, kind.filters, kind.bias, "valid", over)
-    m.scope.add(conv, node.layer, [x], [full])
+    m.scope.add(replace(_unpadded(kind), output_padding=more), node.layer, [x], [full])
     if full is not y:
         m.scope.add(kinds.Crop(pairs=tuple(cuts)), "", [full], [y])
 
 
-def _pool(m: ChannelsLast, node: Node[kinds.PoolFirst]) -> None:
+def _pool(m: ChannelsLast, node: Node[kinds.Pool]) -> None:
     kind = node.kind
     if max(kind.dilation) > 1:
         raise m.refused(node, "a pool over places apart from one another", "no layer has such windows")
-    x = m.ended(node.x)
-    pads = [(low, high + (step - 1) * kind.ceil) for (low, high), step in zip(kind.pads, kind.strides, strict=True)]
-    y, most, padded = m.give(node.y, to_end(len(node.y.shape))), kind.operation == "max", any(map(any, pads))
-    pool = kinds.Pool(kind.kernel, kind.strides, kind.operation, "valid")
-    if padded and max(kind.strides) == 1 and _same(pads, kind.kernel) and not kind.counted:
-        m.scope.add(replace(pool, padding="same"), "", [x], [y])
-    elif most or kind.counted or not padded:
+    x, y = m.ended(node.x), m.give(node.y, to_end(len(node.y.shape)))
+    if padding_word(kind) == "same" and not kind.counted:
+        m.scope.add(replace(kind, channels_first=False), "", [x], [y])
+        return
+    pads = [(low, high + (step - 1) * kind.ceil) for (low, high), step in zip(kind.pads or (), kind.strides, strict=True)]
+    most, pool = kind.operation == "max", replace(_unpadded(kind), ceil=False, counted=False)
+    if most or kind.counted or not any(map(any, pads)):
         m.scope.add(pool, "", [_padded(m, x, pads, float("-inf") if most else 0.0)], [y])
     else:  # what is padded does not count: the average of ones says how much of a window does
         ones = m.add(kinds.Elementwise("ones_like", (("input", 0),)), x, x.shape)
@@ -263,27 +273,31 @@ def _pool(m: ChannelsLast, node: Node[kinds.PoolFirst]) -> None:
         m.scope.add(kinds.Arithmetic("divide"), "", parts, [y])
 
 
-def _group_norm(m: ChannelsLast, node: Node[kinds.GroupNormFirst | kinds.InstanceNorm]) -> None:
-    groups = node.kind.groups if isinstance(node.kind, kinds.GroupNormFirst) else node.kind.size
-    norm = kinds.GroupNorm(node.kind.epsilon, True, True, groups, node.kind.size)
-    m.scope.add(norm, node.layer, [m.ended(node.x)], [m.give(node.y, to_end(len(node.y.shape)))])
+def _group_norm(m: ChannelsLast, node: Node[kinds.GroupNorm]) -> None:
+    axis = len(node.x.shape) - 1
+    m.scope.add(replace(node.kind, axis=axis), node.layer, [m.ended(node.x)], [m.give(node.y, to_end(axis + 1))])
 
 
-def _prelu(m: ChannelsLast, node: Node[kinds.PReLUFirst]) -> None:
-    rank, size = len(node.x.shape), node.kind.size
-    channels = node.kind.axis if size > 1 else rank - 1
+def _instance_norm(m: ChannelsLast, node: Node[kinds.InstanceNorm]) -> None:
+    kind, axis = node.kind, len(node.x.shape) - 1
+    norm = kinds.GroupNorm(kind.epsilon, True, True, axis, kind.size, kind.size)
+    m.scope.add(norm, node.layer, [m.ended(node.x)], [m.give(node.y, to_end(axis + 1))])
+
+
+def _prelu(m: ChannelsLast, node: Node[kinds.PReLU]) -> None:
+    rank, (channels,) = len(node.x.shape), node.kind.axes
     axes = (*(axis for axis in range(rank) if axis != channels), channels)
-    slopes = (*(1,) * (rank - 2), size)
-    m.scope.add(kinds.PReLU(slopes=slopes), node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)])
+    kind = kinds.PReLU.along(rank - 1, node.kind.slopes[channels - 1], rank)
+    m.scope.add(kind, node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)])
 
 
-_FIRST: dict[type[kinds.Kind], Callable[[ChannelsLast, Node[Any]], None]] = {
-    **on(kinds.ConvFirst, _conv),
-    **on(kinds.ConvTransposedFirst, _conv_transposed),
-    **on(kinds.PoolFirst, _pool),
-    **on(kinds.InstanceNorm, _group_norm),
-    **on(kinds.GroupNormFirst, _group_norm),
-    **on(kinds.PReLUFirst, _prelu),
+_ENDED: dict[type[kinds.Kind], Callable[[ChannelsLast, Node[Any]], None]] = {
+    **on(kinds.Conv, _conv),
+    **on(kinds.ConvTransposed, _conv_transposed),
+    **on(kinds.Pool, _pool),
+    **on(kinds.InstanceNorm, _instance_norm),
+    **on(kinds.GroupNorm, _group_norm),
+    **on(kinds.PReLU, _prelu),
 }
 
 
@@ -295,8 +309,5 @@ def channels_last(top: DescribedModel, partial: bool = False) -> None:
     Raises RefusedError for such a window otherwise.
     """
     for scope in (*top.inner(), top):
-        if any(
-            type(node.kind) in _FIRST or (isinstance(node.kind, kinds.BatchNorm) and node.kind.axis != len(node.x.shape) - 1)
-            for node in scope.nodes
-        ):
+        if not all(map(_ends, scope.nodes)):
             ChannelsLast(scope, partial).run()

@@ -1,7 +1,6 @@
 """What a node of a description computes: a class for each kind, with its settings, which mean the same for every source and target.
 
-A tensor keeps the axes that it has in the source. The layers of which sources have two forms have two kinds: "first" is the one whose
-channels are behind the batch, and whose pads are stated at both ends of each axis; the other one's channels are at the end.
+A tensor keeps the axes that it has in the source, so a layer says where its channels are: behind the batch or at the end.
 """
 
 from __future__ import annotations
@@ -182,23 +181,39 @@ class Dropout(Kind, word="dropout"):
 
 @dataclass(frozen=True)
 class Windowed(Kind):
-    """What moves windows over axes of space, from the axis `space` on."""
+    """What moves windows over axes of space.
+
+    pads            how many places there are more at both ends of each axis; None for as many as let a window begin at every stride, an
+                    odd one at the end
+    channels_first  whether the channels are behind the batch, and not at the end
+    """
 
     kernel: Sizes
     strides: Sizes
-    space: ClassVar[int] = 1
+    dilation: Sizes
+    pads: Pairs | None
+    channels_first: bool
 
     @property
     def rank(self) -> int:
         """How many axes of space there are."""
         return len(self.kernel)
 
+    @property
+    def space(self) -> int:
+        """The first axis of space."""
+        return 2 if self.channels_first else 1
+
+    @property
+    def reach(self) -> Sizes:
+        """From where to where a window reaches along each axis, holes included."""
+        return tuple(by * (size - 1) + 1 for size, by in zip(self.kernel, self.dilation, strict=True))
+
 
 @dataclass(frozen=True)
 class Convolution(Windowed):
     """A convolution."""
 
-    dilation: Sizes
     channels: int
     filters: int
     bias: bool
@@ -206,43 +221,26 @@ class Convolution(Windowed):
 
 @dataclass(frozen=True)
 class Conv(Convolution, word="conv"):
-    """A convolution; padding is "valid", "same" or "causal"."""
+    """A convolution."""
 
     groups: int
-    padding: str
-
-
-@dataclass(frozen=True)
-class ConvFirst(Convolution, word="conv first"):
-    """A convolution of channels behind the batch."""
-
-    groups: int
-    pads: Pairs
-    space: ClassVar[int] = 2
 
 
 @dataclass(frozen=True)
 class ConvTransposed(Convolution, word="conv transposed"):
-    """A transposed convolution; padding is "valid" or "same".
-
-    over  how far a window reaches beyond its stride, for each axis
-    """
-
-    padding: str
-    over: Sizes
-
-
-@dataclass(frozen=True)
-class ConvTransposedFirst(Convolution, word="conv transposed first"):
-    """A transposed convolution of channels behind the batch.
+    """A transposed convolution, whose pads are what its output lacks at both ends of each axis.
 
     output_padding  how many places there are beyond the windows, at the end of each axis
     """
 
-    groups: int
     pads: Pairs
+    groups: int
     output_padding: Sizes
-    space: ClassVar[int] = 2
+
+    @property
+    def over(self) -> Sizes:
+        """How far a window reaches beyond its stride, for each axis."""
+        return tuple(reach - step for reach, step in zip(self.reach, self.strides, strict=True))
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,6 @@ class ConvLSTM(Convolution, word="conv_lstm"):
     size  of its states, without the filters
     """
 
-    padding: str
     cell: Cell
     size: Sizes
     sequences: bool
@@ -262,26 +259,15 @@ class ConvLSTM(Convolution, word="conv_lstm"):
 
 @dataclass(frozen=True)
 class Pool(Windowed, word="pool"):
-    """The largest number of each window ("max"), or their mean ("average")."""
-
-    operation: str
-    padding: str
-
-
-@dataclass(frozen=True)
-class PoolFirst(Windowed, word="pool first"):
-    """A pool of channels behind the batch.
+    """The largest number of each window ("max"), or their mean ("average").
 
     ceil     whether a last window may reach behind the input
     counted  whether an average counts what is padded
     """
 
     operation: str
-    pads: Pairs
-    dilation: Sizes
-    ceil: bool
-    counted: bool
-    space: ClassVar[int] = 2
+    ceil: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -350,20 +336,15 @@ class RMSNorm(LastAxesNorm, word="rms_norm"):
 
 
 @dataclass(frozen=True)
-class GroupNorm(Norm, word="group_norm"):
-    """A norm over groups of so many channels."""
+class GroupNorm(AlongAxis, Norm, word="group_norm"):
+    """A norm over groups of channels, which are behind the batch or at the end.
+
+    groups  how many there are
+    size    how many channels there are
+    """
 
     groups: int
     size: int
-
-
-@dataclass(frozen=True)
-class GroupNormFirst(Kind, word="group_norm first"):
-    """A norm over groups of so many channels behind the batch, scaled and shifted."""
-
-    groups: int
-    size: int
-    epsilon: float
 
 
 @dataclass(frozen=True)
@@ -399,16 +380,28 @@ class Activation(Kind, word="activation"):
 
 @dataclass(frozen=True)
 class PReLU(Kind, word="prelu"):
-    """Slopes below zero, of the sizes of the axes behind the batch."""
+    """Slopes below zero: how many there are along each axis behind the batch.
+
+    vector  whether the source keeps them as a vector, one for each channel, and not as an array of these axes
+    """
 
     slopes: Sizes
+    vector: bool
 
+    @classmethod
+    def along(cls, axis: int, size: int, rank: int) -> PReLU:
+        """Return the kind that has a vector of so many slopes along one axis of a tensor of so many axes."""
+        return cls(tuple(size if place == axis else 1 for place in range(1, rank)), True)
 
-@dataclass(frozen=True)
-class PReLUFirst(AlongAxis, word="prelu first"):
-    """One slope below zero, or several along an axis."""
+    @property
+    def axes(self) -> Sizes:
+        """The axes along which there are several."""
+        return tuple(axis for axis, size in enumerate(self.slopes, 1) if size != 1)
 
-    size: int
+    @property
+    def by_channel(self) -> bool:
+        """Whether there is one for each channel, or one for all."""
+        return self.vector or self.axes in ((), (len(self.slopes),))
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _call(
 
 def _pools(description: Description) -> bool:
     """Return whether a model has pools, which leave nothing of one step: frameworks differ in the mean and the maximum of nothing."""
-    return any(isinstance(node.kind, kinds.Pool | kinds.PoolFirst) for node in description.scope.every_node())
+    return any(isinstance(node.kind, kinds.Pool) for node in description.scope.every_node())
 
 
 def _comparable_layers(description: Description) -> set[str]:

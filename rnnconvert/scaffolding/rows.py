@@ -119,7 +119,7 @@ class LayerRow(Builder):
 
     def prelu(self, unit: Unit, x: SourceTensor, slopes: int) -> SourceTensor:
         """Add slopes below zero: one for all values of a step, or one for each."""
-        return self.layer(kinds.PReLUFirst(axis=x.rank - 1, size=slopes), unit, x, x.dims)
+        return self.layer(kinds.PReLU.along(x.rank - 1, slopes, x.rank), unit, x, x.dims)
 
     def plus_input(self, x: SourceTensor, begin: SourceTensor) -> SourceTensor:
         """Add the first values of an input to what the last layer gives, as many as that has."""

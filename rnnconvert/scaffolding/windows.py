@@ -29,9 +29,22 @@ def same(window: int, stride: int = 1, length: int = 0) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def ends(padding: str, window: int) -> tuple[int, int]:
-    """Return the pads of windows that move by one place, by the word for them: "valid", "same" or "causal"."""
-    return {"valid": (0, 0), "same": same(window), "causal": (window - 1, 0)}[padding]
+def pads_at(kind: kinds.Windowed, axis: int) -> tuple[int, int] | None:
+    """Return the pads of one axis of space; None where they depend on its length, as a window begins at every stride."""
+    if kind.pads is not None:
+        return kind.pads[axis]
+    return same(kind.reach[axis]) if kind.strides[axis] == 1 else None
+
+
+def padding_word(kind: kinds.Windowed) -> str:
+    """Return the word of Keras and Flax for how windows are padded: "valid", "same" or "causal"; "" where there is none."""
+    if kind.pads is None:
+        return "same"
+    if not any(map(any, kind.pads)):
+        return "valid"
+    if max(kind.strides) == 1 and all(tuple(pair) == same(window) for pair, window in zip(kind.pads, kind.reach, strict=True)):
+        return "same"
+    return "causal" if isinstance(kind, kinds.Conv) and kind.rank == 1 and tuple(kind.pads[0]) == (kind.reach[0] - 1, 0) else ""
 
 
 def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
@@ -64,7 +77,7 @@ def conv(build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, sta
     _check(x, rank, channels)
     reach = reached(kernel, stated.dilation)
     space = tuple(map(windows, x.dims[2:], reach, stated.strides, pads))
-    kind = kinds.ConvFirst(tuple(kernel), stated.strides, stated.dilation, channels, filters, stated.bias, stated.groups, pads)
+    kind = kinds.Conv(tuple(kernel), stated.strides, stated.dilation, pads, True, channels, filters, stated.bias, stated.groups)
     return build.add_layer(kind, [x], (x.dims[0], filters, *space), layer=stated.layer)
 
 
@@ -87,9 +100,8 @@ def conv_transposed(
             x.dims[2:], stated.strides, more, reached(kernel, stated.dilation), pads, strict=True
         )
     )
-    kind = kinds.ConvTransposedFirst(
-        tuple(kernel), stated.strides, stated.dilation, channels, filters, stated.bias, stated.groups, pads, tuple(more)
-    )
+    window = tuple(kernel), stated.strides, stated.dilation, pads, True
+    kind = kinds.ConvTransposed(*window, channels, filters, stated.bias, stated.groups, tuple(more))
     return build.add_layer(kind, [x], (x.dims[0], filters, *space), layer=stated.layer)
 
 
@@ -133,8 +145,8 @@ def pool(build: Builder, x: SourceTensor, operation: str, looks: Windows, ceil: 
     if ceil and operation == "average" and padded:
         raise build.refuse("an average with pads and ceil_mode", "runtimes differ in what they count")
     space = tuple(windows(*axis, ceil) for axis in looks.over(x.dims[2:]))
-    sizes = [tuple(each) for each in (looks.kernel, looks.strides, looks.dilation)]
-    kind = kinds.PoolFirst(sizes[0], sizes[1], operation, tuple(looks.pads), sizes[2], ceil, counted and padded)
+    kernel, strides, dilation = (tuple(sizes) for sizes in (looks.kernel, looks.strides, looks.dilation))
+    kind = kinds.Pool(kernel, strides, dilation, tuple(looks.pads), True, operation, ceil, counted and padded)
     return build.add(kind, [x], (*x.dims[:2], *space), name="pooled")
 
 
@@ -162,11 +174,14 @@ def over_one_axis(scope: DescribedModel) -> DescribedModel:
     return scope
 
 
+_OF_EACH_AXIS = ("kernel", "strides", "dilation", "pads")
+
+
 def _over_one(node: Node[kinds.Kind]) -> list[Node[kinds.Kind]]:
     kind = node.kind
-    if not isinstance(kind, kinds.Conv | kinds.Pool | kinds.ConvFirst | kinds.PoolFirst) or kind.rank != 2:
+    if not isinstance(kind, kinds.Conv | kinds.Pool) or kind.rank != 2:
         return [node]
-    unpadded = [isinstance(kind, kinds.Conv | kinds.Pool) or tuple(kind.pads[axis]) == (0, 0) for axis in range(2)]
+    unpadded = [kind.pads is None or tuple(kind.pads[axis]) == (0, 0) for axis in range(2)]
     single = [axis for axis in range(2) if (node.x.shape[kind.space + axis], kind.kernel[axis], kind.strides[axis]) == (1, 1, 1)]
     single = [axis for axis in single if unpadded[axis]]
     if not single:
@@ -178,7 +193,7 @@ def _over_one(node: Node[kinds.Kind]) -> list[Node[kinds.Kind]]:
         return replace(value, shape=value.shape[:place] + value.shape[place + 1 :], axes=axes)
 
     x, y = without(node.x), without(node.y)
-    narrow: Any = {key: (sizes[other],) for key, sizes in vars(kind).items() if key in ("kernel", "strides", "dilation", "pads")}
+    narrow: Any = {key: (sizes[other],) for key, sizes in vars(kind).items() if key in _OF_EACH_AXIS and sizes is not None}
     return [
         Node(kinds.Squeeze(place), "", (node.x,), (x,)),
         replace(node, inputs=(x,), outputs=(y,), kind=replace(kind, **narrow)),

@@ -377,6 +377,6 @@ def _of_a_step(value: Value) -> str:
 def _is_primary(node: Node[kinds.Kind]) -> bool:
     """Return whether a node's line is a call or an index, so that a method may be called on it without brackets."""
     signs = (
-        kinds.Arithmetic, kinds.Elementwise, kinds.Matmul, kinds.Rescale, kinds.Mask, kinds.Dot, kinds.ConvFirst, kinds.PoolFirst,
+        kinds.Arithmetic, kinds.Elementwise, kinds.Matmul, kinds.Rescale, kinds.Mask, kinds.Dot, kinds.Pool,
     )  # fmt: skip
     return not isinstance(node.kind, signs)

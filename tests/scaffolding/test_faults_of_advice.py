@@ -92,6 +92,6 @@ def test_slopes_of_another_number_are_refused() -> None:
         return RefusedError(feature, "ONNX", reason, "", "prelu")
 
     graph: Any = SimpleNamespace(weights=SimpleNamespace(numbers=lambda path: np.ones(72)), path=str, refused=refused)
-    node: Any = SimpleNamespace(kind=kinds.PReLU((12, 0)))
+    node: Any = SimpleNamespace(kind=kinds.PReLU((12, 0), vector=False))
     with pytest.raises(RefusedError, match="72 slopes"):
         graph_layers._prelu(graph, node)

@@ -97,6 +97,24 @@ def test_random_models_are_equal_or_refused_by_name(tmp_path: Path, seed: int, t
     check_equal(model, path, written, target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shared", [[1], [2], [1, 2], []])
+def test_slopes_of_each_step_and_of_each_channel(tmp_path: Path, target: str, shared: list[int]) -> None:
+    """PReLUs of Keras, whose slopes are an array of the axes that do not share them."""
+    require(target)
+    layers = needed("keras", "keras").layers
+    x = layers.Input((6, 4))
+    model = needed("keras", "keras").Model(x, layers.Dense(3)(layers.PReLU(shared_axes=shared)(x)))
+    fill(model, 5)
+    path, written = tmp_path / "model.keras", tmp_path / "model.py"
+    model.save(path)
+    if target == "flax" and shared != [1, 2]:
+        with pytest.raises(rc.RefusedError, match="several slopes"):
+            rc.scaffold(path, target, written)
+        return
+    assert rc.scaffold(path, target, written, verify=True).equal
+
+
 def masked_model() -> Any:
     """Attention, and products and extremes, of sequences with masks and without."""
     layers = needed("keras", "keras").layers

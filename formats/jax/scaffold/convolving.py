@@ -11,6 +11,7 @@ from rnnconvert.formats.jax.scaffold.space import several
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.steps import class_of, steps
+from rnnconvert.scaffolding.windows import padding_word
 
 _CLASS = '''class {name}(nnx.Module):
     """{title}
@@ -58,7 +59,7 @@ def _loop(name: str, cell: Cell, wishes: set[str]) -> str:
 def conv_lstm(m: Any, node: Node[kinds.ConvLSTM]) -> str:
     """Write the lines of an LSTM whose products are convolutions."""
     words = [str(node.kind.channels), str(node.kind.filters), str(tuple(node.kind.kernel)), several("strides", node.kind.strides)]
-    words += ['padding="SAME"' if node.kind.padding == "same" else "", several("kernel_dilation", node.kind.dilation)]
+    words += ['padding="SAME"' if padding_word(node.kind) == "same" else "", several("kernel_dilation", node.kind.dilation)]
     words += ["" if node.kind.bias else "use_bias=False", "rngs=rngs"]
     part = m.part(node.layer, f"{class_of(m.file, node.kind.cell, _loop, kind='ConvLSTM')}({', '.join(filter(None, words))})")
     states = [m(value) for value in node.named.get("states", ())]

@@ -48,7 +48,7 @@ def _reduce(m: Any, node: Node[kinds.Reduce]) -> str:
 
 
 def _prelu(m: Any, node: Node[kinds.PReLU]) -> str:
-    if any(size != 1 for size in node.kind.slopes):
+    if node.kind.axes:
         raise m.refused(node, "a PReLU with several slopes", "nnx.PReLU has one")
     return f"{m.part(node.layer, 'nnx.PReLU()')}({m(node.x)})"
 

@@ -7,6 +7,7 @@ from typing import Any
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.spelling import spans
+from rnnconvert.scaffolding.windows import padding_word
 from rnnconvert.scaffolding.writer import Rule
 
 
@@ -20,7 +21,8 @@ def bias(node: Node[kinds.Conv | kinds.ConvTransposed | kinds.Dense | kinds.Laye
 
 
 def _padding(node: Node[kinds.Conv]) -> str:
-    return "" if node.kind.padding == "same" else f'padding="{node.kind.padding.upper()}"'
+    word = padding_word(node.kind)
+    return "" if word == "same" else f'padding="{word.upper()}"'
 
 
 def several(key: str, values: Any) -> str:
@@ -46,10 +48,8 @@ def _conv(m: Any, node: Node[kinds.Conv]) -> str:
 
 
 def _conv_transposed(m: Any, node: Node[kinds.ConvTransposed]) -> str:
-    pads = []
-    for kernel, dilation, over in zip(node.kind.kernel, node.kind.dilation, node.kind.over, strict=True):
-        most, cut = dilation * (kernel - 1), max(over, 0) if node.kind.padding == "same" else 0
-        pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
+    ends = zip(node.kind.reach, node.kind.pads, node.kind.output_padding, strict=True)
+    pads = [(reach - 1 - low, reach - 1 - high + more) for reach, (low, high), more in ends]
     return constructed(
         m,
         node,
@@ -66,8 +66,8 @@ def _conv_transposed(m: Any, node: Node[kinds.ConvTransposed]) -> str:
 
 def _pool(m: Any, node: Node[kinds.Pool]) -> str:
     kind, count = ("max", "") if node.kind.operation == "max" else ("avg", ", count_include_pad=False")
-    words = f"{tuple(node.kind.kernel)}, strides={tuple(node.kind.strides)}" + ("" if node.kind.padding == "valid" else ', padding="SAME"')
-    return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node.kind.padding == 'same' else ''})"
+    padding = f', padding="SAME"{count}' if padding_word(node.kind) == "same" else ""
+    return f"nnx.{kind}_pool({m(node.x)}, {tuple(node.kind.kernel)}, strides={tuple(node.kind.strides)}{padding})"
 
 
 def _pad(m: Any, node: Node[kinds.Pad]) -> str:

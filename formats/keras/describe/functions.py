@@ -84,7 +84,7 @@ def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
     if len(sizes) < len(slopes):
         raise refuse(facts.name, "a PReLU over an open axis", "it has a slope for each place")
     output = w.value(facts.name, x.shape)
-    w.scope.add(kinds.PReLU(sizes), w.noted(facts, "", f"{facts.name}/alpha", f"{facts.name}/0"), [x], [output])
+    w.scope.add(kinds.PReLU(sizes, vector=False), w.noted(facts, "", f"{facts.name}/alpha", f"{facts.name}/0"), [x], [output])
     return [output]
 
 

@@ -69,7 +69,7 @@ def _transposed(w: Writer, x: Value, order: Sequence[int]) -> Value:
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     groups, width = groups_of(facts, x)
-    return [w.add(kinds.GroupNorm(*_affine(facts), groups, width), facts, [x], x.shape)]
+    return [w.add(kinds.GroupNorm(*_affine(facts), len(x.shape) - 1, groups, width), facts, [x], x.shape)]
 
 
 def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:

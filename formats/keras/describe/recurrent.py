@@ -15,8 +15,8 @@ from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
 from rnnconvert.formats.keras.describe.merging import where
 from rnnconvert.formats.keras.describe.normed import normed
-from rnnconvert.formats.keras.describe.settings import each_rank
-from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
+from rnnconvert.formats.keras.describe.settings import each_rank, lengths_after
+from rnnconvert.formats.keras.describe.space import channels_of, window_of
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.formats.keras.model.entries import NORMED, Entry
 from rnnconvert.formats.keras.normed import part_name
@@ -213,7 +213,7 @@ def _conv_lstm(rank: int) -> Describe:
         for key in ("activation", "recurrent_activation"):
             facts.get(key)
         gate = HARD_SIGMOID_KERAS_2 if facts.get(OLD_HARD_SIGMOID) else gate
-        size = tuple(length for length in lengths_behind(step, window) if length is not None)  # all of them are
+        size = tuple(length for length in lengths_after(step, window) if length is not None)  # all of them are
         shape = (x.shape[0], *size, filters)
         if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:
             raise refuse(facts.name, f"{len(states)} initial states", f"its cell has two of shape {shape[1:]} for each sequence")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Shape, Value
+from rnnconvert.scaffolding.windows import reached, same
 
 Way = TypeVar("Way")
 
@@ -54,22 +56,40 @@ def over_space(facts: LayerFacts, x: Value, rank: int) -> None:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {rank + 2}")
 
 
-def padding_of(facts: LayerFacts, strides: Sequence[int], dilation: Sequence[int]) -> str:
-    """Return how a window pads. Raises RefusedError for what backends and runtimes do differently."""
-    padding = facts.get("padding", "valid")
+class KerasWindow(TypedDict):
+    """The windows of a layer: what `kinds.Windowed` has."""
+
+    kernel: kinds.Sizes
+    strides: kinds.Sizes
+    dilation: kinds.Sizes
+    pads: kinds.Pairs | None
+    channels_first: bool
+
+
+def padded_window(facts: LayerFacts, kernel: kinds.Sizes, strides: kinds.Sizes, dilation: kinds.Sizes) -> KerasWindow:
+    """Return windows with the pads that a layer states by a word. Raises RefusedError for what backends and runtimes do differently."""
+    padding, reach = facts.get("padding", "valid"), reached(kernel, dilation)
     if padding not in ("valid", "same", "causal"):
         raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
     if padding == "same" and max(strides) > 1 and max(dilation) > 1:
         raise refuse(facts.name, "padding 'same' with strides and dilation", "backends and runtimes differ there")
-    return str(padding)
+    words: Mapping[str, kinds.Pairs | None] = {
+        "valid": ((0, 0),) * len(kernel),
+        "same": None if max(strides) > 1 else tuple(map(same, reach)),
+        "causal": tuple((size - 1, 0) for size in reach),
+    }
+    return {"kernel": kernel, "strides": strides, "dilation": dilation, "pads": words[padding], "channels_first": False}
 
 
-def lengths_after(x: Value, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Shape:
-    """Return the lengths of space behind a window that slides over it."""
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    if padding in ("same", "causal"):
-        return tuple(None if n is None else -(-n // s) for n, s in zip(x.shape[1:-1], strides, strict=True))
-    return tuple(None if n is None else (n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides, strict=True))
+def lengths_after(x: Value, window: KerasWindow) -> Shape:
+    """Return the lengths of space behind windows that slide over it."""
+    lengths, strides, pads = x.shape[1:-1], window["strides"], window["pads"]
+    if pads is None:
+        return tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
+    reach = reached(window["kernel"], window["dilation"])
+    return tuple(
+        None if n is None else (n + low + high - r) // s + 1 for n, (low, high), r, s in zip(lengths, pads, reach, strides, strict=True)
+    )
 
 
 def pool_of(facts: LayerFacts, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

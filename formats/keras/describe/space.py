@@ -6,15 +6,26 @@ Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
-from rnnconvert.formats.keras.describe.settings import each_rank, grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
+from rnnconvert.formats.keras.describe.settings import (
+    KerasWindow,
+    each_rank,
+    grown,
+    lengths_after,
+    over_space,
+    padded_window,
+    pairs,
+    pool_of,
+    sizes,
+)
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Shape, Value
+from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.windows import reached
 
 # Over space and time
 
@@ -27,28 +38,9 @@ def channels_of(facts: LayerFacts, x: Value, rank: int) -> int:
     return x.shape[-1]
 
 
-class KerasWindow(TypedDict):
-    """The windows of a layer."""
-
-    kernel: kinds.Sizes
-    strides: kinds.Sizes
-    dilation: kinds.Sizes
-    padding: str
-
-
 def window_of(facts: LayerFacts, rank: int) -> KerasWindow:
-    strides, dilation = sizes(facts, "strides", rank), sizes(facts, "dilation_rate", rank)
-    return {
-        "kernel": sizes(facts, "kernel_size", rank),
-        "strides": strides,
-        "dilation": dilation,
-        "padding": padding_of(facts, strides, dilation),
-    }
-
-
-def lengths_behind(x: Value, window: KerasWindow) -> Shape:
-    """Return the lengths of space behind what `window_of` states."""
-    return lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+    """Return the windows of a convolution. Raises RefusedError for what backends and runtimes do differently."""
+    return padded_window(facts, *(sizes(facts, key, rank) for key in ("kernel_size", "strides", "dilation_rate")))
 
 
 def _convolution(rank: int) -> Describe:
@@ -56,7 +48,7 @@ def _convolution(rank: int) -> Describe:
         x, filters = one_input(facts, values), int(facts.get("filters"))
         channels, window = channels_of(facts, x, rank), window_of(facts, rank)
         groups, bias = int(facts.get("groups", 1) or 1), bool(facts.get("use_bias", True))
-        shape = (x.shape[0], *lengths_behind(x, window), filters)
+        shape = (x.shape[0], *lengths_after(x, window), filters)
         output = w.add(kinds.Conv(channels=channels, filters=filters, **window, groups=groups, bias=bias), facts, [x], shape)
         return [applied(w, facts, facts.get("activation"), output)]
 
@@ -69,7 +61,7 @@ def _by_channel(rank: int, separable: bool) -> Describe:
         channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
         window, bias, filters = window_of(facts, rank), bool(facts.get("use_bias", True)), channels * many
-        output = w.value(facts.name, (x.shape[0], *lengths_behind(x, window), filters))
+        output = w.value(facts.name, (x.shape[0], *lengths_after(x, window), filters))
         layer = w.noted(facts, f"{facts.name}/depthwise") if separable else w.noted(facts)
         bias_here = bias and not separable
         w.scope.add(kinds.Conv(channels=channels, filters=filters, groups=channels, bias=bias_here, **window), layer, [x], [output])
@@ -77,9 +69,8 @@ def _by_channel(rank: int, separable: bool) -> Describe:
             filters, first = int(facts.get("filters")), output
             output = w.value(facts.name, (*first.shape[:-1], filters))
             ones = (1,) * rank
-            point: KerasWindow = {"kernel": ones, "strides": ones, "dilation": ones, "padding": "valid"}
-            layer = w.noted(facts, f"{facts.name}/pointwise")
-            w.scope.add(kinds.Conv(channels=channels * many, filters=filters, groups=1, bias=bias, **point), layer, [first], [output])
+            point = kinds.Conv(ones, ones, ones, ((0, 0),) * rank, False, channels * many, filters, bias, groups=1)
+            w.scope.add(point, w.noted(facts, f"{facts.name}/pointwise"), [first], [output])
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -92,13 +83,17 @@ def _transposed(rank: int) -> Describe:
         facts.need("groups", 1, None)
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
-        window = window_of(facts, rank)
-        reach = [d * (k - 1) + 1 for k, d in zip(window["kernel"], window["dilation"], strict=True)]
-        over = tuple(r - s for r, s in zip(reach, window["strides"], strict=True))
-        more = [0 if window["padding"] == "same" else max(o, 0) for o in over]
-        lengths = (None if n is None else n * s + m for n, s, m in zip(x.shape[1:-1], window["strides"], more, strict=True))
-        bias, shape = bool(facts.get("use_bias", True)), (x.shape[0], *lengths, filters)
-        output = w.add(kinds.ConvTransposed(channels=channels, filters=filters, bias=bias, over=over, **window), facts, [x], shape)
+        window, bias = window_of(facts, rank), bool(facts.get("use_bias", True))
+        reach, strides = reached(window["kernel"], window["dilation"]), window["strides"]
+        over = tuple(size - step for size, step in zip(reach, strides, strict=True))
+        cuts = [max(n, 0) if facts.get("padding", "valid") == "same" else 0 for n in over]
+        kind = kinds.ConvTransposed(
+            window["kernel"], strides, window["dilation"], tuple((n // 2, n - n // 2) for n in cuts), False, channels, filters, bias,
+            groups=1, output_padding=tuple(max(-n, 0) for n in over),
+        )  # fmt: skip
+        more = [max(n, 0) - cut for n, cut in zip(over, cuts, strict=True)]
+        lengths = (None if n is None else n * step + m for n, step, m in zip(x.shape[1:-1], strides, more, strict=True))
+        output = w.add(kind, facts, [x], (x.shape[0], *lengths, filters))
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -108,11 +103,9 @@ def _pooling(operation: str, rank: int) -> Describe:
     def describe(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = one_input(facts, values)
         channels = channels_of(facts, x, rank)
-        kernel, strides = pool_of(facts, rank)
         facts.need("padding", "valid", "same")
-        padding = str(facts.get("padding", "valid"))
-        lengths = lengths_after(x, kernel, strides, (1,) * rank, padding)
-        return [w.add(kinds.Pool(kernel, strides, operation, padding), facts, [x], (x.shape[0], *lengths, channels))]
+        window = padded_window(facts, *pool_of(facts, rank), (1,) * rank)
+        return [w.add(kinds.Pool(**window, operation=operation), facts, [x], (x.shape[0], *lengths_after(x, window), channels))]
 
     return describe
 

@@ -39,6 +39,8 @@ def _reduce(m: Any, node: Node[kinds.Reduce]) -> str:
 
 def _prelu(m: Any, node: Node[kinds.PReLU]) -> KerasLayer:
     shared = [n + 1 for n, size in enumerate(node.kind.slopes) if size == 1]
+    if not node.kind.by_channel:
+        m.within[node.layer] = "/alpha"
     return layer("PReLU", shared_axes=shared or None)
 
 

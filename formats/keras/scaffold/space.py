@@ -8,13 +8,15 @@ from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer
 from rnnconvert.formats.keras.scaffold.functions import ended
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, on
+from rnnconvert.scaffolding.windows import padding_word
 from rnnconvert.scaffolding.writer import Rule
 
 
-def window(node: Node[kinds.Conv | kinds.ConvLSTM | kinds.ConvTransposed | kinds.Pool]) -> dict[str, Any]:
+def window(node: Node[kinds.Windowed]) -> dict[str, Any]:
     """Return the strides, the padding and the dilation of a layer, as its constructor takes them."""
-    strides, padding = node.kind.strides, node.kind.padding
-    dilation = (1,) if isinstance(node.kind, kinds.Pool) else node.kind.dilation
+    strides, dilation, padding = node.kind.strides, node.kind.dilation, padding_word(node.kind)
+    if isinstance(node.kind, kinds.ConvTransposed):
+        padding = "same" if any(map(any, node.kind.pads)) else "valid"
     return {
         "strides": alike(strides) if max(strides) > 1 else None,
         "padding": padding if padding != "valid" else None,
@@ -25,7 +27,7 @@ def window(node: Node[kinds.Conv | kinds.ConvLSTM | kinds.ConvTransposed | kinds
 def _conv(m: Any, node: Node[kinds.Conv]) -> KerasLayer:
     rank, groups, channels = node.kind.rank, node.kind.groups, node.kind.channels
     kernel = alike(node.kind.kernel)
-    if groups == channels > 1 and rank < 3 and node.kind.padding != "causal":
+    if groups == channels > 1 and rank < 3 and padding_word(node.kind) != "causal":
         many = node.kind.filters // channels
         depth = many if many > 1 else None
         return layer(f"DepthwiseConv{rank}D", 1, kernel_size=kernel, **window(node), depth_multiplier=depth, **ended(m, node))

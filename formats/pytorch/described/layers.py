@@ -132,7 +132,7 @@ def _group_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     return r.build.add_layer(
-        kinds.GroupNormFirst(groups=int(call("groups")), size=size, epsilon=float(call("eps", 1e-5))),
+        kinds.GroupNorm(float(call("eps", 1e-5)), True, True, axis=1, groups=int(call("groups")), size=size),
         [x],
         x.dims,
         layer=r.unit(weight, bias).name,
@@ -145,7 +145,7 @@ def _prelu(r: ProgramReading, call: BoundCall) -> SourceTensor:
         raise ValueError("a prelu of other channels")
     if not weight.stored:
         raise ValueError("a slope that is computed")
-    return r.build.add_layer(kinds.PReLUFirst(1, *_lengths(weight)), [x], x.dims, layer=r.unit(weight).name)
+    return r.build.add_layer(kinds.PReLU.along(1, _lengths(weight)[0], x.rank), [x], x.dims, layer=r.unit(weight).name)
 
 
 def _pool(operation: str, rank: int) -> Rule:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.pytorch.scaffold.loops import LANGUAGE
@@ -12,6 +11,7 @@ from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import sizes
 from rnnconvert.scaffolding.steps import class_of, steps
+from rnnconvert.scaffolding.windows import same
 from rnnconvert.scaffolding.writer import Module
 
 _CLASS = '''class {name}(nn.Module):
@@ -53,23 +53,16 @@ def _loop(rank: int, name: str, cell: Cell, wishes: set[str]) -> str:
     return _CLASS.format(name=name, title=title, rank=rank, step="\n".join(f"{' ' * 12}{line}" for line in lines))
 
 
-def _same(size: Any, window: int, step: int) -> tuple[int, int]:
-    """Return the pads of an axis on which every stride begins a window; of an odd number of places the last is at the end."""
-    total = window - 1 if step == 1 else max((-(-size // step) - 1) * step + window - size, 0)
-    return total // 2, total - total // 2
-
-
 def conv_lstm(m: Module, node: Node[kinds.ConvLSTM]) -> str:
     """Write the lines of an LSTM whose products are convolutions."""
-    rank, strides, same = node.kind.rank, node.kind.strides, node.kind.padding == "same"
+    rank, strides, reach = node.kind.rank, node.kind.strides, node.kind.reach
     words = [f"{node.kind.channels}, {node.kind.filters}, {tuple(node.kind.kernel)}"]
     words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", node.kind.dilation)) if max(values) > 1]
     x = f"{m(node.x)}.movedim(-1, 2){'.flip(1)' if node.kind.backwards else ''}"
-    reach = [step * (size - 1) + 1 for size, step in zip(node.kind.kernel, node.kind.dilation, strict=True)]
-    if same and max(strides) == 1 and all(size % 2 for size in reach):
-        words.append(f"padding={sizes([size // 2 for size in reach])}")
-    elif same:
-        pads = [_same(*each) for each in zip(node.x.shape[2:-1], reach, strides, strict=True)]
+    pads = node.kind.pads or tuple(map(same, reach, strides, (n or 0 for n in node.x.shape[2:-1])))
+    if all(low == high for low, high in pads):
+        words += [f"padding={sizes([low for low, _ in pads])}"] if any(map(any, pads)) else []
+    else:
         x = f"F.pad({x}, ({', '.join(str(n) for pair in pads[::-1] for n in pair)}))"
     words += [] if node.kind.bias else ["bias=False"]
     word = class_of(m.file, node.kind.cell, functools.partial(_loop, rank), kind=f"ConvLSTM{rank}d")

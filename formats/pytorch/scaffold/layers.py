@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rnnconvert.formats.pytorch.scaffold.convolving import conv_lstm
-from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.space import SPACE, bias
@@ -50,11 +49,11 @@ def _reduce(m: Module, node: Node[kinds.Reduce]) -> str:
 
 
 def _prelu(m: Module, node: Node[kinds.PReLU]) -> str:
-    *others, channels = node.kind.slopes
-    if any(size != 1 for size in others):
-        raise m.refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
-    part = m.part(node.layer, f"nn.PReLU({channels})")
-    return over_channels(m, node, part, len(node.x.shape) - 1)
+    if not node.kind.by_channel:
+        slopes = m.part(node.layer, f"nn.Parameter(torch.zeros({', '.join(map(str, node.kind.slopes))}))")
+        return f"torch.where({m(node.x)} > 0, {m(node.x)}, {slopes} * {m(node.x)})"
+    (axis,) = node.kind.axes or (1,)
+    return over_channels(m, node, m.part(node.layer, f"nn.PReLU({node.kind.slopes[axis - 1]})"), axis)
 
 
 def _dropout(m: Module, node: Node[kinds.Dropout]) -> str:
@@ -189,7 +188,13 @@ def _rms_norm(m: Module, node: Node[kinds.RMSNorm]) -> str:
 
 def _group_norm(m: Module, node: Node[kinds.GroupNorm]) -> str:
     words = f"{node.kind.groups}, {node.kind.size}, eps={number(node.kind.epsilon)}{_affine(node)}"
-    return over_channels(m, node, m.part(node.layer, f"nn.GroupNorm({words})"), len(node.x.shape) - 1)
+    return over_channels(m, node, m.part(node.layer, f"nn.GroupNorm({words})"), node.kind.axis)
+
+
+def _instance_norm(m: Module, node: Node[kinds.InstanceNorm]) -> str:
+    rank = len(node.x.shape) - 2
+    part = m.part(node.layer, f"nn.InstanceNorm{rank}d({node.kind.size}, eps={number(node.kind.epsilon)}, affine=True)")
+    return f"{part}({m(node.x)})"
 
 
 def _unit_norm(m: Module, node: Node[kinds.UnitNorm]) -> str:
@@ -202,6 +207,7 @@ NORMS: dict[type[kinds.Kind], Rule] = {
     **on(kinds.LayerNorm, _layer_norm),
     **on(kinds.RMSNorm, _rms_norm),
     **on(kinds.GroupNorm, _group_norm),
+    **on(kinds.InstanceNorm, _instance_norm),
     **on(kinds.UnitNorm, _unit_norm),
 }
 """The norms that are known."""
@@ -220,6 +226,6 @@ RULES: dict[type[kinds.Kind], Rule] = {
     **on(kinds.Cast, lambda m, node: f"{m(node.x)}.to(torch.{node.kind.dtype})"), **on(kinds.Model, _model),
     **on(kinds.Recurrent, recurrent), **on(kinds.ConvLSTM, conv_lstm),
     **on(kinds.StepsToBatch, lambda m, node: f"{m(node.x)}.flatten(0, 1)"),
-    **on(kinds.BatchToSteps, lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])"), **TENSORS, **FIRST,
+    **on(kinds.BatchToSteps, lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])"), **TENSORS,
 }  # fmt: skip
 """The kinds that are known."""

@@ -1,6 +1,8 @@
-"""Layers over space and time as PyTorch, whose channels are at the end in the source. Sources: torch 2.13 torch/nn/modules."""
+"""Layers over space and time as PyTorch, whose own have their channels behind the batch. Sources: torch 2.13 torch/nn/modules."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, on
@@ -12,54 +14,71 @@ def bias(node: Node[kinds.Conv | kinds.ConvTransposed | kinds.Dense | kinds.Laye
     return "" if node.kind.bias else ", bias=False"
 
 
-def _first(m: Module, node: Node[kinds.Kind]) -> str:
-    """Return the input of a layer over space, its channels in front."""
-    return f"{m(node.x)}.movedim(-1, 1)"
+def _front(m: Module, node: Node[kinds.Windowed]) -> str:
+    """Return the input of a layer over space, its channels behind the batch."""
+    return m(node.x) if node.kind.channels_first else f"{m(node.x)}.movedim(-1, 1)"
+
+
+def _back(node: Node[kinds.Windowed], y: str) -> str:
+    """Return the output of a layer over space, its channels where the model has them."""
+    return y if node.kind.channels_first else f"{y}.movedim(1, -1)"
+
+
+def _padded(m: Module, kind: kinds.Windowed, x: str, value: str = "", most: Sequence[int] = ()) -> tuple[str, str]:
+    """Return the input of windows, and their padding: outside of the layer if the two ends of an axis are not padded alike.
+
+    value  of the places that are added, 0 for none
+    most   how many places the layer can add at both ends of each axis; any number if nothing is stated
+    """
+    if kind.pads is None:
+        return f"{m.helper('pad_same')}({x}, {kind.reach}, {tuple(kind.strides)}{value and f', {value}'})", ""
+    if not any(map(any, kind.pads)):
+        return x, ""
+    lows = [low for low, _ in kind.pads]
+    if all(low == high for low, high in kind.pads) and all(low <= n for low, n in zip(lows, most or lows, strict=True)):
+        return x, f"padding={sizes(lows)}"
+    flat = ", ".join(str(n) for pair in kind.pads[::-1] for n in pair)
+    return f"F.pad({x}, ({flat}){value and f', value={value}'})", ""
+
+
+def _word(key: str, values: kinds.Sizes, least: int = 1) -> str:
+    return f"{key}={sizes(values)}" if max(values) > least else ""
+
+
+def _convolution(m: Module, node: Node[kinds.Conv | kinds.ConvTransposed], name: str, *more: str) -> str:
+    """Return a new submodule of a convolution."""
+    kind = node.kind
+    words = [f"{kind.channels}, {kind.filters}, {sizes(kind.kernel)}", _word("stride", kind.strides), _word("dilation", kind.dilation)]
+    words += [*more, f"groups={kind.groups}" if kind.groups > 1 else "", "" if kind.bias else "bias=False"]
+    return m.part(node.layer, f"nn.{name}{kind.rank}d({', '.join(filter(None, words))})")
 
 
 def _conv(m: Module, node: Node[kinds.Conv]) -> str:
-    rank, kernel, strides, dilation = node.kind.rank, node.kind.kernel, node.kind.strides, node.kind.dilation
-    words = [f"{node.kind.channels}, {node.kind.filters}, {sizes(kernel)}"]
-    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1]
-    x = _first(m, node)
-    reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    even = all(size % 2 for size in reach)  # as many places in front as behind
-    if node.kind.padding == "same" and max(strides) == 1 and even:
-        words.append(f"padding={sizes([size // 2 for size in reach])}" if max(kernel) > 1 else "")
-    elif node.kind.padding == "same":
-        x = f"{m.helper('pad_same')}({x}, {reach}, {tuple(strides)})"
-    elif node.kind.padding == "causal":
-        x = f"F.pad({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
-    words += [f"groups={node.kind.groups}"] if node.kind.groups > 1 else []
-    part = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{bias(node)})")
-    return f"{part}({x}).movedim(1, -1)"
+    x, padding = _padded(m, node.kind, _front(m, node))
+    return _back(node, f"{_convolution(m, node, 'Conv', padding)}({x})")
 
 
 def _conv_transposed(m: Module, node: Node[kinds.ConvTransposed]) -> str:
-    rank, over, same = node.kind.rank, node.kind.over, node.kind.padding == "same"
-    words = [f"{node.kind.channels}, {node.kind.filters}, {sizes(node.kind.kernel)}"]
-    extra = tuple(max(-o, 0) for o in over)
-    settings = (("stride", node.kind.strides, 1), ("output_padding", extra, 0), ("dilation", node.kind.dilation, 1))
-    words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
-    part = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{bias(node)})")
-    cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
-    cut = f"[:, :, {spans(cuts)}]" if any(map(any, cuts)) else ""
-    return f"{part}({_first(m, node)}){cut}.movedim(1, -1)"
+    pads = node.kind.pads
+    even = all(low == high for low, high in pads)
+    padding = f"padding={sizes([low for low, _ in pads])}" if even and any(map(any, pads)) else ""
+    part = _convolution(m, node, "ConvTranspose", padding, _word("output_padding", node.kind.output_padding, 0))
+    return _back(node, f"{part}({_front(m, node)})" + ("" if even else f"[:, :, {spans(pads)}]"))
 
 
 def _pool(m: Module, node: Node[kinds.Pool]) -> str:
-    rank, kernel, strides, x = node.kind.rank, node.kind.kernel, node.kind.strides, _first(m, node)
-    window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
-    name = f"F.{'max' if node.kind.operation == 'max' else 'avg'}_pool{rank}d"
-    if node.kind.padding == "valid" or max(kernel) == 1 == max(strides):
-        return f"{name}({x}, {window}).movedim(1, -1)"
-    padded = f"{m.helper('pad_same')}({{}}, {tuple(kernel)}, {tuple(strides)}{{}})"
-    if node.kind.operation == "max":
-        lowest = ', float("-inf")'
-        return f"{name}({padded.format(x, lowest)}, {window}).movedim(1, -1)"
-    ones = padded.format(f"torch.ones_like({x})", "")
-    counted = f"{name}({ones}, {window})"
-    return f"({name}({padded.format(x, '')}, {window}) / {counted}).movedim(1, -1)"
+    kind, x, most = node.kind, _front(m, node), node.kind.operation == "max"
+    half = [size // 2 for size in kind.kernel]
+    padded, padding = _padded(m, kind, x, 'float("-inf")' if most else "", half)
+    words = [sizes(kind.kernel), "" if kind.kernel == kind.strides else sizes(kind.strides), padding, _word("dilation", kind.dilation)]
+    words += ["ceil_mode=True" if kind.ceil else ""]
+    words += ["count_include_pad=False" if padding and not (most or kind.counted) else ""]
+    call = f"F.{'max' if most else 'avg'}_pool{kind.rank}d({{}}, {', '.join(filter(None, words))})"
+    if most or kind.counted or padded == x:
+        return _back(node, call.format(padded))
+    ones = _padded(m, kind, f"torch.ones_like({x})")[0]
+    counted = f"{call.format(padded)} / {call.format(ones)}"
+    return counted if kind.channels_first else _back(node, f"({counted})")
 
 
 def _pad(m: Module, node: Node[kinds.Pad]) -> str:

@@ -103,12 +103,6 @@ def _prelu(g: GraphWriter, node: Node[kinds.PReLU]) -> None:
     g.put(node, "PRelu", [g(node.x), g.constant(f"{g.label(node)}/slopes", slopes.reshape(node.kind.slopes))])
 
 
-def _prelu_first(g: GraphWriter, node: Node[kinds.PReLUFirst]) -> None:
-    slopes, rank = g.parts(node, "prelu")["slope"], len(node.x.shape)
-    shape = [-1 if axis == node.kind.axis and node.kind.size > 1 else 1 for axis in range(1, rank)]
-    g.put(node, "PRelu", [g(node.x), g.constant(f"{g.label(node)}/slopes", slopes.reshape(shape))])
-
-
 # Norms
 
 
@@ -158,21 +152,13 @@ def _rms_norm(g: GraphWriter, node: Node[kinds.RMSNorm]) -> None:
 
 
 def _group_norm(g: GraphWriter, node: Node[kinds.GroupNorm]) -> None:
-    """Add a norm over groups of channels, which are at the end."""
+    """Add a norm over groups of channels, which are behind the batch or at the end."""
     label, groups, size = g.label(node), node.kind.groups, node.kind.size
-    parted = g.add("Reshape", [g(node.x), g.integers(0, -1, groups, size // groups)], f"{label}/groups")
-    output = centred(g, parted, [1, 3], node.kind.epsilon, label)
-    output = g.add("Reshape", [output, g.shape_of(node.x)], f"{label}/together")
+    sizes, axes = ((0, groups, -1), [2]) if node.kind.axis == 1 else ((0, -1, groups, size // groups), [1, 3])
+    parted = g.add("Reshape", [g(node.x), g.integers(*sizes)], f"{label}/groups")
+    output = g.add("Reshape", [centred(g, parted, axes, node.kind.epsilon, label), g.shape_of(node.x)], f"{label}/together")
     parts = g.parts(node, "group_norm") if node.kind.scale or node.kind.shift else {}
-    g.give(node.y, _scaled(g, label, output, parts, [-1]))
-
-
-def _group_norm_first(g: GraphWriter, node: Node[kinds.GroupNormFirst]) -> None:
-    """Add a norm over groups of channels, which are behind the batch."""
-    label, groups = g.label(node), node.kind.groups
-    parted = g.add("Reshape", [g(node.x), g.integers(0, groups, -1)], f"{label}/groups")
-    output = g.add("Reshape", [centred(g, parted, [2], node.kind.epsilon, label), g.shape_of(node.x)], f"{label}/together")
-    g.give(node.y, _scaled(g, label, output, g.parts(node, "group_norm"), _spread(node, 1)))
+    g.give(node.y, _scaled(g, label, output, parts, _spread(node, node.kind.axis)))
 
 
 def _instance_norm(g: GraphWriter, node: Node[kinds.InstanceNorm]) -> None:
@@ -205,13 +191,11 @@ LAYERS: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Embedding, _embedding),
     **on(kinds.Activation, _activation),
     **on(kinds.PReLU, _prelu),
-    **on(kinds.PReLUFirst, _prelu_first),
     **on(kinds.Dropout, lambda g, node: g.give(node.y, g(node.x))),
     **on(kinds.BatchNorm, _batch_norm),
     **on(kinds.LayerNorm, _layer_norm),
     **on(kinds.RMSNorm, _rms_norm),
     **on(kinds.GroupNorm, _group_norm),
-    **on(kinds.GroupNormFirst, _group_norm_first),
     **on(kinds.InstanceNorm, _instance_norm),
     **on(kinds.UnitNorm, _unit_norm),
     **on(kinds.Rescale, _rescale),

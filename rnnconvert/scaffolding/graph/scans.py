@@ -15,9 +15,9 @@ from rnnconvert.graphs.program.operations import Body, Declared
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, Value
 from rnnconvert.scaffolding.graph.layers import PLAIN
-from rnnconvert.scaffolding.graph.space import at_ends, pads_of, window_of
+from rnnconvert.scaffolding.graph.space import at_ends, window_of
 from rnnconvert.scaffolding.graph.writer import GraphWriter
-from rnnconvert.scaffolding.windows import reached, same
+from rnnconvert.scaffolding.windows import same
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ def conv_lstm(g: GraphWriter, node: Node[kinds.ConvLSTM]) -> None:
     steps = g.transposed(x, [1, 0, rank + 2, *space], f"{label}/in")
     flat = g.add("Reshape", [steps, g.integers(-1, node.kind.channels, *places)], f"{label}/steps")
     arrays = [g.constant(f"{label}/{part}", parts[part]) for part in ("weight", "bias") if part in parts]
-    pads = pads_of(node, reached(node.kind.kernel, node.kind.dilation))
-    product = g.add("Conv", [flat, *arrays], f"{label}/product", **window_of(node), **pads)
+    product = g.add("Conv", [flat, *arrays], f"{label}/product", **window_of(node.kind))
     lengths = [g.add("Shape", [steps], f"{label}/lengths", start=0, end=2), g.integers(4 * filters, *size)]
     products = g.add("Reshape", [product, g.add("Concat", lengths, f"{label}/shape", axis=0)], f"{label}/products")
     shape = (node.x.shape[0], filters, *size)

@@ -1,6 +1,6 @@
-"""Layers over space and time as basic operations, whose channels are behind the batch; in a source, they may be at the end.
+"""Layers over space and time as basic operations, whose channels are behind the batch; those of a layer may be at the end.
 
-Sources: onnx/docs/Operators.md; keras 3.15 keras/src/backend/common/backend_utils.py (what a transposed convolution pads).
+Source: onnx/docs/Operators.md.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.channels import inverse, to_end
 from rnnconvert.scaffolding.description import Node, on
 from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
-from rnnconvert.scaffolding.windows import ends, reached
+from rnnconvert.scaffolding.windows import padding_word
 
 
-def _front(g: GraphWriter, node: Node[kinds.Kind]) -> str:
-    """Return the input of a layer with its channels at the end, with them behind the batch."""
-    return g.transposed(g(node.x), inverse(to_end(len(node.x.shape))), f"{g.label(node)}/in")
+def _front(g: GraphWriter, node: Node[kinds.Windowed]) -> str:
+    """Return the input of a layer with its channels behind the batch."""
+    x = g(node.x)
+    return x if node.kind.channels_first else g.transposed(x, inverse(to_end(len(node.x.shape))), f"{g.label(node)}/in")
 
 
-def _give_ended(g: GraphWriter, node: Node[kinds.Kind], output: str) -> None:
+def _give(g: GraphWriter, node: Node[kinds.Windowed], operator: str, inputs: Sequence[str], word: str, **settings: Any) -> None:
+    """Add the operator of a layer, of what has its channels behind the batch, and let the layer give its output."""
+    if node.kind.channels_first:
+        g.put(node, operator, inputs, **settings)
+    else:
+        _give_ended(g, node, g.add(operator, inputs, f"{g.label(node)}/{word}", **settings))
+
+
+def _give_ended(g: GraphWriter, node: Node[kinds.Windowed], output: str) -> None:
     """Let a layer give its output with its channels at the end."""
     g.give(node.y, g.transposed(output, to_end(len(node.y.shape)), g.label(node)))
-
-
-def pads_of(node: Node[kinds.Conv | kinds.ConvLSTM | kinds.Pool], reach: Sequence[int]) -> dict[str, Any]:
-    """Return how the windows of a layer with its channels at the end are padded."""
-    if node.kind.padding == "same" and max(node.kind.strides) > 1:
-        return {"auto_pad": "SAME_UPPER"}
-    return {"pads": at_ends([ends(node.kind.padding, window) for window in reach])}
 
 
 def at_ends(pairs: Sequence[tuple[int, int]]) -> list[int]:
@@ -43,36 +45,20 @@ def _weights(g: GraphWriter, node: Node[kinds.Kind], kind: str) -> list[str]:
     return [g.constant(f"{g.label(node)}/{part}", array) for part, array in g.parts(node, kind).items()]
 
 
-def window_of(node: Node[kinds.Convolution | kinds.PoolFirst]) -> dict[str, Any]:
-    """Return the windows of a layer: their lengths, how far they move, and how far apart their places are."""
-    return {"kernel_shape": list(node.kind.kernel), "strides": list(node.kind.strides), "dilations": list(node.kind.dilation)}
+def window_of(kind: kinds.Windowed) -> dict[str, Any]:
+    """Return the windows of a layer: their lengths, how far they move, how far apart their places are, and how they are padded."""
+    window = {"kernel_shape": list(kind.kernel), "strides": list(kind.strides), "dilations": list(kind.dilation)}
+    return {**window, **({"auto_pad": "SAME_UPPER"} if kind.pads is None else {"pads": at_ends(kind.pads)})}
 
 
 def _conv(g: GraphWriter, node: Node[kinds.Conv]) -> None:
-    pads = pads_of(node, reached(node.kind.kernel, node.kind.dilation))
-    inputs = [_front(g, node), *_weights(g, node, "conv")]
-    _give_ended(g, node, g.add("Conv", inputs, f"{g.label(node)}/convolved", group=node.kind.groups, **window_of(node), **pads))
-
-
-def _conv_first(g: GraphWriter, node: Node[kinds.ConvFirst]) -> None:
-    g.put(node, "Conv", [g(node.x), *_weights(g, node, "conv")], group=node.kind.groups, **window_of(node), pads=at_ends(node.kind.pads))
+    _give(g, node, "Conv", [_front(g, node), *_weights(g, node, "conv")], "convolved", group=node.kind.groups, **window_of(node.kind))
 
 
 def _conv_transposed(g: GraphWriter, node: Node[kinds.ConvTransposed]) -> None:
-    over = [max(size, 0) for size in node.kind.over]  # how far the last window reaches beyond its stride
-    low = [size // 2 if node.kind.padding == "same" else 0 for size in over]
-    high = [size - first if node.kind.padding == "same" else 0 for size, first in zip(over, low, strict=True)]
-    inputs = [_front(g, node), *_weights(g, node, "conv_transpose")]
-    more = [max(-size, 0) for size in node.kind.over]
-    window = {**window_of(node), "pads": [*low, *high], "output_padding": more}
-    output = g.add("ConvTranspose", inputs, f"{g.label(node)}/spread", **window)
-    _give_ended(g, node, output)
-
-
-def _conv_transposed_first(g: GraphWriter, node: Node[kinds.ConvTransposedFirst]) -> None:
-    inputs = [g(node.x), *_weights(g, node, "conv_transpose")]
-    more = list(node.kind.output_padding)
-    g.put(node, "ConvTranspose", inputs, **window_of(node), pads=at_ends(node.kind.pads), output_padding=more, group=node.kind.groups)
+    inputs, kind = [_front(g, node), *_weights(g, node, "conv_transpose")], node.kind
+    more = list(kind.output_padding)
+    _give(g, node, "ConvTranspose", inputs, "spread", **window_of(kind), output_padding=more, group=kind.groups)
 
 
 def _as_long(g: GraphWriter, node: Node[kinds.Pool], before: str, after: str) -> str:
@@ -91,20 +77,15 @@ _POOLS = {"max": "MaxPool", "average": "AveragePool"}
 
 
 def _pool(g: GraphWriter, node: Node[kinds.Pool]) -> None:
-    x, label, pads = _front(g, node), g.label(node), pads_of(node, node.kind.kernel)
-    window = {"kernel_shape": list(node.kind.kernel), "strides": list(node.kind.strides)}
-    output = g.add(_POOLS[node.kind.operation], [x], f"{label}/pooled", **window, **pads)
-    if None in node.y.shape[1:-1] and node.kind.padding == "valid":
-        output = _as_long(g, node, x, output)
-    _give_ended(g, node, output)
-
-
-def _pool_first(g: GraphWriter, node: Node[kinds.PoolFirst]) -> None:
-    most, window = node.kind.operation == "max", window_of(node)
-    if not most:
+    kind, x, operator = node.kind, _front(g, node), _POOLS[node.kind.operation]
+    window = {**window_of(kind), "ceil_mode": int(kind.ceil)}
+    if kind.operation == "average":
         del window["dilations"]  # since opset 19, and always ones
-        window["count_include_pad"] = int(node.kind.counted)
-    g.put(node, _POOLS[node.kind.operation], [g(node.x)], **window, pads=at_ends(node.kind.pads), ceil_mode=int(node.kind.ceil))
+        window["count_include_pad"] = int(kind.counted)
+    if kind.channels_first or None not in node.y.shape[1:-1] or padding_word(kind) != "valid":
+        _give(g, node, operator, [x], "pooled", **window)
+    else:
+        _give_ended(g, node, _as_long(g, node, x, g.add(operator, [x], f"{g.label(node)}/pooled", **window)))
 
 
 def _pairs_of_all(node: Node[kinds.Pad | kinds.PadAxes]) -> list[tuple[int, int]]:
@@ -140,11 +121,8 @@ def _upsample(g: GraphWriter, node: Node[kinds.Upsample]) -> None:
 
 SPACE: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Conv, _conv),
-    **on(kinds.ConvFirst, _conv_first),
     **on(kinds.ConvTransposed, _conv_transposed),
-    **on(kinds.ConvTransposedFirst, _conv_transposed_first),
     **on(kinds.Pool, _pool),
-    **on(kinds.PoolFirst, _pool_first),
     **on(kinds.Pad, _pad),
     **on(kinds.PadAxes, _pad_axes),
     **on(kinds.Crop, _crop),

@@ -158,7 +158,7 @@ def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     if x.rank < 2 or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
     r.build.need(x.dims[1], size)
-    return r.build.add_layer(kinds.GroupNormFirst(groups=groups, size=size, epsilon=_epsilon(layer)), [x], x.dims, layer=unit.name)
+    return r.build.add_layer(kinds.GroupNorm(_epsilon(layer), True, True, 1, groups, size), [x], x.dims, layer=unit.name)
 
 
 def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -167,7 +167,7 @@ def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> S
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
         raise r.build.refuse(f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all")
-    return r.build.add_layer(kinds.PReLUFirst(axis=axis, size=max(slopes)), [x], x.dims, layer=unit.name)
+    return r.build.add_layer(kinds.PReLU.along(axis, max(slopes), x.rank), [x], x.dims, layer=unit.name)
 
 
 _LAYERS = {

@@ -110,10 +110,9 @@ def _per_sequence(s: StreamSteps, node: Node[kinds.Kind]) -> Place:
     return _apart_from(s, node, range(1, len(node.x.shape)), "a norm over the time")
 
 
-def _slopes(s: StreamSteps, node: Node[kinds.PReLU | kinds.PReLUFirst]) -> Place:
+def _slopes(s: StreamSteps, node: Node[kinds.PReLU]) -> Place:
     time = _time(s, node)
-    several = time == node.kind.axis if isinstance(node.kind, kinds.PReLUFirst) else time > 0 and node.kind.slopes[time - 1] != 1
-    if several:
+    if time in node.kind.axes:
         raise s.refused(node, "slopes of its own for each step", "a stream has any number of steps", "Share them: shared_axes=[1].")
     return time
 
@@ -124,9 +123,9 @@ def _window(s: StreamSteps, node: Node[kinds.Windowed]) -> Place:
     kind, axis = node.kind, time - node.kind.space
     if time == 0 or (0 <= axis < kind.rank and kind.kernel[axis] == kind.strides[axis] == 1):
         return time
-    if kind.space > 1 and axis < 0:
+    if kind.channels_first and axis < 0:
         raise s.refused(node, "channels that are the time", OTHERS)
-    what = "a pool" if isinstance(kind, kinds.Pool | kinds.PoolFirst) else "a convolution"
+    what = "a pool" if isinstance(kind, kinds.Pool) else "a convolution"
     raise s.refused(node, f"{what} over the time", "its windows reach over several steps, of which a piece may hold a part")
 
 
@@ -329,8 +328,8 @@ RULES: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Activation, _activation), **on(kinds.Dense, lambda s, node: _apart_from(s, node, [-1], "a dense layer over the time")),
     **on(kinds.BatchNorm, _along("a norm over the time")), **on(kinds.UnitNorm, _along("a norm over the time")),
     **on(kinds.LayerNorm, _last_axes), **on(kinds.RMSNorm, _last_axes),
-    **dict.fromkeys((kinds.GroupNorm, kinds.GroupNormFirst, kinds.InstanceNorm), _per_sequence), **on(kinds.PReLU, _slopes),
-    **on(kinds.PReLUFirst, _slopes), **dict.fromkeys((kinds.Conv, kinds.ConvFirst, kinds.Pool, kinds.PoolFirst), _window),
+    **dict.fromkeys((kinds.GroupNorm, kinds.InstanceNorm), _per_sequence), **on(kinds.PReLU, _slopes),
+    **dict.fromkeys((kinds.Conv, kinds.Pool), _window),
     **on(kinds.Reduce, _reduced), **on(kinds.Arg, _reduced), **on(kinds.Cumulative, _along("a sum over the time")),
     **on(kinds.Top, _along("the largest over the time")), **on(kinds.Flip, _along("a sequence that is turned around")),
     **on(kinds.Transpose, _permuted),
