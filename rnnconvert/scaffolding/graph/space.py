@@ -5,15 +5,15 @@ Sources: onnx/docs/Operators.md; keras 3.15 keras/src/backend/common/backend_uti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.channels import inverse, to_end
-from rnnconvert.scaffolding.description import Node, on
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.description import Node, Rules, on
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 from rnnconvert.scaffolding.windows import ends, reached
 
 
@@ -138,7 +138,7 @@ def _upsample(g: GraphWriter, node: Node[kinds.Upsample]) -> None:
     g.put(node, "Reshape", [many, size])
 
 
-SPACE: Mapping[type[kinds.Kind], Rule] = {
+SPACE: Rules = {
     **on(kinds.Conv, _conv),
     **on(kinds.ConvFirst, _conv_first),
     **on(kinds.ConvTransposed, _conv_transposed),
