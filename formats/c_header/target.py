@@ -272,7 +272,7 @@ def _as(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _every_read(scope: DescribedModel) -> Iterator[Value]:
-    """Yield what the nodes of a model read, and what it gives; likewise of the models and the loops in it."""
+    """Yield the tensors that the nodes of a model read, and its outputs; likewise of the models and the loops in it."""
     yield from scope.outputs
     for node in scope.nodes:
         yield from node.reads()

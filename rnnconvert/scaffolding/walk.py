@@ -38,7 +38,7 @@ class ModelWalk(Generic[Held]):
         return self.scope.nodes[self.position]
 
     def __call__(self, value: Value) -> Held:
-        """Return what stands for a tensor."""
+        """Return the counterpart of a tensor in what is being made."""
         return self._held[id(value)]
 
     def hand(self, value: Value, held: Held) -> None:

@@ -110,7 +110,7 @@ class GraphWriter(LayerWalk[str], OperationBuilder):
         self._recurrent[name] = words
 
     def recurrent(self, nodes: Sequence[Operation]) -> list[str]:
-        """Return what runs over the steps of sequences in words, including that in the graphs of operations."""
+        """Return the operations that run over the steps of sequences, in words, including that in the graphs of operations."""
         words = []
         for node in nodes:
             words += [self._recurrent[node.name]] if node.name in self._recurrent else []
