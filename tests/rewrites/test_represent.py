@@ -18,6 +18,7 @@ from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Holds, Layout, Sizes
 from rnnconvert.language.packing import pack
+from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
@@ -186,6 +187,21 @@ def test_states_left_to_the_caller_change_no_number() -> None:
     stack = stack_of("lstm", 1, parts=(*PLAIN, "initial_hidden", "initial_cell"))
     steps = to("pytorch", stack, "initial_state").steps
     assert [(step.rewrite, step.exact) for step in steps] == [("initial_state", True)] * 2
+
+
+def test_a_bias_of_zeros_alone_is_its_own_sum() -> None:
+    zero = stack_of("lstm", 1, parts=PLAIN).first.with_arrays({("input_bias", gate): np.zeros(3) for gate in "ifgo"})
+    summed = SUM_BIASES.apply(zero)
+    assert [np.asarray(summed.get("input_bias", gate)).tolist() for gate in "ifgo"] == [[0.0] * 3] * 4
+
+
+@pytest.mark.parametrize(("layers", "directions", "words"), [(2, 1, "layers that differ"), (1, 2, "directions that differ")])
+def test_what_cannot_share_one_set_of_arrays_is_named(layers: int, directions: int, words: str) -> None:
+    relu = Cell("rnn", activation=Activation("relu"))
+    stack = changed(stack_of("rnn", layers, directions), layers - 1, directions - 1, lambda direction: direction.replace(cell=relu))
+    with pytest.raises(RefusedError) as refused:
+        to("pytorch", stack)
+    assert refused.value.feature.startswith(words)
 
 
 def test_directions_of_several_cells_report_the_rewrites_of_each() -> None:
