@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from rnnconvert.files import detect
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.options import Options
 from rnnconvert.files.settings import Settings
+from rnnconvert.files.targets import files_of
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.verified import kept_if_equal
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 PathLike = str | os.PathLike[str]
-
-
-def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
-    companions: Callable[[Path], Sequence[Path]] | None = getattr(writer, "companions", None)
-    return companions(path) if companions else ()
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,7 @@ def export_model(
     if not dry_run and folder:
         never_replace(out)
     elif not dry_run:
-        for path in (out, *_companions(writer, out)):
+        for path in files_of(writer, out):
             only_replace(path, force, out)
     try:
         model = described_source(source, **stated)
