@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
-    from rnnconvert.core.verdict import Limit
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "c_header"
@@ -26,8 +23,3 @@ def graph(
     from rnnconvert.formats.c_header.model_header import exported
 
     return exported(description, weights, name, "int8" if storage == "int8" else dtype or "float32")
-
-
-def limits(path: Path) -> Sequence[Limit]:
-    """Return nothing: the code computes on any input what it computes on drawn ones."""
-    return ()

@@ -66,12 +66,16 @@ def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
     return written_again(Path(checkpoint.file), original, folder)
 
 
+WRITTEN = "model.h"
+"""The name of a header whose content was written again."""
+
+
 def written_again(path: Path, original: Original, folder: Path) -> Path:
     """Write the content of a header into a folder. Raises NotImplementedError for a header whose code is not what rnnconvert writes."""
     line = _first_change(path, original)
     if line:
         raise NotImplementedError(edited(line))
-    header = folder / "model.h"
+    header = folder / WRITTEN
     write_lines(header, _rendered(path, original))
     return header
 

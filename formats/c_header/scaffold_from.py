@@ -339,7 +339,7 @@ def _softmax(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> So
 
 
 def _by_channel(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
-    """Return what a factor and a sum, or a slope, of each channel give."""
+    """Return the output of a factor and a sum, or a slope, for each channel."""
     width, unit = operation.settings["width"], r.layer(operation)
     wide, axis = r.parted(r.real(x), width, operation.settings["inner"])
     affine = operation.kind == "affine"

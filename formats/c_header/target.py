@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value
 from rnnconvert.scaffolding.tried_axes import OtherAxesError, likelier
+from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import over_one_axis
 
@@ -70,22 +71,25 @@ class ProgramTensor:
         return length, math.prod(each for each in self.axes[axis + 1 :] if isinstance(each, int))
 
 
-class ModelBuilder:
-    """A program under construction.
+class ModelBuilder(LayerWalk[ProgramTensor]):
+    """A program under construction: what stands for a tensor is a value of it, with its axes.
 
     inputs  for each input of the model what its axes are
     """
 
+    title, unknown = TITLE, "no code in C is known for it"
+
     def __init__(self, description: Description, weights: LayerWeights, name: str, inputs: Sequence[Axes], storage: str) -> None:
-        self.weights, self.name, self.storage = weights, c_names([name])[name], storage
+        from rnnconvert.formats.c_header.target_rules import RULES
+
+        super().__init__(description.scope, RULES, weights)
+        self.name, self.storage = c_names([name])[name], storage
         self.program = StepProgram(KINDS)
         self.recurrent: list[str] = []
         self.layers: dict[str, WrittenLayer] = {}
         self.arrays: dict[str, StoredMatrix] = {}
         self.notes: list[str] = []
         self.stateful: set[bool] = set()
-        self.scope, self._prefix = description.scope, ""
-        self._tensors: dict[int, ProgramTensor] = {}
         self._names: dict[str, str] = {}
         self._identifiers: set[str] = set()
         self._reserved = re.compile(rf"{self.name.upper()}(?:_(?:STATE|STEP|RUN|ADVANCE|RESULT|WORK|KEPT_\d+|\w+_SIZE|\w+_STEPS))?")
@@ -105,11 +109,11 @@ class ModelBuilder:
                 time = self._axis(value.shape[axes.index(TIME)], words)
             size = math.prod(axis for axis in axes if isinstance(axis, int))
             self.program.values.append(StepValues(size, time, integral))
-            self._tensors[id(value)] = ProgramTensor(number, axes)
+            self._held[id(value)] = ProgramTensor(number, axes)
             self.inputs.append(ModelPort(value.name, number, axes))
             if BATCH in axes:
                 self.batches.add(value.shape[axes.index(BATCH)] or -1)
-        self._run(top)
+        self.run(top)
         self.outputs = []
         for value in top.outputs:
             tensor = self(value)
@@ -150,19 +154,6 @@ class ModelBuilder:
         """Return whether anything reads one of some tensors of the description."""
         return any(id(value) in self._read for value in values)
 
-    def label(self, node: Node[kinds.Kind]) -> str:
-        """Return the name of a node's layer: its path, or its output's name."""
-        return joined_path(self._prefix, node.label)
-
-    def path(self, node: Node[kinds.Kind]) -> str:
-        """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.source)
-
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        """Return the refusal of a layer."""
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, TITLE, reason, remedy, layer)
-
     def in_float32(self, node: Node[kinds.Kind], *numbers: float | None) -> None:
         """Note that whole numbers are computed in float32.
 
@@ -184,14 +175,14 @@ class ModelBuilder:
 
     def __call__(self, value: Value) -> ProgramTensor:
         """Return the program's counterpart of a tensor of the description. Raises ValueError for one that a step of a loop cannot read."""
-        tensor = self._tensors.get(id(value))
+        tensor = self._held.get(id(value))
         if tensor is None:
             raise ValueError("a step of a loop reads all steps of a sequence")
         return tensor
 
     def give(self, value: Value, number: int, axes: Axes) -> None:
         """Let a tensor of the description be a value of the program."""
-        self._tensors[id(value)] = ProgramTensor(number, axes)
+        self._held[id(value)] = ProgramTensor(number, axes)
 
     def real(self, number: int) -> int:
         """Return a value in real numbers that may be read at any time: an input of whole numbers, or without steps, is copied."""
@@ -202,30 +193,14 @@ class ModelBuilder:
             return self._real[number]
         return number
 
-    def run_scope(self, scope: DescribedModel, prefix: str) -> None:
-        """Add the nodes of a model in the model."""
-        outer, before = self.scope, self._prefix
-        self.scope, self._prefix = scope, prefix
-        self._run(scope)
-        self.scope, self._prefix = outer, before
-
-    def _run(self, scope: DescribedModel) -> None:
-        from rnnconvert.formats.c_header.target_rules import RULES
-
-        for node in scope.nodes:
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            rule = RULES.get(type(node.kind))
-            if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind.word!r}", "no code in C is known for it")
-            try:
-                rule(self, node)
-            except RefusedError as error:  # its remedies are settings of a conversion
-                raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or self.scope.inside(node.label)) from None
-            except ValueError as error:
-                raise OtherAxesError(
-                    f"this layer of kind {node.kind.word!r}", TITLE, f"{error}", "", self.scope.inside(node.label)
-                ) from None
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        rule = self.rule(node)
+        try:
+            rule(self, node)
+        except RefusedError as error:  # its remedies are settings of a conversion
+            raise RefusedError(error.feature, TITLE, error.reason, "", error.layer or self.scope.inside(node.label)) from None
+        except ValueError as error:
+            raise OtherAxesError(f"this layer of kind {node.kind.word!r}", TITLE, f"{error}", "", self.scope.inside(node.label)) from None
 
     def add(self, kind: str, reads: Sequence[int], name: str = "", **settings: Any) -> tuple[int, ...]:
         """Append an operation."""
@@ -297,7 +272,7 @@ def _as(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _every_read(scope: DescribedModel) -> Iterator[Value]:
-    """Yield what the nodes of a model read, and what it gives; likewise of the models and the loops in it."""
+    """Yield the tensors that the nodes of a model read, and its outputs; likewise of the models and the loops in it."""
     yield from scope.outputs
     for node in scope.nodes:
         yield from node.reads()
@@ -382,7 +357,3 @@ def model_of(builder: ModelBuilder) -> WrittenModel:
             "stateful = True", TITLE, "its states last from one call to the next, beside layers that begin anew", "Build it without."
         )
     return model
-
-
-Rule = Callable[[ModelBuilder, Node[Any]], None]
-"""Adds the operations that a node of a description is."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from rnnconvert.formats.c_header.target import BATCH, BOTH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor, Rule
+from rnnconvert.formats.c_header.target import BATCH, BOTH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, Value, on
+from rnnconvert.scaffolding.description import Node, Rules, Value, on
 
 
 def _transpose(m: ModelBuilder, node: Node[kinds.Transpose]) -> None:
@@ -241,7 +241,7 @@ def _expand(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
     m.give(node.y, x.value, tuple(axes))
 
 
-AXES: Mapping[type[kinds.Kind], Rule] = {
+AXES: Rules = {
     **on(kinds.Transpose, _transpose), **on(kinds.Flatten, _reshape), **on(kinds.Reshape, _reshape), **on(kinds.View, _reshape),
     **on(kinds.ReshapeAll, _reshape), **on(kinds.MergeAxes, _reshape), **on(kinds.SplitAxis, _reshape), **on(kinds.Squeeze, _squeeze),
     **on(kinds.Unsqueeze, _unsqueeze), **on(kinds.StepsToBatch, _steps_to_batch), **on(kinds.BatchToSteps, _batch_to_steps),

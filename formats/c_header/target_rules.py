@@ -9,15 +9,16 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.c_header.step_operations import COMBINED, FUNCTIONS
-from rnnconvert.formats.c_header.target import BATCH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor, Rule
+from rnnconvert.formats.c_header.target import BATCH, OPEN, TIME, Axes, ModelBuilder, ProgramTensor
 from rnnconvert.formats.c_header.target_axes import AXES
 from rnnconvert.formats.c_header.target_steps import STEPS
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, on
+from rnnconvert.scaffolding.description import Node, Rules, on
+from rnnconvert.scaffolding.walk import INNER
 
 
 def _dense(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
-    x, parts = m(node.x), m.weights.parts(m.path(node), "dense")
+    x, parts = m(node.x), m.parts(node, "dense")
     units, width = parts["weight"].shape
     if x.place(-1)[0] != width:
         raise ValueError(f"it reads {x.place(-1)[0]} numbers, and its weights are for {width}")
@@ -51,7 +52,7 @@ def _matmul(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
 
 
 def _embedding(m: ModelBuilder, node: Node[kinds.Kind]) -> None:
-    x, table = m(node.x), m.weights.parts(m.path(node), "embedding")["weight"]
+    x, table = m(node.x), m.parts(node, "embedding")["weight"]
     rows, width = map(int, table.shape)
     (y,) = m.add("embedding", [x.value], m.stored(m.label(node), {"table": table}), rows=rows, width=width)
     m.give(node.y, y, (*x.axes, width))
@@ -107,7 +108,7 @@ def _prelu(m: ModelBuilder, node: Node[kinds.PReLU]) -> None:
 
 
 def _batch_norm(m: ModelBuilder, node: Node[kinds.BatchNorm]) -> None:
-    x, parts = m(node.x), m.weights.parts(m.path(node), "batch_norm")
+    x, parts = m(node.x), m.parts(node, "batch_norm")
     length, inner = x.place(node.kind.axis)
     mean, variance = (parts[word].astype(np.float64) for word in ("mean", "variance"))
     scale = parts.get("scale", np.ones_like(mean)) / np.sqrt(variance + node.kind.epsilon)
@@ -125,7 +126,7 @@ def _norm(m: ModelBuilder, node: Node[kinds.LastAxesNorm | kinds.UnitNorm]) -> N
         raise ValueError("it works along other axes than the last ones of a step")
     width = math.prod(x.axes[axis] for axis in axes)
     affine = isinstance(kind, kinds.Norm) and (kind.scale or kind.shift)
-    parts = m.weights.parts(m.path(node), kind.word) if affine else {}
+    parts = m.parts(node, kind.word) if affine else {}
     arrays: Mapping[str, Array] = {word: np.asarray(parts[word]).reshape(-1) for word in ("scale", "shift") if word in parts}
     name = m.stored(m.label(node), arrays) if arrays else ""
     (y,) = m.add(
@@ -282,7 +283,7 @@ def _parameter(m: ModelBuilder, node: Node[kinds.Parameter]) -> None:
 
 
 def _weight(m: ModelBuilder, node: Node[kinds.LayerWeight]) -> None:
-    part: Array = m.weights.parts(m.path(node), node.kind.of)[node.kind.array]
+    part: Array = m.parts(node, node.kind.of)[node.kind.array]
     tensor = m.constant(f"{m.label(node)}_{node.kind.array}", part)
     m.give(node.y, tensor.value, tensor.axes)
 
@@ -312,23 +313,13 @@ def _cast(m: ModelBuilder, node: Node[kinds.Cast]) -> None:
     m.give(node.y, value, x.axes)
 
 
-def _model(m: ModelBuilder, node: Node[kinds.Model]) -> None:
-    """Add what a model in the model gives."""
-    scope = node.kind.scope
-    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
-        m.give(inside, m(outside).value, m(outside).axes)
-    m.run_scope(scope, m.label(node))
-    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
-        m.give(outside, m(inside).value, m(inside).axes)
-
-
-RULES: Mapping[type[kinds.Kind], Rule] = {
+RULES: Rules = {
     **on(kinds.Dense, _dense), **on(kinds.Matmul, _matmul), **on(kinds.Embedding, _embedding), **on(kinds.Activation, _activation),
     **on(kinds.PReLU, _prelu),
     **on(kinds.Dropout, lambda m, node: m.give(node.y, m(node.x).value, m(node.x).axes)), **on(kinds.BatchNorm, _batch_norm),
     **on(kinds.LayerNorm, _norm), **on(kinds.RMSNorm, _norm), **on(kinds.UnitNorm, _norm), **on(kinds.Rescale, _rescale),
     **on(kinds.Arithmetic, _arithmetic), **on(kinds.Elementwise, _elementwise), **on(kinds.Clip, _clip), **on(kinds.Mask, _mask),
     **on(kinds.ZeroMasked, _where), **on(kinds.Where, _where), **on(kinds.Constant, _constant), **on(kinds.Parameter, _parameter),
-    **on(kinds.LayerWeight, _weight), **on(kinds.Full, _zeros), **on(kinds.Cast, _cast), **on(kinds.Model, _model), **AXES, **STEPS,
+    **on(kinds.LayerWeight, _weight), **on(kinds.Full, _zeros), **on(kinds.Cast, _cast), **INNER, **AXES, **STEPS,
 }  # fmt: skip
 """The kinds that are known."""

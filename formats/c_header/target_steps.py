@@ -8,9 +8,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor, Rule
+from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, on
+from rnnconvert.scaffolding.description import Node, Rules, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.operators import axis_of
 from rnnconvert.scaffolding.windows import pads_at, same
@@ -68,7 +68,7 @@ def _conv(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
     if node.kind.rank == 2:
         _conv_over_places(m, node)
         return
-    x, parts = _sequence(m, node), m.weights.parts(m.path(node), "conv")
+    x, parts = _sequence(m, node), m.parts(node, "conv")
     weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
     y = _convolved(m, node, x, weight, parts.get("bias"), 0, node.kind.groups)
     m.give(node.y, y, (BATCH, len(weight), TIME) if node.kind.channels_first else (BATCH, TIME, len(weight)))
@@ -93,7 +93,7 @@ _MOST_NUMBERS = 1 << 20
 
 def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
     """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
-    x, parts, kind = m(node.x), m.weights.parts(m.path(node), "conv"), node.kind
+    x, parts, kind = m(node.x), m.parts(node, "conv"), node.kind
     first, front = kind.channels_first, kind.space
     time = x.axes.index(TIME) - front if TIME in x.axes else 0
     if time not in (0, 1):
@@ -157,7 +157,7 @@ def _loop(m: ModelBuilder, node: Node[kinds.Loop]) -> None:
     for inside, x in zip(scope.inputs[count:], tensors[count:], strict=True):
         if TIME not in x.axes and BOTH not in x.axes:
             m.give(inside, x.value, x.axes)
-    m.run_scope(scope, m.label(node))
+    m.run(scope, m.label(node))
     after = [m(value) for value in scope.outputs]
     if any(y.axes != x.axes for x, y in zip(tensors[:states], after, strict=False)):
         raise ValueError("a state has other axes after a step than before it")
@@ -244,7 +244,7 @@ def _cell(m: ModelBuilder, node: Node[kinds.Recurrent], reads: Sequence[ProgramT
         m.give(value, number, (BATCH, m.program.values[number].size))
 
 
-STEPS: Mapping[type[kinds.Kind], Rule] = {
+STEPS: Rules = {
     **on(kinds.Reduce, _reduce), **on(kinds.Conv, _conv), **on(kinds.Pool, _pool),
     **on(kinds.Loop, _loop), **on(kinds.Range, _range), **on(kinds.Recurrent, _recurrent),
 }  # fmt: skip

@@ -18,7 +18,8 @@ from rnnconvert.formats.coreml.export_recurrent import recurrent
 from rnnconvert.formats.coreml.export_space import SPACE
 from rnnconvert.formats.coreml.export_writer import MOST_SEQUENCES, MOST_STEPS, MilWriter, Rule
 from rnnconvert.graphs.program.operations import Body, Declared, Operation
-from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.graph.model import OperationGraph
 from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
@@ -28,7 +29,7 @@ LACKING = (
 """The operations that are composed of others: Core ML has none, or one that adds a number itself, or one that is known less well."""
 
 
-def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: Storage = "float32") -> WrittenGraph:
+def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: Storage = "float32") -> ExportedGraph:
     """Return a graph as a program of Core ML.
 
     lengths  the lengths of each input's axes, unless a user states others
@@ -42,7 +43,7 @@ def exported(graph: OperationGraph, lengths: Sequence[Sequence[int]], storage: S
     notes = [*_notes(graph, writer), *writer.program.notes()]
     rounded = "its weights are rounded to float16" if storage == "float16" else ""
     write = partial(writer.write, lengths)
-    return WrittenGraph(writer.as_written(), writer.program.count, notes, writer.program.size, write, rounded)
+    return writer.as_written().exported(writer.program.count, notes, writer.program.size, write, rounded)
 
 
 def _notes(graph: OperationGraph, writer: MilWriter) -> list[str]:

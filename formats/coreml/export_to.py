@@ -10,7 +10,7 @@ from rnnconvert.language import registry
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "coreml"

@@ -770,7 +770,7 @@ class MilLoop:
         return name
 
     def _listed(self, name: str, after: str, first: str, counters: set[str], limit: str) -> _Listed | None:
-        """Return what each step puts in its place of a variable; None for a variable that is otherwise used."""
+        """Return the element that each step puts in its place of a variable; None for a variable that is otherwise used."""
         maker = self.makers.get(self._uncast(after))
         aliases = {name} | {
             each.outputs[0]

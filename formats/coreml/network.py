@@ -152,7 +152,7 @@ def read(path: Path, message: Message, network: Network, ends: Ends | None = Non
 
 
 def _around(rows: Sequence[NetworkLayer]) -> Ends:
-    """Return what is known of the values that a network takes from around it."""
+    """Return the values that a network takes from around it."""
     inside = {name for row in rows for name in row.outputs}
     return [Declared(name) for name in dict.fromkeys(name for row in rows for name in row.inputs) if name not in inside], []
 

@@ -8,9 +8,9 @@ Source: deeplearning4j-nn, org/deeplearning4j/nn/conf/preprocessor and nn/conf/l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,45 +24,16 @@ from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Description, Node, Value, on
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Rules, Value, on
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _TO_ROWS, _TO_STEPS = "RnnToFeedForwardPreProcessor", "FeedForwardToRnnPreProcessor"
 _INPUT = "input"
 
 
-@dataclass(frozen=True)
-class NetworkExport:
-    """A network, before it is written.
-
-    vertices   its layers
-    inputs     what it reads, with its axes; outputs likewise
-    recurrent  its recurrent layers, in words
-    notes      what a reader of it should know
-    """
-
-    vertices: Sequence[GraphVertex]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-
-    @property
-    def nodes(self) -> int:
-        """How many layers it has."""
-        return len(self.vertices)
-
-    @property
-    def size(self) -> int:
-        """How many bytes its numbers have."""
-        return sum(4 * math.prod(array.shape) for vertex in self.vertices for array in vertex.arrays)
-
-    def write(self, path: Path) -> None:
-        """Write a new file."""
-        save(path, [_INPUT], self.vertices)
-
-
-class _NetworkChain:
+class _NetworkChain(LayerWalk[Any]):
     """A network under construction.
 
     end    the tensor that its last layer gives
@@ -71,14 +42,21 @@ class _NetworkChain:
     every  whether its layers give every step where the model's give the last one: rnnTimeStep goes around LastTimeStep
     """
 
-    def __init__(self, weights: LayerWeights, x: Value, stateful: bool) -> None:
-        self.weights, self.end, self.rows, self.every, self._stateful = weights, x, False, False, stateful
+    title = TITLE
+
+    def __init__(self, scope: DescribedModel, weights: LayerWeights, stateful: bool) -> None:
+        super().__init__(scope, _RULES, weights)
+        self.unknown = f"what is written are layers of the kinds {', '.join(kind.word for kind in _RULES)}"
+        self.end, self.rows, self.every, self._stateful = scope.inputs[0], False, False, stateful
         self.vertices: list[GraphVertex] = []
         self.words: list[str] = []
 
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str) -> RefusedError:
-        """Return the refusal of a layer."""
-        return RefusedError(feature, TITLE, reason, "", node.label)
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        rule = self.rule(node)
+        if node.x is not self.end:
+            raise self.refused(node, "a branch", "what is written is a chain of layers, each of which reads the one before it")
+        rule(self, node)
+        self.end = node.y
 
     def in_steps(self, value: Value) -> bool:
         """Return whether the network gives every step of a tensor of the model's."""
@@ -101,7 +79,7 @@ class _NetworkChain:
         self.vertices.append(make(unique(node.label, names), self.vertices[-1].name if self.vertices else _INPUT))
 
 
-def exported(description: Description, weights: LayerWeights) -> NetworkExport:
+def exported(description: Description, weights: LayerWeights) -> ExportedGraph:
     """Return a described model as a network. Raises RefusedError for one that branches, and for a layer without an equivalent."""
     scope = description.scope
     if len(scope.inputs) != 1 or len(scope.outputs) != 1 or len(scope.inputs[0].shape) != 3 or scope.inputs[0].dtype != "float32":
@@ -109,21 +87,8 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
     stateful = {bool(node.kind.stateful) for node in scope.nodes if isinstance(node.kind, kinds.Recurrent)}
     if len(stateful) > 1:
         raise RefusedError("stateful = True", TITLE, "its rnnTimeStep keeps the states of all layers, and others here begin anew")
-    chain = _NetworkChain(weights, scope.inputs[0], True in stateful)
-    for node in scope.nodes:
-        if isinstance(node.kind, kinds.LeftOut):
-            raise node.kind.error
-        rule = _RULES.get(type(node.kind))
-        if rule is None:
-            raise chain.refused(
-                node,
-                f"a layer of kind {node.kind.word!r}",
-                f"what is written are layers of the kinds {', '.join(kind.word for kind in _RULES)}",
-            )
-        if node.x is not chain.end:
-            raise chain.refused(node, "a branch", "what is written is a chain of layers, each of which reads the one before it")
-        rule(chain, node)
-        chain.end = node.y
+    chain = _NetworkChain(scope, weights, True in stateful)
+    chain.run(scope)
     if scope.outputs[0] is not chain.end or not chain.vertices:
         raise RefusedError("the output", TITLE, "it is not what the last layer gives")
     by_step = chain.in_steps(chain.end)
@@ -138,7 +103,12 @@ def exported(description: Description, weights: LayerWeights) -> NetworkExport:
     notes += [f"its sequences are (batch, features, time), and those of its source {scope.inputs[0].name} (batch, time, features)"]
     notes += chain.stateful_notes()
     gives = f"{chain.vertices[-1].name} (batch, {width}{', time' if by_step else ''})"
-    return NetworkExport(chain.vertices, [f"{_INPUT} (batch, {features}, time)"], [gives], chain.words, notes)
+    inputs, size = (
+        [f"{_INPUT} (batch, {features}, time)"],
+        sum(4 * math.prod(array.shape) for each in chain.vertices for array in each.arrays),
+    )
+    write = partial(save, inputs=[_INPUT], vertices=chain.vertices)
+    return ExportedGraph(inputs, [gives], len(chain.vertices), chain.words, notes, size, write)
 
 
 def _output(last: GraphVertex, by_step: bool) -> GraphVertex:
@@ -155,7 +125,7 @@ def _recurrent(chain: _NetworkChain, node: Node[kinds.Recurrent]) -> None:
     for feature, word in {"a mask": "mask", "initial states": "states"}.items():
         if node.named.get(word):
             raise chain.refused(node, feature, "it is not written for its recurrent layers")
-    stack = chain.weights.stack(node.source)
+    stack = chain.weights.stack(chain.path(node))
     if node.kind.stateful and len(stack.layers[0].directions) > 1:
         raise chain.refused(node, "stateful = True of two directions", "its rnnTimeStep takes layers of one direction")
     if node.kind.backwards or (len(stack.layers[0].directions) > 1 and (not node.kind.sequences or node.kind.merge is None)):
@@ -177,7 +147,7 @@ def _recurrent(chain: _NetworkChain, node: Node[kinds.Recurrent]) -> None:
 
 def _dense(chain: _NetworkChain, node: Node[kinds.Dense]) -> None:
     before = _TO_ROWS if chain.in_steps(node.x) and not chain.rows else ""
-    parts = {part: np.asarray(array, np.float32) for part, array in chain.weights.parts(node.source, "dense").items()}
+    parts = {part: np.asarray(array, np.float32) for part, array in chain.parts(node, "dense").items()}
     chain.add(node, lambda name, reads: dense(name, reads, parts, before))
     chain.rows = chain.in_steps(node.x)
 
@@ -210,7 +180,7 @@ def _select(chain: _NetworkChain, node: Node[kinds.Select]) -> None:
     chain.give_last()
 
 
-_RULES: Mapping[type[kinds.Kind], Callable[[_NetworkChain, Node[Any]], None]] = {
+_RULES: Rules = {
     **on(kinds.Recurrent, _recurrent), **on(kinds.Dense, _dense), **on(kinds.Activation, _activation),
     **on(kinds.Dropout, lambda chain, node: None), **on(kinds.Select, _select),
 }  # fmt: skip

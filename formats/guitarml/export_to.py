@@ -11,7 +11,7 @@ from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "guitarml"
@@ -23,7 +23,7 @@ BY_STEPS = "a plug-in runs the file step by step, and keeps its states"
 def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     """Return a model as SimpleRNN. Raises RefusedError for other layers than it has."""
     from rnnconvert.scaffolding.chain import chain_of
-    from rnnconvert.scaffolding.stream import StreamFile, one_stack, packed, refuse_gains
+    from rnnconvert.scaffolding.stream import one_stack, packed, refuse_gains, stream_file
 
     chain = chain_of(description, weights)
     refuse_gains(chain, TITLE)
@@ -41,4 +41,4 @@ def graph(description: Description, weights: LayerWeights) -> ExportedGraph:
     }
     state = {f"rec.{name}": array for name, array in arrays.items()}
     state |= {f"lin.{part}": head.parts[part] for part in ("weight", "bias")}
-    return StreamFile(chain, {"model_data": about, "state_dict": state})
+    return stream_file(chain, {"model_data": about, "state_dict": state})

@@ -91,7 +91,7 @@ def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, En
 
 
 def labels(class_names: Iterable[str]) -> Iterator[str]:
-    """Yield what the group of each layer of a model is called, by their classes: numbered from the second of a class on."""
+    """Yield the name of the group of each layer of a model, by their classes: numbered from the second of a class on."""
     counts = Counter[str]()
     for kind in map(snake_case, class_names):
         yield f"{kind}_{counts[kind]}" if counts[kind] else kind

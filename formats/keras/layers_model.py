@@ -86,7 +86,7 @@ def _as_keras(value: Any) -> Any:
 
 
 def notes(stored: Stored) -> list[str]:
-    """Return what to know of how a model's weights were read: that they are quantized; and of what TensorFlow.js itself makes of it."""
+    """Return notes on how a model's weights were read: that they are quantized; and of what TensorFlow.js itself makes of it."""
     metadata = stored.metadata_as(LayersModelMetadata)
     kinds = sorted({*metadata.get("narrow", {}).values()})
     lines = [f"weights stored as {' and '.join(kinds)} are read as the float numbers that these stand for"] if kinds else []

@@ -44,6 +44,6 @@ def _parts(name: str, cell: CellArrays, arrays: Mapping[str, Array]) -> Iterator
 
 
 def _words(names: list[str]) -> list[str]:
-    """Return what the arrays of a norm are; Keras 3 numbers them, gamma first."""
+    """Return the parts that the arrays of a norm are; Keras 3 numbers them, gamma first."""
     leaves = [name.rpartition("/")[2].partition(":")[0] for name in names]
     return [{"0": "gamma", "1": "beta"}.get(leaf, leaf) for leaf in leaves]

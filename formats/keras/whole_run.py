@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, epsilon
-from rnnconvert.core.errors import ExecutorError, MissingPackageError, RefusedError, UsageError, show_as
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, RefusedError, UsageError
 from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
@@ -28,6 +26,9 @@ from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import FileModel, ModelOutputs, NotRunError, Tap, moved
 
 NAME = "keras"
+
+_COPY = "model.keras"
+"""The name of a file that runs in place of an old one, or of weights."""
 
 
 def open_file(path: Path, config: Path | None = None) -> FileModel:
@@ -49,11 +50,12 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
             inputs, outputs = (_names(stated.get("config", {}).get(key)) for key in ("input_layers", "output_layers"))
             return FileModel(path, ["keras-tensorflow", "tf_keras"], inputs=inputs, outputs=outputs)
     if config is not None and architecture.read(config)[1].startswith("3"):
-        return _copied(path, config, lambda copy: _together(config, path, copy))
+        return FileModel.of_copy(path, _executors(), _COPY, lambda copy: _together(config, path, copy), (f"config={config}",))
     if path.name.endswith(".weights.h5") and config is None:
         raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
     if config is not None or policies or upgrade.written_before_keras_3(path):
-        return _copied(path, config, lambda copy: _upgraded(path, copy, config))
+        settings = () if config is None else (f"config={config}",)
+        return FileModel.of_copy(path, _executors(), _COPY, lambda copy: _upgraded(path, copy, config), settings)
     return FileModel(path, _executors())
 
 
@@ -71,19 +73,6 @@ def _configured() -> str:
         return str(dict(json_text.loads((home / "keras.json").read_bytes(), "keras.json")).get("backend", ""))
     except (OSError, ValueError, TypeError):  # as for Keras, what is no file of settings sets nothing
         return ""
-
-
-def _copied(path: Path, config: Path | None, write: Callable[[Path], str]) -> FileModel:
-    """Return a file as another runs that is written for it, in a folder that ends with it; `write` gives a note."""
-    with contextlib.ExitStack() as failing:
-        until = failing.enter_context(contextlib.ExitStack())
-        copy = until.enter_context(new_folder()) / "model.keras"
-        note = write(copy)
-        show_as(copy, path)
-        settings = () if config is None else (f"config={config}",)
-        model = FileModel(path, _executors(), copy, notes=[note] if note else (), settings=settings, until=until)
-        failing.pop_all()
-    return model
 
 
 def _together(config: Path, weights: Path, copy: Path) -> str:

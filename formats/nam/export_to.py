@@ -15,7 +15,7 @@ from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "nam"
@@ -29,7 +29,7 @@ def graph(description: Description, weights: LayerWeights, sample_rate: str = ""
     """Return a model as an LSTM with its head. Raises RefusedError for other layers."""
     from rnnconvert.formats.nam.files import document_of
     from rnnconvert.scaffolding.chain import chain_of
-    from rnnconvert.scaffolding.stream import StreamFile, fitted, one_stack, refuse_gains, samples
+    from rnnconvert.scaffolding.stream import fitted, one_stack, refuse_gains, samples, stream_file
 
     chain = chain_of(description, weights)
     refuse_gains(chain, TITLE)
@@ -40,5 +40,5 @@ def graph(description: Description, weights: LayerWeights, sample_rate: str = ""
     numbers = np.concatenate([np.asarray(head.parts[part]).reshape(-1) for part in ("weight", "bias")])
     document = document_of(lstm, numbers, head.units)
     if sample_rate:
-        return StreamFile(chain, {**document, "sample_rate": samples(sample_rate, "sample_rate")})
-    return StreamFile(chain, document, [f"the file states no sample_rate: {Setting('sample_rate', '48000')} adds that of the recordings"])
+        return stream_file(chain, {**document, "sample_rate": samples(sample_rate, "sample_rate")})
+    return stream_file(chain, document, [f"the file states no sample_rate: {Setting('sample_rate', '48000')} adds that of the recordings"])

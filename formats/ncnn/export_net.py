@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from rnnconvert.formats.ncnn import param
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.runners import FileModel, ModelApart, ModelOutputs
 from rnnconvert.running.models import NamedArrays
+from rnnconvert.scaffolding.export_target import ExportedGraph
 
 Settings = Mapping[int, int | float | Sequence[int]]
 """Parameters of a layer by their numbers."""
@@ -138,60 +140,46 @@ class NetPort:
         return f"{self.name} ({', '.join(map(str, (axis for number, axis in enumerate(self.axes) if number != self.batch)))})"
 
 
-@dataclass(frozen=True)
-class NetExport:
-    """A model of ncnn, before it is written.
+def net_export(
+    layers: Sequence[NetLayer],
+    ports: tuple[Sequence[NetPort], Sequence[NetPort]],
+    recurrent: Sequence[str],
+    notes: Sequence[str],
+    steps: int | None = None,
+) -> ExportedGraph:
+    """Return a model of ncnn, before it is written.
 
-    layers     its layers
-    ports      its inputs, and its outputs
-    recurrent  its recurrent layers, in words
-    notes      what a reader of it should know
-    steps      how many steps its sequences have where layers are written out; None for any number
+    ports  its inputs, and its outputs
     """
+    inputs, outputs = ([*map(str, side)] for side in ports)
+    size = sum(nbytes(array) for layer in layers for _, array in layer.numbers)
+    read = {bottom for layer in layers for bottom in layer.bottoms}
+    unread = [top for layer in layers for top in layer.tops if top not in read]
+    return ExportedGraph(
+        inputs,
+        outputs,
+        len(layers),
+        recurrent,
+        notes,
+        size,
+        partial(_write, layers),
+        opened=lambda written: _BySequence(written, ports, unread),
+        steps=steps,
+    )
 
-    layers: Sequence[NetLayer]
-    ports: tuple[Sequence[NetPort], Sequence[NetPort]]
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-    steps: int | None = None
 
-    @property
-    def inputs(self) -> list[str]:
-        """Its inputs, with their axes."""
-        return [*map(str, self.ports[0])]
-
-    @property
-    def outputs(self) -> list[str]:
-        """Its outputs, likewise."""
-        return [*map(str, self.ports[1])]
-
-    @property
-    def nodes(self) -> int:
-        """How many layers it has."""
-        return len(self.layers)
-
-    @property
-    def size(self) -> int:
-        """How many bytes its numbers have."""
-        return sum(nbytes(array) for layer in self.layers for _, array in layer.numbers)
-
-    def write(self, path: Path) -> None:
-        """Write both files; large numbers stream into the .bin, whose checksum the .param states."""
-        rows = [*map(str, self.layers)]
-        with replacing_both(path, path.with_suffix(".bin")) as (file, numbers):
-            summed = ChecksumWriter(numbers)
-            for tagged, array in (pair for layer in self.layers for pair in layer.numbers):
-                if tagged:
-                    summed.write(bytes(4))
-                summed.pieces(array)
-            rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
-            blobs = sum(len(layer.tops) for layer in self.layers)
-            file.write("\n".join([param.MAGIC, f"{len(rows)} {blobs}", *rows, ""]).encode())
-
-    def opened(self, written: FileModel) -> ModelApart:
-        """Return the written file as a model that reads and gives what its source does, sequence by sequence."""
-        read = {bottom for layer in self.layers for bottom in layer.bottoms}
-        return _BySequence(written, self.ports, [top for layer in self.layers for top in layer.tops if top not in read])
+def _write(layers: Sequence[NetLayer], path: Path) -> None:
+    """Write both files; large numbers stream into the .bin, whose checksum the .param states."""
+    rows = [*map(str, layers)]
+    with replacing_both(path, path.with_suffix(".bin")) as (file, numbers):
+        summed = ChecksumWriter(numbers)
+        for tagged, array in (pair for layer in layers for pair in layer.numbers):
+            if tagged:
+                summed.write(bytes(4))
+            summed.pieces(array)
+        rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
+        blobs = sum(len(layer.tops) for layer in layers)
+        file.write("\n".join([param.MAGIC, f"{len(rows)} {blobs}", *rows, ""]).encode())
 
 
 class _BySequence(ModelApart):

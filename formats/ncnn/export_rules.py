@@ -15,19 +15,21 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.ncnn.export_net import NetExport
+from rnnconvert.formats.ncnn.export_net import net_export
 from rnnconvert.formats.ncnn.export_steps import OpenStepsError, count_of, loop, written_out
 from rnnconvert.formats.ncnn.export_tensors import TENSORS
-from rnnconvert.formats.ncnn.export_writer import TITLE, NetWriter, Rule, real
+from rnnconvert.formats.ncnn.export_writer import TITLE, NetWriter, real
 from rnnconvert.formats.ncnn.files import ORDER, parameters
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Description, Node, on
+from rnnconvert.scaffolding.description import Description, Node, Rules, on
 from rnnconvert.scaffolding.directions import WAYS
+from rnnconvert.scaffolding.export_target import ExportedGraph
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import likelier
+from rnnconvert.scaffolding.walk import INNER
 from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import over_one_axis, pads_at
 
@@ -38,7 +40,7 @@ ADD, SUBTRACT, MULTIPLY = 0, 1, 2
 _MOST_STEPS = 4096
 
 
-def exported(description: Description, weights: LayerWeights, steps: str = "") -> NetExport:
+def exported(description: Description, weights: LayerWeights, steps: str = "") -> ExportedGraph:
     """Return a described model in ncnn's layers.
 
     steps  how many steps its sequences have, where layers are written out; a stream of such layers comes step by step without
@@ -55,7 +57,7 @@ def exported(description: Description, weights: LayerWeights, steps: str = "") -
     return _exported(description, weights, 1)
 
 
-def _exported(description: Description, weights: LayerWeights, steps: int | None) -> NetExport:
+def _exported(description: Description, weights: LayerWeights, steps: int | None) -> ExportedGraph:
     first: RefusedError | None = None
     description = replace(description, scope=over_one_axis(description.scope))
     inputs, count = description.scope.inputs, len(description.scope.inputs) - description.states
@@ -79,7 +81,7 @@ def _exported(description: Description, weights: LayerWeights, steps: int | None
             notes.append(f"it checks no lengths, and the source is known where {' and '.join(conditions)}, the batch among the axes")
         notes.append("the numbers are in the .bin, which belongs next to the .param")
         notes.append("where a processor has fp16 or bf16, ncnn computes in these unless opt.use_fp16_storage and the like are false")
-        return NetExport(layers, (writer.inputs, writer.outputs), writer.recurrent, notes, steps)
+        return net_export(layers, (writer.inputs, writer.outputs), writer.recurrent, notes, steps)
     raise first or RefusedError("a model without inputs", TITLE, "it has nothing to run on")
 
 
@@ -254,16 +256,6 @@ def _rescale(w: NetWriter, node: Node[kinds.Rescale]) -> None:
     w.give(node.y, w.by_number(ADD, blob, node.kind.shift, label) if node.kind.shift else blob, w(node.x).batch)
 
 
-def _model(w: NetWriter, node: Node[kinds.Model]) -> None:
-    """Add a model in the model."""
-    scope = node.kind.scope
-    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
-        w.hand(inside, w(outside))
-    w.run(scope, w.label(node))
-    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
-        w.hand(outside, w(inside))
-
-
 # Convolutions and pools over time as layers of ncnn, which have the channels in front of the steps.
 # Source: ncnn src/layer/convolution1d.cpp, convolutiondepthwise1d.cpp and pooling1d.cpp.
 
@@ -322,11 +314,11 @@ def _pool(w: NetWriter, node: Node[kinds.Pool]) -> None:
     _give(w, node, w.add("Pooling1D", [blob], f"{w.label(node)}/pooled", settings))
 
 
-SPACE: Mapping[type[kinds.Kind], Rule] = {**on(kinds.Conv, _conv), **on(kinds.Pool, _pool)}
+SPACE: Rules = {**on(kinds.Conv, _conv), **on(kinds.Pool, _pool)}
 """The kinds that are known."""
 
 
-RULES: Mapping[type[kinds.Kind], Rule] = {
+RULES: Rules = {
     **TENSORS,
     **SPACE,
     **on(kinds.Activation, _activation),
@@ -336,7 +328,7 @@ RULES: Mapping[type[kinds.Kind], Rule] = {
     **on(kinds.Embedding, _embedding),
     **on(kinds.LayerNorm, _layer_norm),
     **on(kinds.Loop, loop),
-    **on(kinds.Model, _model),
+    **INNER,
     **on(kinds.PReLU, _prelu),
     **on(kinds.Recurrent, _recurrent),
     **on(kinds.Rescale, _rescale),

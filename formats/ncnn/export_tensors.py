@@ -5,14 +5,14 @@ Source: ncnn src/layer/binaryop.cpp, unaryop.cpp, crop.cpp, flip.cpp, permute.cp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.ncnn.export_writer import LARGEST, NetWriter, Rule
+from rnnconvert.formats.ncnn.export_writer import LARGEST, NetWriter
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, Value, on
+from rnnconvert.scaffolding.description import Node, Rules, Value, on
 from rnnconvert.scaffolding.operators import axis_of
 
 _BINARY = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "maximum": 4, "minimum": 5, "power": 6}
@@ -290,7 +290,7 @@ def _stored(w: NetWriter, node: Node[kinds.Kind], numbers: Any, batch: int | Non
     w.give(node.y, w.stored(w.label(node), array), batch)
 
 
-TENSORS: Mapping[type[kinds.Kind], Rule] = {
+TENSORS: Rules = {
     **on(kinds.Arithmetic, _arithmetic), **on(kinds.Elementwise, _elementwise), **on(kinds.Clip, _clip),
     **on(kinds.Concatenate, _concatenate), **on(kinds.Select, _select), **on(kinds.Slice, _slice), **on(kinds.Crop, _crop),
     **on(kinds.Flip, _flip), **on(kinds.Transpose, _transpose), **on(kinds.Repeat, _repeat), **on(kinds.Stack, _stack),

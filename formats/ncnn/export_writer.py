@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,16 +11,15 @@ from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.export_net import OPEN, NetLayers, NetPort, Settings
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, joined_path
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Rules, Value
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import OtherAxesError
+from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
 from rnnconvert.scaffolding.windows import pads_at
 
 TITLE = "ncnn"
 LARGEST = float(np.finfo(np.float32).max)
-Rule = Callable[["NetWriter", Node[Any]], None]
-"""Adds the layers that a node of a description is."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,10 @@ class NetTensor:
         return -1 if axis == self.batch else axis - (self.batch is not None and axis > self.batch)
 
 
-class NetWriter:
-    """An ncnn model under construction.
+class NetWriter(LayerWalk[NetTensor]):
+    """An ncnn model under construction: what stands for a tensor is a blob.
 
     net        its layers
-    weights    the weights of the source
     recurrent  its recurrent layers, in words
     steps      how many steps its sequences have, None where any number
     written_out  whether a layer's steps are written out, so that it has that number alone
@@ -60,26 +57,22 @@ class NetWriter:
     in_step    whether the step of a loop is being written, of which there are several
     """
 
+    title, unknown = TITLE, "no layer of ncnn's is known for it"
+
     def __init__(
-        self,
-        description: Description,
-        weights: LayerWeights,
-        rules: Mapping[type[kinds.Kind], Rule],
-        batches: Sequence[int],
-        steps: int | None = None,
+        self, description: Description, weights: LayerWeights, rules: Rules, batches: Sequence[int], steps: int | None = None
     ) -> None:
         """Build it.
 
         batches  for each input which of its axes is the batch
         """
-        self.net, self.weights, self.rules, self.steps = NetLayers(), weights, rules, steps
+        super().__init__(description.scope, rules, weights)
+        self.net, self.steps = NetLayers(), steps
         self.written_out = self.in_step = False
         self.checks = list[str]()
         self._by_name: dict[str, tuple[Array, str]] = {}
         self._by_label: dict[str, int] = {}
         self.recurrent: list[str] = []
-        self.scope, self._prefix = description.scope, ""
-        self._tensors: dict[int, NetTensor] = {}
         top, indices = description.scope, _indices(description.scope)
         self.inputs = []
         lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
@@ -95,11 +88,11 @@ class NetWriter:
             if not 1 <= len(tensor.lengths) <= 3:
                 raise RefusedError(f"the input {value.name!r}", TITLE, "a blob has one axis to three, besides the batch")
             self.net.input(tensor.blob, sizes)
-            self._tensors[id(value)] = tensor
+            self._held[id(value)] = tensor
             words = [description.words.get(axis, axis) for axis in value.axes] or [""] * len(value.shape)
             axes = tuple((text or "time") if size is None else size for size, text in zip(shape, words, strict=True))
             self.inputs.append(NetPort(tensor.blob, axes, batch, "int32" if integral else "float32"))
-        self.run(top, "")
+        self.run(top)
         self.outputs = []
         for value, wanted in zip(top.outputs, description.output_names, strict=True):
             tensor = self(value)
@@ -124,10 +117,6 @@ class NetWriter:
 
     # Tensors
 
-    def __call__(self, value: Value) -> NetTensor:
-        """Return the net's counterpart of a tensor of the description."""
-        return self._tensors[id(value)]
-
     def blob(self, node: Node[kinds.Kind], value: Value) -> str:
         """Return the blob of a tensor of real numbers. Raises RefusedError for another."""
         if value.dtype != "float32":
@@ -143,19 +132,19 @@ class NetWriter:
             raise RefusedError(
                 f"a tensor of {len(value.shape)} axes", TITLE, "a blob has one axis to three, besides the batch", "", value.name
             )
-        self._tensors[id(value)] = tensor
+        self._held[id(value)] = tensor
 
-    def hand(self, value: Value, tensor: NetTensor) -> None:
+    def hand(self, value: Value, held: NetTensor) -> None:
         """Let a tensor of the description be what another one is, with the lengths that are known of that."""
-        self.give(value, tensor.blob, tensor.batch)
-        self._fill(value, tensor.shape)
+        self.give(value, held.blob, held.batch)
+        self._fill(value, held.shape)
 
     def _fill(self, value: Value, lengths: Sequence[int | None]) -> None:
         """Note lengths of a tensor where they are open."""
         tensor = self(value)
         if len(tensor.shape) == len(lengths):
             shape = tuple(other if size is None else size for size, other in zip(tensor.shape, lengths, strict=True))
-            self._tensors[id(value)] = replace(tensor, shape=shape)
+            self._held[id(value)] = replace(tensor, shape=shape)
 
     def put(
         self,
@@ -206,23 +195,6 @@ class NetWriter:
 
     # Nodes
 
-    def label(self, node: Node[kinds.Kind]) -> str:
-        """Return the name of a node's layer: its path, or its output's name."""
-        return joined_path(self._prefix, node.label)
-
-    def path(self, node: Node[kinds.Kind]) -> str:
-        """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.source)
-
-    def parts(self, node: Node[kinds.Kind], kind: str) -> dict[str, Array]:
-        """Return the canonical weights of a node's layer, by part."""
-        return self.weights.parts(self.path(node), kind)
-
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        """Return the refusal of a layer."""
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, TITLE, reason, remedy, layer)
-
     def batch_first(self, node: Node[kinds.Kind], rank: int | None = None) -> None:
         """Raise RefusedError where a layer's first input does not begin with the batch, or has another number of axes."""
         tensor = self(node.x)
@@ -230,20 +202,10 @@ class NetWriter:
             reason = "the batch, of which a blob has none, is among them"
             raise OtherAxesError(f"a layer of kind {node.kind.word!r} over these axes", TITLE, reason, "", self.scope.inside(node.label))
 
-    def run(self, scope: DescribedModel, prefix: str) -> None:
-        """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
-        outer, before = self.scope, self._prefix
-        self.scope, self._prefix = scope, prefix
-        for node in scope.nodes:
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            rule = self.rules.get(type(node.kind))
-            if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind.word!r}", "no layer of ncnn's is known for it")
-            rule(self, node)
-            if self.steps is not None:
-                self._lengthen(node)
-        self.scope, self._prefix = outer, before
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        super().visit(node)
+        if self.steps is not None:
+            self._lengthen(node)
 
     def _lengthen(self, node: Node[kinds.Kind]) -> None:
         """Note the lengths of what a node gives where they are those of what it reads."""
@@ -256,7 +218,7 @@ class NetWriter:
         shapes = [shape for value in node.inputs if len(shape := self(value).shape) == rank]
         reads = [_spread([shape[axis] for shape in shapes]) for axis in places]
         for value in node.outputs:
-            if id(value) in self._tensors:
+            if id(value) in self._held:
                 self._fill(value, reads)
 
     def closed(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:

@@ -23,7 +23,8 @@ from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.graph.model import OPSET, NamedTensor, OperationGraph
 from rnnconvert.scaffolding.windows import reached
 
 
@@ -39,7 +40,7 @@ class _ScopeNodes(ProtoNodes):
         self.arrays = self.arrays if around is None else around.arrays
 
 
-def exported(graph: OperationGraph) -> WrittenGraph:
+def exported(graph: OperationGraph) -> ExportedGraph:
     """Return a graph as an ONNX model. Raises RefusedError for a recurrent layer without an equivalent."""
     _only_float32(graph)
     nodes = _ScopeNodes()
@@ -57,7 +58,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
         producer_name="rnnconvert",
     )
     size = sum(map(nbytes, nodes.arrays.values()))
-    return WrittenGraph(graph, len(nodes.nodes), notes, size, partial(write, model=proto, arrays=nodes.arrays))
+    return graph.exported(len(nodes.nodes), notes, size, partial(write, model=proto, arrays=nodes.arrays))
 
 
 def _only_float32(graph: OperationGraph) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.core.verdict import Limit
     from rnnconvert.files.adapter import Ports
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "onnx"

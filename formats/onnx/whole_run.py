@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, epsilon
-from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
+from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.formats.onnx.run_session import IN_FLOAT
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import FileModel, ModelOutputs, Tap, moved
@@ -30,15 +28,11 @@ def open_file(path: Path, config: Path | None = None) -> FileModel:
         return FileModel(path, ["onnxruntime-cpu"])
     import onnx
 
-    until = contextlib.ExitStack()
-    with contextlib.ExitStack() as failing:
-        failing.push(until)
-        copy = until.enter_context(new_folder()) / "model.onnx"
+    def write(copy: Path) -> str:
         onnx.save(onnx.load(path, format="textproto"), copy)  # onnx takes .onnxtxt for a language of its own
-        show_as(copy, path)
-        opened = FileModel(path, ["onnxruntime-cpu"], copy, until=until)
-        failing.pop_all()
-    return opened
+        return ""
+
+    return FileModel.of_copy(path, ["onnxruntime-cpu"], "model.onnx", write)
 
 
 def saved(live: Any, folder: Path, example: Sequence[Any]) -> Path:

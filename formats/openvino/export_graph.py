@@ -20,19 +20,20 @@ from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 from rnnconvert.scaffolding.graph.target import TargetWriter
 
 LACKING = ("Celu", "LeakyRelu", "PRelu", "Reciprocal", "InstanceNormalization", "LayerNormalization", "Trilu", "Clip")
 """The operations that are composed of others: OpenVINO has none, or one that spreads its numbers otherwise."""
 
 
-def exported(graph: OperationGraph) -> WrittenGraph:
+def exported(graph: OperationGraph) -> ExportedGraph:
     """Return a graph as a model in the IR. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     writer = _IrWriter(graph)
     writer.write_all()
     notes = ["its numbers are in the .bin next to the .xml, which belongs there"]
-    return WrittenGraph(graph, len(writer.xml.layers), notes, writer.xml.size, writer.xml.write)
+    return graph.exported(len(writer.xml.layers), notes, writer.xml.size, writer.xml.write)
 
 
 _STOPPING = ("Abs", "Add", "CumSum", "Divide", "Multiply", "Negative", "Power", "ReduceProd", "ReduceSum", "Subtract")

@@ -141,7 +141,7 @@ class NetLoop:
         return self.rule.block.add("Slice", [steps, starts, ends, axes, self.rule.block.constant(np.array([-1], np.int64))])
 
     def _single(self, port: LoopPort) -> str:
-        """Return what a step gives of a sequence, without the axis of the steps."""
+        """Return the output of a step for a sequence, without the axis of the steps."""
         widened = self.body.producer(self.value_of(port.inner))
         if widened is not None and widened.type == "Unsqueeze" and widened.inputs[0] is not None:
             axes = self.body.constant(widened.inputs[1])
@@ -158,7 +158,7 @@ class NetLoop:
     # Lists, which are tensors here
 
     def _item(self, parameter: str, port: LoopPort, result: str) -> tuple[str, str] | None:
-        """Return what each step puts into a list, where a state is one.
+        """Return the value that each step puts into a list, where a state is one.
 
         It is a pair: "each" where each step fills a place of its own, "last" where all fill the only one; and the value. None for another
         state, and for a list that has more or fewer places than there are steps.

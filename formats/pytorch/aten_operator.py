@@ -204,7 +204,7 @@ class PackedSteps:
             raise ValueError("packed sequences read by the lengths of others")
 
     def rows(self, value: Any) -> Any:
-        """Return what an operator reads together with these steps, padded. Raises ValueError for a tensor with rows of its own."""
+        """Return a tensor that an operator reads together with these steps, padded. Raises ValueError for a tensor with rows of its own."""
         if isinstance(value, PackedSteps):
             if value.lengths is not self.lengths:
                 raise ValueError("packed sequences of several lengths")
@@ -214,7 +214,7 @@ class PackedSteps:
         return value
 
     def reordered(self, x: SourceTensor, axis: int) -> SourceTensor:
-        """Return what a packed layer gives, whose rows along an axis are in the order of packing."""
+        """Return an output of a packed layer, whose rows along an axis are in the order of packing."""
         return x if self.order is None else ReorderedRows(x.dims, x.dtype, x.name, rows=x, axis=axis, order=self.order)
 
     def in_rows(self, state: SourceTensor) -> SourceTensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import warnings
@@ -12,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.temporary import new_folder
 from rnnconvert.containers.zips import entry_names
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
+from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.run_program import is_program
@@ -50,9 +48,8 @@ def open_chain(path: Path, chain: str) -> FileModel:
         from rnnconvert.formats.pytorch import module_chain
     except ImportError:
         raise MissingPackageError("torch", f"run {path}") from None
-    with contextlib.ExitStack() as failing:
-        until = failing.enter_context(contextlib.ExitStack())
-        program = until.enter_context(new_folder()) / "chain.pt"
+
+    def write(program: Path) -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the form in which the executor takes it
@@ -60,11 +57,9 @@ def open_chain(path: Path, chain: str) -> FileModel:
         except Exception as error:  # torch.load raises what it likes
             first = _SENTENCE.split(str(error), maxsplit=1)[0].rstrip(".") or type(error).__name__  # of an error of torch.load, a page
             raise UsageError(f"{path}: {Flag('verify')} builds the chain of torch.nn's layers, and cannot: {first}. Leave it out") from None
-        show_as(program, path)
-        note = "the source is the chain as you stated it, of torch.nn's layers: its order and its functions are not proved"
-        model = FileModel(path, ["torch-cpu"], program, notes=[note], until=until)
-        failing.pop_all()
-    return model
+        return "the source is the chain as you stated it, of torch.nn's layers: its order and its functions are not proved"
+
+    return FileModel.of_copy(path, ["torch-cpu"], "chain.pt", write)
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> ModelOutputs:

@@ -18,7 +18,7 @@ from rnnconvert.language import registry
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "rtneural"
@@ -37,7 +37,7 @@ def graph(description: Description, weights: LayerWeights, samplerate: str = "",
     input_batch  how many samples the file has beside what the model gives for them, with which AIDA-X tries it; "" for none
     """
     from rnnconvert.scaffolding.chain import chain_of
-    from rnnconvert.scaffolding.stream import StreamFile, decibels, samples
+    from rnnconvert.scaffolding.stream import decibels, samples, stream_file
 
     chain = chain_of(description, weights)
     layers = [entry for layer in chain.layers for entry in _entries(layer)]
@@ -59,7 +59,7 @@ def graph(description: Description, weights: LayerWeights, samplerate: str = "",
             f"AIDA-X 1.1 loads one LSTM or GRU of {sizes} units that reads at most 3 values, with one dense layer of 1 unit behind it; "
             "RTNeural's parseJson loads this file, too"
         )
-    return StreamFile(chain, {**document, **around}, notes)
+    return stream_file(chain, {**document, **around}, notes)
 
 
 def _loads_in_aida(chain: LayerChain) -> bool:

@@ -53,7 +53,7 @@ class Dropouts:
                             self.draws[drawn] = name, certain
 
     def _masked(self, node: GraphDefNode) -> Iterable[tuple[str, str]]:
-        """Return what an operation may take for a value and for its mask."""
+        """Return the pairs of inputs that may be a value and its mask."""
         if node.op == "Mul" and len(node.read) == 2:
             first, second = node.read
             return (first, second), (second, first)
@@ -76,7 +76,7 @@ class Dropouts:
         return "", "", False
 
     def _scaled(self, value: str) -> str:
-        """Return what is multiplied with, or divided by, 1."""
+        """Return the value that is multiplied with, or divided by, 1."""
         node = self._node(value)
         if node is not None and node.op in ("Mul", *_DIVIDING) and len(node.read) == 2:
             for source, scale in (node.read, node.read[::-1])[: 2 if node.op == "Mul" else 1]:

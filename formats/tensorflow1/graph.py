@@ -190,7 +190,7 @@ def origin(scope: Scope, value: str) -> tuple[Scope, str]:
 
 
 def stored_name(scope: Scope, value: str) -> str:
-    """Return what the file calls the stored numbers that a value is; "" for any other value."""
+    """Return the file's name for the stored numbers that a value is; "" for any other value."""
     scope, value = origin(scope, value)
     stored = scope.stored(value)
     return "" if stored is None else stored.name

@@ -497,7 +497,7 @@ def _numbered(nodes: Mapping[str, GraphDefNode], source: str) -> tuple[str, int]
 
 
 def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
-    """Return what an ExpandDims gives, or the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
+    """Return the output of an ExpandDims, or the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
     if op == "ExpandDims" and len(parts) == expected == 2 and parts[1].size == 1 and parts[1].dtype.kind == "i":
         place = int(parts[1].reshape(()))
         return np.expand_dims(parts[0], place) if -parts[0].ndim <= place + 1 <= parts[0].ndim + 1 else None

@@ -101,7 +101,7 @@ def _consumers(operation: Any) -> List[Any]:
 
 
 def _sources(operation: Any) -> List[Any]:
-    """Return what an operation reads or waits for: a constant of a branch waits for the branch."""
+    """Return the operations that one reads or waits for: a constant of a branch waits for the branch."""
     return [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
+from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.tfjs.export_config import as_float32
 from rnnconvert.formats.tfjs.export_layers import RULES, refusals
@@ -16,6 +14,7 @@ from rnnconvert.formats.tfjs.written import write_model
 from rnnconvert.scaffolding.channels import channels_last
 from rnnconvert.scaffolding.description import Check, Description, Value
 from rnnconvert.scaffolding.directions import apart
+from rnnconvert.scaffolding.export_target import ExportedGraph
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.spelling import axes
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -25,41 +24,15 @@ _NUMBERS = "its numbers are in a file next to it, NAME.DIGEST.data, from which t
 _CLASSES = ("LSTM", "GRU", "SimpleRNN")
 
 
-@dataclass(frozen=True)
-class LayersModel:
-    """A layers model, before it is a file: see rnnconvert.scaffolding.export.ExportedGraph.
-
-    model    its class and configuration
-    weights  its arrays by name
-    """
-
-    model: Mapping[str, Any]
-    weights: Mapping[str, Array | PiecewiseArray]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    nodes: int
-    recurrent: Sequence[str]
-    notes: Sequence[str]
-
-    @property
-    def size(self) -> int:
-        """How many bytes its numbers have."""
-        return sum(4 * nbytes(array) // array.dtype.itemsize for array in self.weights.values())
-
-    def write(self, path: Path) -> None:
-        """Write a new file, and the file of its numbers next to it."""
-        write_model(path, self.model, {name: as_float32(array) for name, array in self.weights.items()})
-
-
-def exported(description: Description, weights: LayerWeights, title: str) -> LayersModel:
+def exported(description: Description, weights: LayerWeights, title: str) -> ExportedGraph:
     """Return a described model as layers. Raises RefusedError for a layer or a setting that TensorFlow.js lacks."""
     top = description.scope.copy()
     channels_last(top)
     apart(top)
-    m = LayersWriter(weights, title, top)
+    m = LayersWriter(top, RULES, weights, title)
     for number, value in enumerate(top.inputs):
         _input(m, number, value, description.checks)
-    m.run(top, RULES)
+    m.run(top)
     for error in refusals(m):
         raise error
     outputs = _outputs(m, top.outputs)
@@ -71,14 +44,16 @@ def exported(description: Description, weights: LayerWeights, title: str) -> Lay
     }
     arrays = {f"{layer.name}/{name}": array for layer in m.layers.values() for name, array in layer.weights.items()}
     wide = any(array.dtype.itemsize > 4 for array in arrays.values())
-    return LayersModel(
-        {"class_name": "Functional", "config": config},
-        arrays,
+    model = {"class_name": "Functional", "config": config}
+    return ExportedGraph(
         [f"{m.place(value).layer} {_words(value, description)}" for value in top.inputs],
         [f"{place.layer} {_words(value, description)}" for value, place in zip(top.outputs, outputs, strict=True)],
         sum(layer.class_name != "InputLayer" for layer in m.layers.values()),
         [_recurrent(layer) for layer in m.layers.values() if _inner(layer) is not None],
         [_NUMBERS, *(["its numbers are rounded to float32, the only type of a model's weights there"] if wide else [])],
+        sum(4 * nbytes(array) // array.dtype.itemsize for array in arrays.values()),
+        # The model, and the file of its numbers next to it.
+        lambda path: write_model(path, model, {name: as_float32(array) for name, array in arrays.items()}),
     )
 
 

@@ -14,10 +14,10 @@ from rnnconvert.formats.keras.scaffold.configured import KerasLayer, layer
 from rnnconvert.formats.keras.scaffold.layers import RULES as KERAS
 from rnnconvert.formats.tfjs.config import described
 from rnnconvert.formats.tfjs.export_config import configured
-from rnnconvert.formats.tfjs.export_model import LayersWriter, Rule, TensorPlace
+from rnnconvert.formats.tfjs.export_model import LayersWriter, TensorPlace
 from rnnconvert.language.packing import pack
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, Value, on
+from rnnconvert.scaffolding.description import Node, Rules, Value, on
 from rnnconvert.scaffolding.directions import WAYS
 from rnnconvert.scaffolding.stream import FLOAT32, fitted
 
@@ -132,7 +132,7 @@ def _attention(m: LayersWriter, node: Node[kinds.Attention]) -> None:
 def _put(m: LayersWriter, keras_layer: KerasLayer, *values: Value) -> Value:
     """Return the output of a layer without a name for tensors, without their masks."""
     read = [m.place(m.unmasked(value)) for value in values]
-    written, call = m.add(keras_layer.class_name.lower(), keras_layer.class_name, configured(m, m.scope.nodes[m.number], keras_layer), read)
+    written, call = m.add(keras_layer.class_name.lower(), keras_layer.class_name, configured(m, m.visited, keras_layer), read)
     value = Value(values[0].name, values[0].shape)
     m.put(value, TensorPlace(written.name, call))
     return value
@@ -146,7 +146,7 @@ def _model(m: LayersWriter, node: Node[kinds.Model]) -> None:
     m.ran.add(id(scope))
     for inside, outside in zip(scope.inputs, node.inputs, strict=True):
         m.same(inside, outside)
-    m.run(scope, RULES)
+    m.run(scope)
     for inside, outside in zip(scope.outputs, node.outputs, strict=True):
         if inside.dtype == "bool":
             m.same(outside, inside)
@@ -159,7 +159,7 @@ def _model(m: LayersWriter, node: Node[kinds.Model]) -> None:
 
 def _stack(m: LayersWriter, node: Node[kinds.Recurrent]) -> Recurrent:
     """Return a recurrent layer with the way that its directions read, without initial states, which are tensors of the description."""
-    directions = m.weights.directions(m.scope.inside(node.source))
+    directions = m.weights.directions(m.path(node))
     if node.of:
         directions = (directions[WAYS.index(node.layer.rpartition("/")[2])],)
     both = len(directions) == 2
@@ -270,8 +270,10 @@ def refusals(m: LayersWriter) -> Iterator[RefusedError]:
         yield m.refused(node, f"{feature} in a model with masks", reason)
 
 
-RULES: dict[type[kinds.Kind], Rule] = {
-    **KERAS,
+_LACKING = (kinds.MultiHead, kinds.ConvLSTM, kinds.Parameter, kinds.LayerWeight, kinds.Where)
+"""Kinds that are known in Keras alone."""
+RULES: Rules = {
+    **{kind: rule for kind, rule in KERAS.items() if kind not in _LACKING},
     **on(kinds.Activation, _activation),
     **on(kinds.Attention, _attention),
     **on(kinds.Arithmetic, _arithmetic),
@@ -283,5 +285,3 @@ RULES: dict[type[kinds.Kind], Rule] = {
     **on(kinds.ZeroMasked, _masking),
 }
 """The kinds that are known."""
-for _kind in (kinds.MultiHead, kinds.ConvLSTM, kinds.Parameter, kinds.LayerWeight, kinds.Where):
-    del RULES[_kind]

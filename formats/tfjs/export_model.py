@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
@@ -21,7 +21,8 @@ from rnnconvert.formats.keras.scaffold.configured import KerasLayer
 from rnnconvert.formats.tfjs.export_config import arrays, configured, lifted
 from rnnconvert.formats.tfjs.export_tables import FUNCTIONS, PASSING
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import DescribedModel, Node, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Rules, Value
+from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
 
 _OTHER_LETTERS = re.compile(r"[^-A-Za-z0-9._]")
@@ -29,9 +30,6 @@ _OTHER_LETTERS = re.compile(r"[^-A-Za-z0-9._]")
 _NO_LAYER = "it has no layer that computes this, and its models are layers alone"
 _REASONS: Mapping[type[kinds.Kind], str] = {kinds.Transpose: "its layers leave the batch in front"}
 """Why TensorFlow.js has no layer of a kind, where there is more to say."""
-
-Rule = Callable[["LayersWriter", Node[Any]], object]
-"""Adds the layers that a node is."""
 
 
 @dataclass
@@ -75,25 +73,23 @@ class TensorPlace:
         return [self.layer, self.call, self.output]
 
 
-class LayersWriter:
+class LayersWriter(LayerWalk[Any]):
     """A model being written. It stands where the rules of Keras code have the module that they write.
 
     layers  by their names, in the order of running
-    scope   the model whose nodes are written
-    number  which of them is
     masked  whether TensorFlow.js hands any mask on
     ran     the models in the model that were written
     """
 
-    def __init__(self, weights: LayerWeights, title: str, top: DescribedModel) -> None:
-        self.weights, self.title, self.scope, self.number = weights, title, top, 0
+    def __init__(self, top: DescribedModel, rules: Rules, weights: LayerWeights, title: str) -> None:
+        super().__init__(top, rules, weights)
+        self.title = title
         self.layers: dict[str, TfjsLayer] = {}
         self._numbers: dict[str, int] = {}
         self.masked = False
         self.ran: set[int] = set()
         self.checks: list[tuple[Node[kinds.Kind], str]] = []
         self._by_path: dict[str, str] = {}
-        self._places: dict[int, TensorPlace] = {}
         self._same: dict[int, Value] = {}
         self._joined: set[int] = set()
         self._end: Value | None = None
@@ -118,7 +114,7 @@ class LayersWriter:
         """Add the call of a layer on a tensor; `arguments` are further arguments of the call, which TensorFlow.js has no place for."""
         if isinstance(keras_layer, str):
             return
-        node = self.scope.nodes[self.number]
+        node = self.visited
         if any(arguments):
             raise self.refused(node, f"{keras_layer.class_name} with a mask", "the layer of TensorFlow.js takes no notice of one")
         over_a_line = lifted(keras_layer)
@@ -161,7 +157,7 @@ class LayersWriter:
 
     def merged(self, keras_layer: KerasLayer, values: Sequence[Value]) -> None:
         """Add the call of a layer on several tensors, whose masks are dropped but where all are one."""
-        node = self.scope.nodes[self.number]
+        node = self.visited
         masks = {id(self.place(value).mask) for value in values}
         if keras_layer.class_name == "Concatenate" and len(masks) == 1:
             self._call(node, keras_layer, values)
@@ -171,7 +167,7 @@ class LayersWriter:
     def joins(self, node: Node[kinds.Kind]) -> Node[kinds.Activation] | None:
         """Return the next node, where it alone reads this one, and is a function that layers take by name."""
         nodes = self.scope.nodes
-        following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
+        following = nodes[self.position + 1] if self.position + 1 < len(nodes) else None
         if following is None or following.inputs != (node.y,) or self.scope.only_reader(node.y) is not following:
             return None
         by_name = isinstance(following.kind, kinds.Activation) and following.kind.name in FUNCTIONS
@@ -188,9 +184,7 @@ class LayersWriter:
 
     def model(self, node: Node[kinds.Kind]) -> str:
         """Refuse a model for each step."""
-        raise self.refused(
-            self.scope.nodes[self.number], "a model for each step", "TensorFlow.js's TimeDistributed does not name the weights of one"
-        )
+        raise self.refused(self.visited, "a model for each step", "TensorFlow.js's TimeDistributed does not name the weights of one")
 
     def helper(self, name: str) -> str:
         """Return a name: what is written with it is refused."""
@@ -205,30 +199,17 @@ class LayersWriter:
         """Where code notes the places of weights."""
         return {}
 
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        """Return the refusal of a layer."""
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, self.title, reason, remedy, layer)
-
     # Nodes
 
-    def run(self, scope: DescribedModel, rules: Mapping[type[kinds.Kind], Rule]) -> None:
-        """Add the layers of a model. Raises RefusedError for what TensorFlow.js has no layer for."""
-        outer, before = self.scope, self.number
-        self.scope = scope
-        for number, node in enumerate(scope.nodes):
-            self.number = number
-            if id(node) in self._joined:
-                self._joined.discard(id(node))
-                continue
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            self._end = node.y
-            if type(node.kind) in rules:
-                rules[type(node.kind)](self, node)
-            if id(self._end) not in self._places and node.y.dtype != "bool":
-                self.release(node)
-        self.scope, self.number = outer, before
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        if id(node) in self._joined:
+            self._joined.discard(id(node))
+            return
+        self._end = node.y
+        if isinstance(node.kind, kinds.LeftOut) or type(node.kind) in self.rules:
+            self.rule(node)(self, node)
+        if id(self._end) not in self._held and node.y.dtype != "bool":
+            self.release(node)
 
     def same(self, inside: Value, outside: Value) -> None:
         """Let a value be another one: what a model in the model reads and gives."""
@@ -242,12 +223,13 @@ class LayersWriter:
 
     def place(self, value: Value) -> TensorPlace:
         """Return where a tensor comes from."""
-        return self._places[id(self.resolved(value))]
+        place: TensorPlace = self._held[id(self.resolved(value))]
+        return place
 
     def put(self, value: Value, place: TensorPlace) -> None:
         """Note where a tensor comes from."""
         self._same.pop(id(value), None)
-        self._places[id(value)] = place
+        self._held[id(value)] = place
 
     def new_name(self, wanted: str) -> str:
         """Return a name for a layer: the end of a path in the letters that names of tensors may have, with a number if that is taken."""
@@ -261,7 +243,7 @@ class LayersWriter:
     def add(self, name: str, class_name: str, config: dict[str, Any], read: Sequence[TensorPlace], path: str = "") -> tuple[TfjsLayer, int]:
         """Add a call of a layer; return the layer, and which of its calls it is. Raises KeyError for one layer called in two ways."""
         if any(isinstance(value, float) and not math.isfinite(value) for value in config.values()):
-            raise self.refused(self.scope.nodes[self.number], f"{class_name} with a number that is not finite", "JSON has none")
+            raise self.refused(self.visited, f"{class_name} with a number that is not finite", "JSON has none")
         present = self._by_path.get(path) if path else None
         if present is None:
             name = self.new_name(name)
@@ -305,7 +287,7 @@ class LayersWriter:
         """Add the call of a layer of Keras, and let it give what its node gives, or the last one that it does the work of."""
         read = [self.place(value) for value in values]
         inside = keras_layer.settings.get("layer")
-        weighted = self.scope.nodes[self.number + 1] if inside is not None else node
+        weighted = self.scope.nodes[self.position + 1] if inside is not None else node
         path = self.scope.inside(layer) if layer else ""
         mask = read[0].mask if keras_layer.class_name in (*PASSING, "Concatenate") else None
         config = configured(self, weighted, keras_layer)

@@ -18,7 +18,8 @@ from rnnconvert.formats.tflite import export_graph as tflite
 from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
 from rnnconvert.formats.tflite.operator_values import kind_of
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.graph.model import NamedTensor, OperationGraph
 from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (*tflite.LACKING, "Gelu")
@@ -27,7 +28,7 @@ _LOADED = "it is a graph model: load it with tf.loadGraphModel, and call its exe
 _NUMBERS = "its numbers are in a file next to it, NAME.DIGEST.data: copy both"
 
 
-def exported(graph: OperationGraph) -> WrittenGraph:
+def exported(graph: OperationGraph) -> ExportedGraph:
     """Return a graph as a graph model. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     if (tensor := of_other_type(graph)) is not None:
         reason = "its graphs compute in float32 and int32"
@@ -41,7 +42,7 @@ def exported(graph: OperationGraph) -> WrittenGraph:
         notes.append("whole numbers are computed in 32 bits")
     size = sum(map(nbytes, parts.weights.values()))
     write = partial(write_document, document=document, weights=parts.weights)
-    return WrittenGraph(graph, sum(len(each.nodes) for each in parts.graphs), notes, size, write)
+    return graph.exported(sum(len(each.nodes) for each in parts.graphs), notes, size, write)
 
 
 class _GraphModelWriter(TfliteWriter):

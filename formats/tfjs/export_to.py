@@ -8,7 +8,7 @@ from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
     from rnnconvert.scaffolding.description import Description
-    from rnnconvert.scaffolding.export import ExportedGraph
+    from rnnconvert.scaffolding.export_target import ExportedGraph
     from rnnconvert.scaffolding.weights import LayerWeights
 
 NAME = "tfjs"

@@ -22,7 +22,8 @@ from rnnconvert.formats.tflite.export_tables import OperatorGraph, Storage, Stor
 from rnnconvert.formats.tflite.export_writer import Rule, TfliteWriter
 from rnnconvert.formats.tflite.operator_values import BOOL, FLOAT, INT
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.scaffolding.graph.model import OperationGraph, WrittenGraph
+from rnnconvert.scaffolding.export_target import ExportedGraph
+from rnnconvert.scaffolding.graph.model import OperationGraph
 from rnnconvert.scaffolding.graph.target import of_other_type
 
 LACKING = (
@@ -32,7 +33,7 @@ LACKING = (
 """The operations that are composed of others: TFLite has none, or one of other constants."""
 
 
-def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGraph:
+def exported(graph: OperationGraph, storage: Storage = "float32") -> ExportedGraph:
     """Return a graph as a TFLite model. Raises RefusedError for an operation or a recurrent layer without an equivalent."""
     if (tensor := of_other_type(graph)) is not None:
         raise RefusedError(f"{tensor.name!r} of type {tensor.value.dtype}", "TFLite", "its kernels compute in float32 alone")
@@ -51,7 +52,7 @@ def exported(graph: OperationGraph, storage: Storage = "float32") -> WrittenGrap
     size = sum(nbytes(buffer[s.BUFFER["data"]]) for buffer in tables.buffers if buffer)
     count = sum(len(part.operators) for part in tables.graphs)
     write = partial(flatbuffer.write, identifier=s.IDENTIFIER, root=tables.root())
-    return WrittenGraph(graph, count, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
+    return graph.exported(count, [*notes, *tables.notes()], size, write, _ROUNDED[storage])
 
 
 _ROUNDED: Mapping[Storage, str] = {

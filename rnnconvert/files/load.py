@@ -223,7 +223,7 @@ def without_clips(stack: Recurrent, options: Options) -> Recurrent:
 
 
 def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
-    """Return what a layer computes beyond its cell, with the facts that nothing accounts for.
+    """Return the computations of a layer beyond its cell, with the facts that nothing accounts for.
 
     If the caller states that these facts are harmless, they are left out.
     """

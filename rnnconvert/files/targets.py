@@ -6,11 +6,10 @@ from pathlib import Path
 
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.errors import UsageError
-from rnnconvert.files.adapter import Adapter
 from rnnconvert.files.checkpoint import Checkpoint
 
 
-def files_of(writer: Adapter, path: Path) -> tuple[Path, ...]:
+def files_of(writer: object, path: Path) -> tuple[Path, ...]:
     """Return the files that a writer writes for a path: the path itself, then its companions."""
     companions = getattr(writer, "companions", None)
     return (path, *(companions(path) if companions is not None else ()))

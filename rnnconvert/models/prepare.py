@@ -288,7 +288,7 @@ def _nearest(unit: Unit, pairing: Pairing, target: Model, source: Model) -> str:
 
 
 def _elsewhere(unit: Unit, pairing: Pairing) -> str:
-    """Return what to do about a layer that nothing takes: its two directions in the target, or leaving it out."""
+    """Return the advice on a layer that nothing takes: its two directions in the target, or leaving it out."""
     left_out = f"; to leave it out, use {Flag('partial')}, which leaves out what does not fit"
     return _directions(unit, pairing.unfilled, "target", lambda ways: f"{ways}: {unit.name}") or left_out
 

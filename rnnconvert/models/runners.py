@@ -28,9 +28,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
-from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, UsageError
+from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, UsageError, show_as
 from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit
@@ -148,6 +149,26 @@ class FileModel(ModelApart):
         self.shapes = tuple(tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name] or ()) for name in self.names)
         self._fixed: dict[str, Array] = {}
         self._every = self.names
+
+    @classmethod
+    def of_copy(
+        cls, path: Path, executors: Sequence[str], name: str, write: Callable[[Path], str], settings: tuple[str, ...] = ()
+    ) -> FileModel:
+        """Return the model of a file in whose place another runs, in a folder that ends with it.
+
+        name   what the other one is called
+        write  writes it, and returns a note on it; "" for none
+
+        Raises what `write` raises, and what FileModel does.
+        """
+        with contextlib.ExitStack() as failing:
+            until = failing.enter_context(contextlib.ExitStack())
+            copy = until.enter_context(new_folder()) / name
+            note = write(copy)
+            show_as(copy, path)
+            model = cls(path, executors, copy, notes=[note] if note else (), settings=settings, until=until)
+            failing.pop_all()
+        return model
 
     def fix(self, values: Mapping[str, Array]) -> None:
         """Hand in these values of some inputs in every call, of those too that have a default: its caller does not see these inputs."""

@@ -36,7 +36,10 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
     return Obstacle(
         inside.feature,
         inside.reason,
-        registry.conversion(lambda form: form.kind == "gru" and form.reset_after is True, "whose GRU has the reset gate after the product"),
+        registry.conversion(
+            lambda form: form.kind == "gru" and form.reset_after is True and ("recurrent_bias", "n") in form.keys,
+            "whose GRU has the reset gate after the product",
+        ),
     )
 
 

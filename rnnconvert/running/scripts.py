@@ -30,7 +30,7 @@ def python_of(framework: str, absent: MissingPackageError) -> str:
 
 
 def answer_of(file: str, framework: str, absent: MissingPackageError, *arguments: str, **environment: str) -> dict[str, Any]:
-    """Return what a script prints, with the limits of an executor; "absent" and a text for "failed" are raised.
+    """Return the output of a script, run with the limits of an executor; "absent" and a text for "failed" are raised.
 
     absent       the error to raise without the framework
     environment  variables of its process, unless this one has them

@@ -6,9 +6,8 @@ time is read off the layers; a stream has neither, and takes one step after the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import RANK, DescribedModel, Description, Length, Lengths, Node, Value, on
+from rnnconvert.scaffolding.description import RANK, Description, Length, Lengths, Node, Rules, Value, on
+from rnnconvert.scaffolding.walk import INNER, LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
 
 Label = int | str
@@ -121,11 +121,14 @@ class _ChainPlace:
     early: int = 0
 
 
-class _ChainReading:
+class _ChainReading(LayerWalk[_ChainPlace]):
     """A chain being read off a description."""
 
+    title = "a chain of layers"
+
     def __init__(self, description: Description, weights: LayerWeights) -> None:
-        self.weights, self.scope = weights, description.scope
+        super().__init__(description.scope, _RULES, weights)
+        self.unknown = f"a chain has {', '.join(_LAYERS)} and a sum with its input"
         self.layers: list[ChainLayer] = []
         self.skip = self.summed = 0
         self.last = self.stateful = False
@@ -134,25 +137,20 @@ class _ChainReading:
         self.channel: Label | None = None
         self.notes: list[str] = []
         self.numbers: dict[int, Array] = {}
-        self._places: dict[int, _ChainPlace] = {}
         self._stages: list[str] = []
 
     # Where tensors stand
 
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, "a chain of layers", reason, remedy, layer)
-
-    def place(self, node: Node[kinds.Kind], value: Value) -> _ChainPlace:
-        """Return where a tensor stands that a node reads. Raises RefusedError for one that is not in the chain."""
-        place = self._places.get(id(value))
+    def __call__(self, value: Value) -> _ChainPlace:
+        """Return where a tensor stands that the visited node reads. Raises RefusedError for one that is not in the chain."""
+        place = self._held.get(id(value))
         if place is None:
-            raise self.refused(node, f"the input {value.name!r}", "it does not come from the model's input through its layers")
+            raise self.refused(self.visited, f"the input {value.name!r}", "it does not come from the model's input through its layers")
         return place
 
     def end(self, node: Node[kinds.Kind]) -> _ChainPlace:
         """Return the end of the chain, which a node reads. Raises RefusedError for a node that reads what stands before."""
-        place, name = self.place(node, node.x), node.label
+        place, name = self(node.x), node.label
         if place.stage < len(self._stages):
             before = f"what {self._stages[place.stage - 1]!r} gives" if place.stage else "the model's input"
             raise self.refused(node, "a branch", f"{before} is read by {self._stages[place.stage]!r} and by {name!r}")
@@ -163,7 +161,7 @@ class _ChainReading:
         return place
 
     def give(self, node: Node[kinds.Kind], place: _ChainPlace) -> None:
-        self._places[id(node.y)] = place
+        self.hand(node.y, place)
 
     def move_on(self, node: Node[kinds.Kind], axes: Sequence[Label], late: int = 0) -> None:
         """Make what a node gives the end of the chain, in place of what it reads."""
@@ -176,9 +174,6 @@ class _ChainReading:
 
     def name(self, node: Node[kinds.Kind]) -> str:
         return self.scope.inside(node.label)
-
-    def path(self, node: Node[kinds.Kind]) -> str:
-        return self.scope.inside(node.source)
 
     def by_channel(self, node: Node[kinds.Kind], place: _ChainPlace, axis: int) -> tuple[Label, ...]:
         """Return the axes behind a layer that works on the values of a step, which are an axis of what it reads.
@@ -202,30 +197,6 @@ class _ChainReading:
             self.batch, self.time = batch, time
         elif (self.batch, self.time) != (batch, time):
             raise self.refused(node, "time and batch exchanged", "it reads as time what a layer before reads as the batch")
-
-    # Nodes
-
-    def run(self, scope: DescribedModel) -> None:
-        outer, self.scope = self.scope, scope
-        for node in scope.nodes:
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            rule = _RULES.get(type(node.kind))
-            if rule is None:
-                raise self.refused(
-                    node, f"a layer of kind {node.kind.word!r}", f"a chain has {', '.join(_LAYERS)} and a sum with its input"
-                )
-            rule(self, node)
-        self.scope = outer
-
-
-def _model(r: _ChainReading, node: Node[kinds.Model]) -> None:
-    scope = node.kind.scope
-    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
-        r._places[id(inside)] = r.place(node, outside)
-    r.run(scope)
-    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
-        r._places[id(outside)] = r.place(node, inside)
 
 
 def _recurrent(r: _ChainReading, node: Node[kinds.Recurrent]) -> None:
@@ -281,7 +252,7 @@ def _biased(parts: Mapping[str, Array], units: int) -> dict[str, Array]:
 
 def _dense(r: _ChainReading, node: Node[kinds.Kind]) -> None:
     place = r.end(node)
-    parts = r.weights.parts(r.path(node), "dense")
+    parts = r.parts(node, "dense")
     units, width = parts["weight"].shape
     r.add(
         node, ChainLayer("dense", r.name(node), width, units, parts=_biased(parts, units)), r.by_channel(node, place, len(place.axes) - 1)
@@ -309,7 +280,7 @@ def _conv(r: _ChainReading, node: Node[kinds.Conv]) -> None:
             f"a stream has {reach} steps of zeros in front of it and none behind, and here they are {place.early + front} and {behind}",
             "Build it with padding='causal', or pad it in front alone",
         )
-    parts = r.weights.parts(r.path(node), "conv")
+    parts = r.parts(node, "conv")
     units, groups = parts["weight"].shape[0], kind.groups
     width = parts["weight"].shape[1] * groups
     settings = {"kernel": kernel, "dilation": dilation, "groups": groups}
@@ -319,7 +290,7 @@ def _conv(r: _ChainReading, node: Node[kinds.Conv]) -> None:
 def _batch_norm(r: _ChainReading, node: Node[kinds.BatchNorm]) -> None:
     place = r.end(node)
     axes = r.by_channel(node, place, node.kind.axis)
-    parts = r.weights.parts(r.path(node), "batch_norm")
+    parts = r.parts(node, "batch_norm")
     mean = parts["mean"]
     parts = {"scale": np.ones_like(mean), "shift": np.zeros_like(mean), **parts}
     r.add(node, ChainLayer("batch_norm", r.name(node), mean.size, mean.size, parts=parts, settings={"epsilon": node.kind.epsilon}), axes)
@@ -394,7 +365,7 @@ def _sum(r: _ChainReading, node: Node[kinds.Arithmetic]) -> None:
         raise r.refused(
             node, f"the operation {node.kind.operation!r}", "of two tensors a chain has the sum of its input and its output alone"
         )
-    places = [r.place(node, value) for value in node.inputs]
+    places = [r(value) for value in node.inputs]
     ends = [place for place in places if place.stage == len(r._stages)]
     begin = next((number for number, layer in enumerate(r.layers) if layer.kind != "scale"), len(r.layers))
     starts = [(value, place) for value, place in zip(node.inputs, places, strict=True) if place.stage == begin]
@@ -421,23 +392,23 @@ def _sum(r: _ChainReading, node: Node[kinds.Arithmetic]) -> None:
 
 
 def _same(r: _ChainReading, node: Node[kinds.Kind]) -> None:
-    r.give(node, r.place(node, node.x))
+    r.give(node, r(node.x))
 
 
 def _transpose(r: _ChainReading, node: Node[kinds.Transpose]) -> None:
-    place = r.place(node, node.x)
+    place = r(node.x)
     r.give(node, replace(place, axes=tuple(place.axes[axis] for axis in node.kind.order)))
 
 
 def _squeeze(r: _ChainReading, node: Node[kinds.Squeeze]) -> None:
-    place, axis = r.place(node, node.x), node.kind.axis
+    place, axis = r(node.x), node.kind.axis
     if place.axes[axis] == r.time:
         raise r.refused(node, "an axis that is taken away", "it is the time")
     r.give(node, replace(place, axes=tuple(label for number, label in enumerate(place.axes) if number != axis)))
 
 
 def _unsqueeze(r: _ChainReading, node: Node[kinds.Unsqueeze]) -> None:
-    place, axis = r.place(node, node.x), node.kind.axis
+    place, axis = r(node.x), node.kind.axis
     if CHANNEL not in place.axes and place.stage:
         r.give(node, replace(place, axes=(*place.axes[:axis], CHANNEL if r.layers[-1].units == 1 else UNIT_LENGTH, *place.axes[axis:])))
         return
@@ -446,7 +417,7 @@ def _unsqueeze(r: _ChainReading, node: Node[kinds.Unsqueeze]) -> None:
 
 def _view(r: _ChainReading, node: Node[kinds.ReshapeAll | kinds.View]) -> None:
     """Take another shape that moves axes of length 1 alone."""
-    place = r.place(node, node.x)
+    place = r(node.x)
     lengths: Lengths = node.kind.lengths if isinstance(node.kind, kinds.View) else node.kind.sizes
     shape = node.x.shape
     left = [(label, size) for label, size in zip(place.axes, shape, strict=True) if size != 1]
@@ -472,7 +443,7 @@ def _view(r: _ChainReading, node: Node[kinds.ReshapeAll | kinds.View]) -> None:
 
 def _select(r: _ChainReading, node: Node[kinds.Select]) -> None:
     """Take the last step, or the first value of the input."""
-    place = r.place(node, node.x)
+    place = r(node.x)
     if not place.stage and node.kind.axis == len(place.axes) - 1 and node.kind.index == 0:
         r.give(node, replace(place, axes=place.axes[:-1], channels=1))
         return
@@ -485,7 +456,7 @@ def _select(r: _ChainReading, node: Node[kinds.Select]) -> None:
 
 def _slice(r: _ChainReading, node: Node[kinds.Slice]) -> None:
     """Take the first values of the input, or leave out the steps that a convolution was padded with at the end."""
-    place, axis = r.place(node, node.x), node.kind.axis
+    place, axis = r(node.x), node.kind.axis
     start, end, step = node.kind.start, node.kind.end, node.kind.step
     if start in (None, 0) and step == 1 and isinstance(end, int):
         if place.late and place.axes[axis] == r.time and end == -place.late:
@@ -499,7 +470,7 @@ def _slice(r: _ChainReading, node: Node[kinds.Slice]) -> None:
 
 def _pad(r: _ChainReading, node: Node[kinds.Pad | kinds.PadAxes]) -> None:
     """Put steps of zeros in front of what a convolution reads."""
-    place = r.place(node, node.x)
+    place = r(node.x)
     pairs = [(0, 0), *node.kind.pairs, (0, 0)] if isinstance(node.kind, kinds.Pad) else list(node.kind.pairs)
     padded = [axis for axis, pair in enumerate(pairs) if tuple(pair) != (0, 0)]
     plain = isinstance(node.kind, kinds.Pad) or (node.kind.mode == "constant" and not node.kind.number)
@@ -510,8 +481,8 @@ def _pad(r: _ChainReading, node: Node[kinds.Pad | kinds.PadAxes]) -> None:
 
 _NO_END = "a stream is read as it comes, without its end"
 _LAYERS = ("recurrent layers", "dense layers", "causal convolutions", "batch norms", "PReLUs", "activations")
-_RULES: Mapping[type[kinds.Kind], Callable[[_ChainReading, Node[Any]], None]] = {
-    **on(kinds.Model, _model),
+_RULES: Rules = {
+    **INNER,
     **on(kinds.Recurrent, _recurrent),
     **on(kinds.Dense, _dense),
     **on(kinds.Conv, _conv),
@@ -551,9 +522,9 @@ def chain_of(description: Description, weights: LayerWeights) -> LayerChain:
             raise RefusedError(f"{len(values)} {word} ({names})", "a chain of layers", "a chain has one input and one output")
     r, x = _ChainReading(description, weights), scope.inputs[0]
     axes = tuple(axis if size != 1 else UNIT_LENGTH for axis, size in enumerate(x.shape))
-    r._places[id(x)] = _ChainPlace(0, axes)
+    r.hand(x, _ChainPlace(0, axes))
     r.run(scope)
-    place = r._places.get(id(scope.outputs[0]))
+    place = r._held.get(id(scope.outputs[0]))
     if place is None:
         raise RefusedError("the output", "a chain of layers", "no layer gives it")
     if place.stage < len(r._stages) or place.late or place.early or not r.layers:

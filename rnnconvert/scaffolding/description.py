@@ -211,6 +211,10 @@ class Node(Generic[K_co]):
         return (*self.inputs, *(value for values in self.named.values() for value in values))
 
 
+Rules = Mapping[type[kinds.Kind], Callable[[Any, Node[Any]], Any]]
+"""What adds a node to what is being made, by its kind."""
+
+
 def on(kind: type[K], rule: Callable[[Writer, Node[K]], Result]) -> dict[type[kinds.Kind], Callable[[Writer, Node[Any]], Result]]:
     """Return the part of a table of rules that is for a kind."""
     return {kind: rule}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rnnconvert.containers.files import never_replace, only_replace
 from rnnconvert.containers.reading import reading
@@ -19,16 +19,17 @@ from rnnconvert.files import detect
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.options import Options
 from rnnconvert.files.settings import Settings
+from rnnconvert.files.targets import files_of
 from rnnconvert.language import registry
 from rnnconvert.models.names import listing
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.running.inputs import read_inputs
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.export_target import ExportedGraph, ExportTarget, Recipe, ports
 from rnnconvert.scaffolding.exported import ExportedModel
 from rnnconvert.scaffolding.ordered import UnstatedOrderError
 from rnnconvert.scaffolding.proof import proof_in_lines
-from rnnconvert.scaffolding.recipe import Recipe, ports
 from rnnconvert.scaffolding.sources import DescribedSource, SourceFacts, described_source
 from rnnconvert.scaffolding.stateful.carried import streamed
 from rnnconvert.scaffolding.weights import LayerWeights
@@ -37,69 +38,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 PathLike = str | os.PathLike[str]
-
-
-class ExportedGraph(Protocol):
-    """A model in the form of a target, with its weights, before it is written.
-
-    It may have `rounded`, which says in words why its numbers differ from its source's, such as "its weights are rounded to float16"; "" if
-    they do not differ; `recipe`, the lines that run a file of it in its language, if that is not Python; and `goes_step_by_step`.
-
-    inputs     its inputs, with their axes, in words
-    outputs    its outputs, likewise
-    nodes      how many nodes it has
-    recurrent  the recurrent ones among them, in words
-    notes      notes for a reader of it
-    size       how many bytes its numbers have
-    """
-
-    @property
-    def inputs(self) -> Sequence[str]: ...
-
-    @property
-    def outputs(self) -> Sequence[str]: ...
-
-    @property
-    def nodes(self) -> int: ...
-
-    @property
-    def recurrent(self) -> Sequence[str]: ...
-
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def write(self, path: Path, /) -> object:
-        """Write a new file."""
-        ...
-
-
-class ExportTarget(Protocol):
-    """A room's module `export_to`: descriptions with their weights as files.
-
-    With OPTIONS its `graph` takes these, too: "name" for the file's, "dtype", and settings by their names. With FOLDER = True it writes a
-    folder. It may have
-
-        companions(path)  the files that a written one needs with it
-        limits(path)      what runs on drawn inputs do not show of a written file
-        recipe(path, ports)  the lines of Python that run a written file once: see rnnconvert.scaffolding.recipe
-        BY_STEPS          why its files need no states as inputs and outputs: what runs them goes on from one call to the next
-    """
-
-    NAME: str
-    TITLE: str
-    SUFFIXES: tuple[str, ...]
-
-    def graph(self, description: Description, weights: LayerWeights, **options: str) -> ExportedGraph:
-        """Return a model in this form. Raises RefusedError for a layer or a setting without an equivalent."""
-        ...
-
-
-def _companions(writer: ExportTarget, path: Path) -> Sequence[Path]:
-    companions: Callable[[Path], Sequence[Path]] | None = getattr(writer, "companions", None)
-    return companions(path) if companions else ()
 
 
 @dataclass(frozen=True)
@@ -244,7 +182,7 @@ def export_model(
     if not dry_run and folder:
         never_replace(out)
     elif not dry_run:
-        for path in (out, *_companions(writer, out)):
+        for path in files_of(writer, out):
             only_replace(path, force, out)
     try:
         model = described_source(source, **stated)
@@ -278,7 +216,7 @@ def export_model(
         notes=(
             *description.notes,
             *graph.notes,
-            *(stream.notes(graph.inputs, graph.outputs, getattr(graph, "steps", None)) if stream else ()),
+            *(stream.notes(graph.inputs, graph.outputs, graph.steps) if stream else ()),
             *_assumed(description),
             *_left_out(weights, description.constants),
         ),
@@ -325,7 +263,7 @@ def _step_by_step(source: Any, out: Path, model: DescribedSource, weights: Layer
     """Return a sentence on a format whose files compute the model step by step by themselves; "" where none does."""
     for target in registry.named("export_to").values():
         with contextlib.suppress(RefusedError):
-            if hasattr(target, "BY_STEPS") and getattr(target.graph(model.description, weights), "goes_step_by_step", False):
+            if hasattr(target, "BY_STEPS") and target.graph(model.description, weights).step_by_step:
                 way = Command("export", source, out.stem + target.SUFFIXES[0], **({} if chain is None else {"chain": chain}))
                 return f"{target.TITLE[:1].upper()}{target.TITLE[1:]} computes it step by step: {way}"
     return ""
@@ -336,8 +274,7 @@ def _recipe(writer: ExportTarget, graph: ExportedGraph, out: Path, description: 
     in_python: Recipe | None = getattr(writer, "recipe", None)
     if in_python is not None:
         return tuple(in_python(out, ports(description, graph.inputs, graph.outputs)))
-    in_its_language: Callable[[Path], Sequence[str]] | None = getattr(graph, "recipe", None)
-    return () if in_its_language is None else tuple(in_its_language(out))
+    return () if graph.recipe is None else tuple(graph.recipe(out))
 
 
 def _options(writer: ExportTarget, out: Path, wanted: _TargetOptions) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from rnnconvert.judging.whole import SHAKES, WholeJudge
 from rnnconvert.models.runners import DoesNotRunError, FileModel, ModelApart, open_file
 from rnnconvert.models.verify import YOURS, ModelCalls, WholeModels, opened
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.export_target import ExportedGraph, ExportTarget
 from rnnconvert.scaffolding.inputs import BATCHES_AND_TIMES, drawn
 from rnnconvert.scaffolding.proof import alone, proofs, variants
 from rnnconvert.scaffolding.sources import DescribedSource
@@ -26,20 +27,8 @@ from rnnconvert.scaffolding.stateful.carried import StreamedDescription
 from rnnconvert.scaffolding.stateful.pieces import StreamRun
 from rnnconvert.scaffolding.weights import LayerWeights
 
-if TYPE_CHECKING:
-    from rnnconvert.scaffolding.export import ExportedGraph, ExportTarget
-
 _ROUNDING = ("dtype", "storage")
 """The options of targets that change how exactly weights are held."""
-
-
-@runtime_checkable
-class InOtherAxes(Protocol):
-    """A model in the form of a target that has other axes than its source."""
-
-    def opened(self, written: FileModel) -> ModelApart:
-        """Return the written file as a model that reads and gives what its source does."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,24 +49,18 @@ class ExportedModel:
     stream: StreamedDescription | None = None
 
     @property
-    def rounded(self) -> str:
-        """Why the numbers of the file differ from the source's, in words; "" if they do not differ."""
-        rounded: str = getattr(self.graph, "rounded", "")
-        return rounded
-
-    @property
     def _written(self) -> Description:
         return self.stream.description if self.stream else self.model.description
 
     def opened(self, written: Path) -> ModelApart:
         """Return a file that was written as a model that reads and gives what its source does."""
         file = open_file(self.writer.NAME, written)
-        as_source = self.graph.opened(file) if isinstance(self.graph, InOtherAxes) else file
+        as_source = self.graph.opened(file) if self.graph.opened else file
         return StreamRun(as_source, self.stream) if self.stream else as_source
 
     def proofs(self, written: Path, user_inputs: Mapping[str, Array] | None) -> Iterator[WholeModels]:
         """Yield the comparisons with a file that was written."""
-        if self.rounded:
+        if self.graph.rounded:
             yield from self._rounded_proofs(written, user_inputs)
             return
         if self.model.description.integers:
@@ -130,7 +113,7 @@ class ExportedModel:
                     weights = MovedWeights(model.model, model.description.names, rounding=rounding, seed=seed)
                     yield self.opened(exact(f"moved {seed}", weights)[1])
 
-            yield rounded_proof(model.description, files(), self.rounded, user_inputs)
+            yield rounded_proof(model.description, files(), self.graph.rounded, user_inputs)
 
 
 def _limits(writer: ExportTarget, path: Path) -> tuple[Limit, ...]:

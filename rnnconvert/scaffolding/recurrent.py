@@ -72,7 +72,7 @@ def recurrent(
 
 
 def _rare(direction: Direction) -> list[str]:
-    """Return what a direction has that layers of few frameworks have, in words."""
+    """Return the features of a direction that few frameworks' layers have, in words."""
     cell = direction.cell
     rare = ["coupled gates"] if cell.coupled else []
     rare += [f"a clip ({clip})" for clip in cell.clips if clip.kind not in ("gates", "cell")]

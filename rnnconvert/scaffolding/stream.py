@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,72 +21,37 @@ from rnnconvert.models.runners import FileModel, ModelApart, ModelOutputs
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.models import NamedArrays
 from rnnconvert.scaffolding.chain import ChainLayer, LayerChain
+from rnnconvert.scaffolding.export_target import ExportedGraph
 
 FLOAT32 = np.dtype(np.float32)
 
 
-@dataclass(frozen=True)
-class StreamFile:
-    """A chain as a JSON file, before it is written.
+def stream_file(chain: LayerChain, document: Mapping[str, Any], stated: Sequence[str] = ()) -> ExportedGraph:
+    """Return a chain as a JSON file, before it is written.
 
-    chain     the chain
     document  the file's JSON, with its numbers as arrays
     stated    notes for a reader of it, in addition to the chain's
     """
-
-    chain: LayerChain
-    document: Mapping[str, Any]
-    stated: Sequence[str] = ()
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """Its inputs."""
-        return [f"{self.chain.name} ({_values(self.chain.inputs)} a step)"]
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Its outputs."""
-        return [f"output ({_values(self.chain.units)} a step)"]
-
-    @property
-    def nodes(self) -> int:
-        """How many layers it has."""
-        return len(self.chain.layers)
-
-    @property
-    def recurrent(self) -> Sequence[str]:
-        """Its recurrent layers, in words."""
-        layers = [layer for layer in self.chain.layers if layer.stack is not None]
-        return [f"{layer.name} ({layer.stack.cell.kind.upper()} {layer.inputs} -> {layer.units})" for layer in layers if layer.stack]
-
-    @property
-    def size(self) -> int:
-        """How many bytes its numbers have in memory."""
-        return sum(nbytes(array) for array in _arrays(self.document))
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Notes for a reader of it."""
-        chain = self.chain
-        notes = [*chain.notes]
-        if isinstance(chain.time, int):
-            batch = f", axis {chain.batch} one stream for each number in it" if isinstance(chain.batch, int) else ""
-            notes.append(f"axis {chain.time} of {chain.name} is the time: one step for each sample{batch}")
-        if chain.last:
-            notes.append("the model gives its last step alone; the file gives every step, and after a reset the last one is the model's")
-        if chain.stateful:
-            notes.append("its states last from one call to the next, as the model's; a plug-in resets them")
-        if any(np.dtype(array.dtype).itemsize > FLOAT32.itemsize for array in _weights(chain)):
-            notes.append("its numbers are rounded to float32, in which plug-ins compute")
-        return [*notes, *self.stated]
-
-    def write(self, path: Path) -> None:
-        """Write a new file."""
-        json_file.write(path, self.document)
-
-    def opened(self, written: FileModel) -> ModelApart:
-        """Return the written file as a model that reads and gives what its source does, with its axes."""
-        return _AsSource(written, self.chain)
+    notes = [*chain.notes]
+    if isinstance(chain.time, int):
+        batch = f", axis {chain.batch} one stream for each number in it" if isinstance(chain.batch, int) else ""
+        notes.append(f"axis {chain.time} of {chain.name} is the time: one step for each sample{batch}")
+    if chain.last:
+        notes.append("the model gives its last step alone; the file gives every step, and after a reset the last one is the model's")
+    if chain.stateful:
+        notes.append("its states last from one call to the next, as the model's; a plug-in resets them")
+    if any(np.dtype(array.dtype).itemsize > FLOAT32.itemsize for array in _weights(chain)):
+        notes.append("its numbers are rounded to float32, in which plug-ins compute")
+    return ExportedGraph(
+        [f"{chain.name} ({_values(chain.inputs)} a step)"],
+        [f"output ({_values(chain.units)} a step)"],
+        len(chain.layers),
+        [f"{layer.name} ({layer.stack.cell.kind.upper()} {layer.inputs} -> {layer.units})" for layer in chain.layers if layer.stack],
+        [*notes, *stated],
+        sum(nbytes(array) for array in _arrays(document)),
+        lambda path: json_file.write(path, document),
+        opened=lambda written: _AsSource(written, chain),
+    )
 
 
 def _values(count: int) -> str:

@@ -10,5 +10,5 @@ class OtherAxesError(RefusedError):
 
 
 def likelier(first: RefusedError | None, error: RefusedError) -> RefusedError:
-    """Return what to say where every choice of axes is refused: the first refusal that does not depend on the choice, if there is one."""
+    """Return the refusal to raise where every choice of axes is refused: the first that does not depend on the choice, if there is one."""
     return error if first is None or (isinstance(first, OtherAxesError) and not isinstance(error, OtherAxesError)) else first

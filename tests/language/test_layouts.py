@@ -354,6 +354,18 @@ def test_a_layouts_own_proof_is_of_a_known_kind() -> None:
     assert all(layout.proof.startswith(PROOFS) for layout in proven), proven
 
 
+APART = ("keras.", "tensorflow1.", "torch7.", "chainer.n_step_")
+"""The layouts of which a file has one set of arrays for each direction."""
+ALONE = ("coreml.gru", "coreml.rnn")
+"""Layouts whose arrays have the names of another cell's that has two directions."""
+
+
+def test_a_layout_holds_two_directions_only_where_arrays_or_files_tell_them_apart() -> None:
+    named = {layout.name for layout in registry.layouts().values() if "direction" in " ".join(f"{t.name} {t.axes}" for t in layout.tensors)}
+    both = {layout.name for layout in registry.layouts().values() if layout.holds.directions > 1}
+    assert {name for name in both ^ named if not name.startswith(APART)} == {*ALONE}
+
+
 def test_a_layout_says_its_source_and_its_framework() -> None:
     def check(layout: Layout) -> None:
         assert layout.source.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,9 @@ from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Holds, Sizes
+from rnnconvert.language.layout import Holds, Layout, Sizes
 from rnnconvert.language.packing import pack
+from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from tests.helpers.stacks import BOTH, PLAIN, random_stack
 
@@ -172,3 +174,71 @@ def test_a_learned_state_of_one_direction_stands_beside_zeros(target: str, numbe
     held = fit_to_layout(stack, layouts)
     assert same(stack, held.stack)
     assert "forward_rnn/hidden_state" in pack(held.layout, held.stack)
+
+
+def test_a_clip_without_bounds_is_kept_only_where_the_target_has_its_kind() -> None:
+    clips = tuple(Clip(kind, -np.inf, np.inf) for kind in ("gates", "cell"))
+    stack = stack_of("lstm", 1, cell=Cell("lstm", clips=clips))
+    assert [clip.kind for clip in to("pytorch", stack).stack.cell.clips] == []
+    assert [clip.kind for clip in to("onnx", stack).stack.cell.clips] == ["gates"]
+
+
+def test_states_left_to_the_caller_change_no_number() -> None:
+    stack = stack_of("lstm", 1, parts=(*PLAIN, "initial_hidden", "initial_cell"))
+    steps = to("pytorch", stack, "initial_state").steps
+    assert [(step.rewrite, step.exact) for step in steps] == [("initial_state", True)] * 2
+
+
+def test_a_bias_of_zeros_alone_is_its_own_sum() -> None:
+    zero = stack_of("lstm", 1, parts=PLAIN).first.with_arrays({("input_bias", gate): np.zeros(3) for gate in "ifgo"})
+    summed = SUM_BIASES.apply(zero)
+    assert [np.asarray(summed.get("input_bias", gate)).tolist() for gate in "ifgo"] == [[0.0] * 3] * 4
+
+
+@pytest.mark.parametrize(("layers", "directions", "words"), [(2, 1, "layers that differ"), (1, 2, "directions that differ")])
+def test_what_cannot_share_one_set_of_arrays_is_named(layers: int, directions: int, words: str) -> None:
+    relu = Cell("rnn", activation=Activation("relu"))
+    stack = changed(stack_of("rnn", layers, directions), layers - 1, directions - 1, lambda direction: direction.replace(cell=relu))
+    with pytest.raises(RefusedError) as refused:
+        to("pytorch", stack)
+    assert refused.value.feature.startswith(words)
+
+
+def test_directions_of_several_cells_report_the_rewrites_of_each() -> None:
+    forward, backward = stack_of("lstm", 1, parts=BOTH), stack_of("gru", 1, parts=BOTH, cell=Cell("gru", True))
+    stack = Recurrent("random", (Layer((forward.first, backwards(backward.first))),))
+    steps = to("tensorflow1", stack).steps
+    assert [(step.rewrite, step.exact) for step in steps] == [("fold run-time constants", False), *[("sum biases", False)] * 2]
+
+
+@pytest.mark.parametrize(("layers", "directions", "settings"), [(1, 2, {"directions", "reverse"}), (2, 1, {"stack"}), (2, 2, {"stack"})])
+def test_directions_that_no_flip_makes_right_are_split_by_layer_or_by_direction(layers: int, directions: int, settings: set[str]) -> None:
+    with pytest.raises(RefusedError) as refused:
+        to("pytorch", changed(stack_of("lstm", layers, directions), 0, 0, backwards))
+    assert {*re.findall(r"(\w+)=", str(refused.value))} == settings
+
+
+@pytest.mark.parametrize(
+    ("target", "stack", "unnamed"),
+    [
+        ("pytorch", changed(stack_of("lstm", 2), 0, 0, backwards), ["lasagne", "tutorials"]),  # layers of one direction, each by itself
+        ("coreml", changed(stack_of("gru", 1, parts=BOTH, cell=Cell("gru", True)), 0, 0, diagonal), []),
+    ],
+    ids=["directions", "a bias inside the reset product"],
+)
+def test_the_formats_that_a_refusal_names_are_those_that_hold_what_it_refuses(target: str, stack: Recurrent, unnamed: list[str]) -> None:
+    with pytest.raises(RefusedError) as refused:
+        to(target, stack)
+    named = re.findall(r"\w+", re.findall(r"Convert to (.*?), wh", str(refused.value))[0].replace(" or ", " "))
+    candidates = [
+        layout for several in registry.frameworks().values() for layout in several if layout.writable and layout.kind == stack.cell.kind
+    ]
+
+    def holds(layout: Layout) -> bool:
+        try:
+            fit_to_layout(stack, [layout], retyped=True)
+        except RefusedError as error:
+            return error.feature != refused.value.feature
+        return True
+
+    assert sorted([*named, *unnamed]) == sorted({layout.name.partition(".")[0] for layout in filter(holds, candidates)})

@@ -90,7 +90,10 @@ def _facts(old: SourceLayer, call: KerasCall, results: Mapping[tuple[str, int], 
 
 
 def _outputs(results: Mapping[tuple[str, int], Sequence[Value]], ref: LayerOutput) -> Sequence[Value]:
-    """Return what a reference stands for. Raises RefusedError for a missing output: Keras counts some of unlike directions otherwise."""
+    """Return the tensors that a reference stands for.
+
+    Raises RefusedError for a missing output: Keras counts some of unlike directions otherwise.
+    """
     outputs = results[ref.layer, ref.call]
     if ref.index >= len(outputs):
         raise refuse(

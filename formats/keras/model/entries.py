@@ -182,9 +182,9 @@ def shape_in(value: object) -> Shape | None:
     return tuple(value) if plain and isinstance(value, (list, tuple)) else None
 
 
-def stated_shape(config: Mapping[str, Any], keys: Sequence[str] = SHAPES[:2]) -> Shape | None:
+def stated_shape(config: Mapping[str, Any]) -> Shape | None:
     """Return the shape of its input, with the batch, that a layer or an InputLayer states for itself."""
-    return shape_in(next((config[key] for key in keys if config.get(key) is not None), None))
+    return shape_in(next((config[key] for key in SHAPES[:2] if config.get(key) is not None), None))
 
 
 def children(layer: Entry) -> list[Entry]:

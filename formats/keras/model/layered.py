@@ -238,7 +238,7 @@ class Layered:
         return tensors(plan.ends)
 
     def _outputs(self, scope: Mapping[tuple[str, int], LayerStep | list[StepOutput]], ref: LayerOutput) -> list[StepOutput]:
-        """Return what a reference stands for."""
+        """Return the outputs that a reference stands for."""
         maker = scope.get((ref.layer, ref.call))
         if isinstance(maker, LayerStep):
             return [maker.output(max(0, ref.index))]
@@ -283,7 +283,7 @@ def _has_numbers(states: object) -> bool:
 
 
 def _masks_on(call: KerasCall, reads: Sequence[StepOutput], named: Mapping[str, Sequence[StepOutput]]) -> list[Origins | None]:
-    """Return what masks the tensors that a layer is called on: the masks that its call passes, or else those that Keras hands on.
+    """Return the masks on the tensors that a layer is called on: those that its call passes, or else those that Keras hands on.
 
     Keras 3 states the masks that it hands on itself among the arguments of a call.
     """

@@ -275,7 +275,7 @@ def around(model: Layered) -> dict[int, list[str]]:
 
 
 def _given_words(step: LayerStep) -> Iterator[str]:
-    """Yield what one call gives a layer in addition to its sequence."""
+    """Yield sentences on the arguments of one call of a layer in addition to its sequence."""
     if step.has_states:
         makers = _labels([tensor.step for tensor in step.states])
         yield f"the model gives its initial state{f' ({makers})' if makers else ''}: pass it at every call"

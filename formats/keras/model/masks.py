@@ -159,7 +159,7 @@ class NamedMasks(MaskRules[Origins]):
         return tuple(dict.fromkeys(origin for mask in present for origin in mask))
 
     def after(self, layer: Entry, masks: Sequence[Origins | None]) -> list[Origins | None]:
-        """Return what masks the outputs; what code of a user may mask is named, too."""
+        """Return the origins of the masks on the outputs; code of a user that may make one is named, too."""
         if layer.class_name == "Lambda":
             return [(MaskOrigin(f"a function of {self.label!r}"),) if layer.config.get("mask") is not None else None]
         if effect_of(layer, self.era) == "unknown":

@@ -98,7 +98,7 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
 
 
 def _runner(source: Path) -> str:
-    """Return what runs an old file."""
+    """Return the framework that runs an old file."""
     return "TensorFlow.js" if is_layers_model(Opened(source).json) else "tf_keras"
 
 

@@ -37,7 +37,7 @@ def pack(r: ProgramReading, call: BoundCall) -> PackedSteps:
 
 
 def padded(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
-    """Return what packed sequences are with zeros, or another number, behind their ends, and their lengths."""
+    """Return packed sequences padded with zeros, or another number, behind their ends, and their lengths."""
     steps, first, value = call("x"), bool(call("batch_first")), call("padding_value", 0.0)
     if not isinstance(steps, PackedSteps):
         raise ValueError("other than packed sequences are padded")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, Value, on
+from rnnconvert.scaffolding.description import Node, Rules, Value, on
 from rnnconvert.scaffolding.graph.layers import product
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 _FAR = 1e9
 """The number that is taken from scores of steps that are not seen."""
@@ -95,5 +95,5 @@ def _multi_head(g: GraphWriter, node: Node[kinds.MultiHead]) -> None:
         g.give(output_value, name)
 
 
-ATTENTION: Mapping[type[kinds.Kind], Rule] = {**on(kinds.Attention, _attention), **on(kinds.MultiHead, _multi_head)}
+ATTENTION: Rules = {**on(kinds.Attention, _attention), **on(kinds.MultiHead, _multi_head)}
 """The kinds that are known."""

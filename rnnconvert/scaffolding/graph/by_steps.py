@@ -43,7 +43,7 @@ class StepGraph(Protocol):
         ...
 
     def add(self, operator: str, inputs: Sequence[str], wanted: str) -> str:
-        """Return what an operation gives."""
+        """Add an operation, and return its output."""
         ...
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, on
+from rnnconvert.scaffolding.description import Node, Rules, on
 from rnnconvert.scaffolding.graph.composed import centred
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 
 
 def _dense(g: GraphWriter, node: Node[kinds.Kind]) -> None:
@@ -186,7 +186,7 @@ def _rescale(g: GraphWriter, node: Node[kinds.Rescale]) -> None:
     g.give(node.y, g.add("Add", [x, g.number(node.kind.shift)], label) if node.kind.shift else x)
 
 
-LAYERS: Mapping[type[kinds.Kind], Rule] = {
+LAYERS: Rules = {
     **on(kinds.Dense, _dense),
     **on(kinds.Embedding, _embedding),
     **on(kinds.Activation, _activation),

@@ -14,7 +14,8 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, StoredNumbers
 from rnnconvert.graphs.program.scopes import ModelScopes, Scope
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Description, Node, Value, on
+from rnnconvert.scaffolding.description import Description, Node, Rules, Value, on
+from rnnconvert.scaffolding.export_target import ExportedGraph
 from rnnconvert.scaffolding.graph.attention import ATTENTION
 from rnnconvert.scaffolding.graph.checks import fixed, fulfilled
 from rnnconvert.scaffolding.graph.layers import LAYERS
@@ -22,7 +23,8 @@ from rnnconvert.scaffolding.graph.recurrent import none, recurrent
 from rnnconvert.scaffolding.graph.scans import ScanValues, conv_lstm, scan
 from rnnconvert.scaffolding.graph.space import SPACE
 from rnnconvert.scaffolding.graph.tensors import TENSORS
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Holds, Rule
+from rnnconvert.scaffolding.graph.writer import GraphWriter, Holds
+from rnnconvert.scaffolding.walk import INNER
 from rnnconvert.scaffolding.weights import LayerWeights
 
 OPSET = 17
@@ -76,6 +78,11 @@ class OperationGraph:
         """How many bytes its stored numbers have."""
         return sum(map(nbytes, self.arrays.values()))
 
+    def exported(self, nodes: int, notes: Sequence[str], size: int, write: Callable[[Path], object], rounded: str = "") -> ExportedGraph:
+        """Return it in the form of a framework, before it is a file: see ExportedGraph."""
+        inputs, outputs = ([*map(str, tensors)] for tensors in (self.inputs, self.outputs))
+        return ExportedGraph(inputs, outputs, nodes, self.recurrent, notes, size, write, rounded)
+
     def scope(self) -> Scope:
         """Return its operations as a scope, which knows what is constant in it."""
         stored = {
@@ -89,51 +96,6 @@ class OperationGraph:
         return Scope(ModelScopes(program), "main", body, None, program.opsets)
 
 
-@dataclass(frozen=True)
-class WrittenGraph:
-    """A graph in the form of a framework, before it is a file.
-
-    graph    the graph
-    nodes    how many operations it has there
-    notes    notes for a reader of it
-    size     how many bytes its numbers have
-    write    writes a new file; large numbers stream into it, or into one with it
-    rounded  why its numbers differ from its source's, in words; "" if they do not differ
-    """
-
-    graph: OperationGraph
-    nodes: int
-    notes: Sequence[str]
-    size: int
-    write: Callable[[Path], object]
-    rounded: str = ""
-
-    @property
-    def inputs(self) -> list[str]:
-        """Its inputs, with their axes."""
-        return [*map(str, self.graph.inputs)]
-
-    @property
-    def outputs(self) -> list[str]:
-        """Its outputs, with their axes."""
-        return [*map(str, self.graph.outputs)]
-
-    @property
-    def recurrent(self) -> Sequence[str]:
-        """What runs over the steps of sequences, in words."""
-        return self.graph.recurrent
-
-
-def _model(g: GraphWriter, node: Node[kinds.Model]) -> None:
-    """Add the outputs of a model in the model: its nodes stand among the nodes of the model around it."""
-    scope = node.kind.scope
-    for inside, outside in zip(scope.inputs, node.inputs, strict=True):
-        g.give(inside, g(outside))
-    g.run(scope, RULES, g.label(node))
-    for outside, inside in zip(node.outputs, scope.outputs, strict=True):
-        g.give(outside, g(inside))
-
-
 def _loop(g: GraphWriter, node: Node[kinds.Loop]) -> None:
     """Add a loop over the steps of sequences."""
     scope, states, count = node.kind.scope, node.kind.states, node.kind.states + node.kind.sequences
@@ -142,7 +104,7 @@ def _loop(g: GraphWriter, node: Node[kinds.Loop]) -> None:
         g.give(inside, name)
 
     def step() -> ScanValues:
-        g.run(scope, RULES, g.label(node))
+        g.run(scope, g.label(node))
         return ScanValues(scope.outputs[:states], scope.outputs[states:])
 
     reads = ScanValues(scope.inputs[:states], scope.inputs[states:count])
@@ -150,9 +112,9 @@ def _loop(g: GraphWriter, node: Node[kinds.Loop]) -> None:
         g.give(value, name)
 
 
-RULES: Mapping[type[kinds.Kind], Rule] = {
+RULES: Rules = {
     **LAYERS, **SPACE, **ATTENTION, **TENSORS, **on(kinds.Recurrent, recurrent), **on(kinds.ConvLSTM, conv_lstm),
-    **on(kinds.Model, _model), **on(kinds.Loop, _loop),
+    **INNER, **on(kinds.Loop, _loop),
 }  # fmt: skip
 """The kinds that are known."""
 
@@ -168,7 +130,8 @@ def operation_graph(
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    graph, top = GraphWriter(weights, title, lacking, holds), description.scope
+    top = description.scope
+    graph = GraphWriter(top, RULES, weights, title, lacking, holds)
     lengths = {(number, axis): length for number, axis, length in filter(None, map(fixed, description.checks))}
     sequences = sum(len(value.shape) > _TIME and value.shape[_TIME] is None for value in top.inputs)
     inputs = []
@@ -178,7 +141,7 @@ def operation_graph(
         shape = tuple(lengths.get((number, axis), size) for axis, size in enumerate(value.shape))
         inputs.append(_tensor(name, replace(value, shape=shape), description.words, title, "time" if sequences == 1 else ""))
     guard = fulfilled(graph, description.checks, top.inputs, [value.name for value in inputs])
-    graph.run(top, RULES)
+    graph.run(top)
     outputs = []
     for value, wanted in zip(top.outputs, description.output_names, strict=True):
         name = graph.name(wanted)

@@ -31,7 +31,7 @@ def none(stack: Recurrent, counted: bool, cells: bool) -> bool:
 
 
 def held_by(layouts: str, counts: bool = True) -> Holds:
-    """Return what decides by layouts which layers are operations.
+    """Return a predicate of layers: whether a format's layouts have an operation for one.
 
     layouts  the format that they are of
     counts   whether its operations give the last cell state of sequences of different lengths

@@ -5,15 +5,15 @@ Source: onnx/docs/Operators.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.channels import inverse, to_end
-from rnnconvert.scaffolding.description import Node, on
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.description import Node, Rules, on
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 from rnnconvert.scaffolding.windows import padding_word
 
 
@@ -119,7 +119,7 @@ def _upsample(g: GraphWriter, node: Node[kinds.Upsample]) -> None:
     g.put(node, "Reshape", [many, size])
 
 
-SPACE: Mapping[type[kinds.Kind], Rule] = {
+SPACE: Rules = {
     **on(kinds.Conv, _conv),
     **on(kinds.ConvTransposed, _conv_transposed),
     **on(kinds.Pool, _pool),

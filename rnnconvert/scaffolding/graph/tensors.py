@@ -11,10 +11,10 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import Node, Value, on
+from rnnconvert.scaffolding.description import Node, Rules, Value, on
 from rnnconvert.scaffolding.graph.layers import unit
 from rnnconvert.scaffolding.graph.scans import flipped
-from rnnconvert.scaffolding.graph.writer import GraphWriter, Rule
+from rnnconvert.scaffolding.graph.writer import GraphWriter
 from rnnconvert.scaffolding.operators import axis_of, same_lengths
 from rnnconvert.scaffolding.spelling import letters
 
@@ -402,7 +402,7 @@ def _gather_elements(g: GraphWriter, node: Node[kinds.GatherElements]) -> None:
     g.put(node, "GatherElements", [g(node.x), g.typed(node.inputs[1], "int64")], axis=node.kind.axis)
 
 
-TENSORS: Mapping[type[kinds.Kind], Rule] = {
+TENSORS: Rules = {
     **on(kinds.Elementwise, _elementwise), **on(kinds.Arithmetic, _arithmetic), **on(kinds.Clip, _clip), **on(kinds.Mask, _mask),
     **on(kinds.ZeroMasked, _where), **on(kinds.Where, _where), **on(kinds.Transpose, _permute),
     **on(kinds.Flatten, lambda g, node: g.put(node, "Reshape", [g(node.x), g.integers(0, -1)])), **on(kinds.Reshape, _reshape),

@@ -8,51 +8,44 @@ Source: onnx/docs/Operators.md and onnx/docs/Changelog.md.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, PiecewiseArray
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.graphs.program.building import OperationBuilder
 from rnnconvert.graphs.program.masked_steps import CountedSteps, steps
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Value, joined_path
+from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Lengths, Node, Rules, Value
 from rnnconvert.scaffolding.graph.composed import COMPOSED
 from rnnconvert.scaffolding.operators import axis_of
+from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
-
-Rule = Callable[["GraphWriter", Node[Any]], None]
-"""Adds the operations that a node of a description is."""
 
 Holds = Callable[[Recurrent, bool, bool], bool]
 """Whether a recurrent operation of a framework computes a layer; the steps of any other are a Scan. Its arguments: the layer, whether
 sequences have different lengths, and whether anything reads their last cell states."""
 
 
-class GraphWriter(OperationBuilder):
-    """A graph under construction.
+class GraphWriter(LayerWalk[str], OperationBuilder):
+    """A graph under construction: what stands for a tensor is the name of a value.
 
-    title    the framework that it is for, as a refusal names it
-    weights  the weights of the layers
     values   the tensors of the description that its values are, by name
     holds    decides which recurrent layers are operations
-    scope    the model whose nodes are being added: the outermost, or one in it
     """
 
-    def __init__(self, weights: LayerWeights, title: str, lacking: Container[str], holds: Holds) -> None:
-        super().__init__()
-        self.title = title
-        self._lacking = lacking
-        self.weights, self.holds = weights, holds
+    def __init__(
+        self, scope: DescribedModel, rules: Rules, weights: LayerWeights, title: str, lacking: Container[str], holds: Holds
+    ) -> None:
+        LayerWalk.__init__(self, scope, rules, weights)
+        OperationBuilder.__init__(self)
+        self.title, self.unknown = title, f"no operator of {title} is known for it"
+        self._lacking, self.holds = lacking, holds
         self._recurrent: dict[str, str] = {}
-        self.scope = DescribedModel("")
-        self._prefix = ""
         self.values: dict[str, Value] = {}
-        self._names: dict[int, str] = {}
         self._joined: set[int] = set()
         self._reserved: set[str] = set()
         self._steps: dict[str, CountedSteps] = {}
@@ -84,18 +77,11 @@ class GraphWriter(OperationBuilder):
         self._reserved.add(wanted)
         return super().shared(wanted, array)
 
-    def __call__(self, value: Value) -> str:
-        """Return the name of a tensor in the graph."""
-        return self._names[id(value)]
+    def hand(self, value: Value, held: str) -> None:
+        super().hand(value, held)
+        self.values.setdefault(held, value)
 
-    def give(self, value: Value, name: str) -> None:
-        """Let a tensor of the description be a value of the graph."""
-        self._names[id(value)] = name
-        self.values.setdefault(name, value)
-
-    def label(self, node: Node[kinds.Kind]) -> str:
-        """Return the prefix of the names of a node's values: its layer's path, or its output's name."""
-        return joined_path(self._prefix, node.label)
+    give = hand
 
     # Scopes
 
@@ -109,42 +95,13 @@ class GraphWriter(OperationBuilder):
         finally:
             self.nodes, self._shared, self._steps = around
 
-    def run(self, scope: DescribedModel, rules: Mapping[type[kinds.Kind], Rule], prefix: str = "") -> None:
-        """Add the nodes of a model. Raises RefusedError for a kind without a rule."""
-        outer, before = self.scope, self._prefix
-        self.scope, self._prefix = scope, prefix
-        for node in scope.nodes:
-            if id(node) in self._joined:
-                continue
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            rule = rules.get(type(node.kind))
-            if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind.word!r}", self.unknown)
-            rule(self, node)
-        self.scope, self._prefix = outer, before
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        if id(node) not in self._joined:
+            super().visit(node)
 
     def join(self, following: Node[kinds.Kind]) -> None:
         """Let the nodes that were just added do the work of another node, too."""
         self._joined.add(id(following))
-
-    @property
-    def unknown(self) -> str:
-        """Why something is refused that nothing here writes in basic operations."""
-        return f"no operator of {self.title} is known for it"
-
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        """Return the refusal of a layer."""
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, self.title, reason, remedy, layer)
-
-    def path(self, node: Node[kinds.Kind]) -> str:
-        """Return the path in the source of a node's layer."""
-        return self.scope.inside(node.source)
-
-    def parts(self, node: Node[kinds.Kind], kind: str, inner: str = "") -> dict[str, Array]:
-        """Return the canonical weights of a node's layer, or of a layer within it, by part. Raises RefusedError where it has none."""
-        return self.weights.parts(self.path(node) + (f"/{inner}" if inner else ""), kind)
 
     # Recurrent layers
 
@@ -153,7 +110,7 @@ class GraphWriter(OperationBuilder):
         self._recurrent[name] = words
 
     def recurrent(self, nodes: Sequence[Operation]) -> list[str]:
-        """Return what runs over the steps of sequences in words, including that in the graphs of operations."""
+        """Return the operations that run over the steps of sequences, in words, including that in the graphs of operations."""
         words = []
         for node in nodes:
             words += [self._recurrent[node.name]] if node.name in self._recurrent else []

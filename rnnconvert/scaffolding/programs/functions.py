@@ -20,16 +20,16 @@ _BYTES_OF_ONE = 256
 """As so many bytes is a number charged that Python computes by itself."""
 
 
-def axis_of(op: Op, x: SourceTensor, default: int, key: str = "axis") -> int:
+def axis_of(op: Op, x: SourceTensor, default: int) -> int:
     """Return an axis counted from the front."""
-    axis = int(op.values.get(key, default))
+    axis = int(op.values.get("axis", default))
     if not -x.rank <= axis < x.rank:
         raise ValueError(f"axis {axis} of {x.rank}")
     return axis % x.rank
 
 
-def axes_of(r: GraphReading, op: Op, x: SourceTensor, index: int = 1) -> list[int] | None:
-    listed_axes = r.integers(op, "axes", index)
+def axes_of(r: GraphReading, op: Op, x: SourceTensor) -> list[int] | None:
+    listed_axes = r.integers(op, "axes", 1)
     return None if listed_axes is None else sorted(axis % x.rank for axis in listed_axes)
 
 

@@ -37,7 +37,7 @@ _FEATURE = "a loop whose steps a run decides"
 
 
 def read_loop(r: GraphReading, scope: Scope, node: Operation) -> list[SourceTensor | None]:
-    """Return what a Loop or Scan gives. Raises RefusedError for one that is not over the steps of sequences."""
+    """Return the outputs of a Loop or Scan. Raises RefusedError for one that is not over the steps of sequences."""
     try:
         body = body_of(scope, node)
     except UnmatchedError as problem:
@@ -138,7 +138,7 @@ class ProgramLoop:
         return self._r.tensor(self._scope, first) if unchanged else results.get(name)
 
     def _in_place(self, x: SourceTensor, axis: int, before: bool) -> SourceTensor:
-        """Return what the steps give, with the time at an axis, and from the end where each is put before the others."""
+        """Return the outputs of the steps as one tensor, with the time at an axis, and from the end where each is put before the others."""
         x = self._r.build.flip(x, 0) if before else x
         order = [*range(1, x.rank)]
         order.insert(axis % x.rank, 0)
@@ -206,7 +206,7 @@ class ProgramLoop:
                     raise self.refused(f"its state {name!r} does not count the steps")
 
     def line(self, length: object) -> tuple[Dim, int] | None:
-        """Return what a number is in step n, from 0: `start + by * n`; None for what does not grow evenly over the steps."""
+        """Return the value of a number in step n, from 0: `start + by * n`; None for what does not grow evenly over the steps."""
         if not isinstance(length, Size):
             return None
         by = dict(length.terms).get((self._step_number.symbol,), 0)
@@ -337,7 +337,7 @@ class ProgramLoop:
         return ReadingPlace(build, {}, self)
 
     def _entered(self, x: SourceTensor) -> SourceTensor:
-        """Return what stands for a tensor in the step."""
+        """Return the counterpart of a tensor in the step."""
         return SourceTensor(x.dims, x.dtype, x.name, self._step.place.build.value(x))
 
     def _element_of(self, x: SourceTensor, axis: int, start: Dim, by: int) -> SourceTensor:
@@ -355,7 +355,7 @@ class ProgramLoop:
         return self._step.sequences[key][1]
 
     def element(self, op: Op) -> SourceTensor | None:
-        """Return what an operator takes of a sequence, if it takes another element of it in each step. Raises RefusedError for several."""
+        """Return the element of a sequence that an operator takes, if it takes another one in each step. Raises RefusedError for two."""
         if op.node.domain or op.kind not in ("Gather", "Slice") or not any(self._numbers_move(x) for x in op.tensors[1:]):
             return None
         r, x = self._r, self._shared(op.scope, op.node.inputs[0])
@@ -396,7 +396,7 @@ class ProgramLoop:
         return where is self._inner or where.path.startswith(f"{self._inner.path}/")
 
     def captured(self, where: Scope, name: str) -> SourceTensor:
-        """Return what stands in a step for a value from around the loop."""
+        """Return the counterpart in a step of a value from around the loop."""
         with self._r.at(self._around):
             x = self._r.tensor(where, name)
             self._r.build.check_sized([x])

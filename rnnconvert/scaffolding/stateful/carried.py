@@ -75,7 +75,7 @@ def streamed(description: Description, weights: LayerWeights) -> StreamedDescrip
     for places in itertools.islice(candidates, _MOST_TRIED):
         steps = StreamSteps(top, places)
         try:
-            steps.run()
+            steps.run(top)
             if not steps.carried:
                 continue
             _check_lengths(description, places)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding import kinds
-from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Node, Value
-from rnnconvert.scaffolding.stateful.rules import OTHERS, RULES, SO_FAR, Place
+from rnnconvert.scaffolding.description import ComputedLength, DescribedModel, Length, Node
+from rnnconvert.scaffolding.stateful.rules import OTHERS, RULES, SO_FAR, Place, Rule
+from rnnconvert.scaffolding.walk import ModelWalk
 
 STREAM = "a stream"
 """The name in a refusal if no format is known."""
@@ -28,46 +28,37 @@ def _sizes_read(kind: kinds.Kind) -> Sequence[Length | int | None] | None:
     return (kind.index,) if isinstance(kind, kinds.SelectBetween) else None
 
 
-class StreamSteps:
-    """The tensors of a model, followed from its inputs on.
+class StreamSteps(ModelWalk[Place]):
+    """The tensors of a model, followed from its inputs on: what stands for one is where its time is.
 
-    scope    the model whose nodes are being followed
     carried  the recurrent nodes, by what they give first, whose states last from one piece to the next
     seen     how many nodes were followed
     misplaced  whether a recurrent layer has another axis for its time
     """
 
+    title, unknown = STREAM, OTHERS
+
     def __init__(self, scope: DescribedModel, inputs: Sequence[Place]) -> None:
-        self.scope = scope
+        super().__init__(scope, RULES)
         self.carried: set[int] = set()
         self.seen = 0
         self.misplaced = False
         self._called: dict[int, list[Place]] = {}
-        self._places: dict[int, Place] = dict(zip(map(id, scope.inputs), inputs, strict=True))
+        self._held |= zip(map(id, scope.inputs), inputs, strict=True)
 
-    def __call__(self, value: Value) -> Place:
-        """Return where the time of a tensor is."""
-        return self._places[id(value)]
-
-    def refused(self, node: Node[kinds.Kind], feature: str, reason: str, remedy: str = "") -> RefusedError:
-        """Return the refusal of a layer."""
-        layer = self.scope.inside(node.label)
-        return RefusedError(feature, STREAM, reason, remedy, layer)
-
-    def run(self) -> None:
-        """Follow all nodes. Raises RefusedError for one that cannot be computed piece by piece."""
-        for node in self.scope.nodes:
-            self.seen += 1
-            if isinstance(node.kind, kinds.LeftOut):
-                raise node.kind.error
-            if isinstance(node.kind, kinds.Model):
-                self._model(node, node.kind.scope)
-                continue
-            place = self._place(node)
-            for value in node.outputs:
-                self._places[id(value)] = place
-            if isinstance(node.kind, kinds.Recurrent) and place is not None:
-                self._ends(node, node.kind.sequences)
+    def visit(self, node: Node[kinds.Kind]) -> None:
+        self.seen += 1
+        if isinstance(node.kind, kinds.LeftOut):
+            raise node.kind.error
+        if isinstance(node.kind, kinds.Model):
+            self._check_called(node, node.kind.scope)
+            self.enter(node, node.kind.scope)
+            return
+        place = self._place(node)
+        for value in node.outputs:
+            self.hand(value, place)
+        if isinstance(node.kind, kinds.Recurrent) and place is not None:
+            self._ends(node, node.kind.sequences)
 
     def _place(self, node: Node[kinds.Kind]) -> Place:
         """Return where the time is in what a node gives."""
@@ -76,9 +67,7 @@ class StreamSteps:
             return None
         if places <= {None, SO_FAR}:
             return SO_FAR
-        rule = RULES.get(type(node.kind))
-        if rule is None:
-            raise self.refused(node, f"a layer of kind {node.kind.word!r}", OTHERS)
+        rule: Rule = self.rule(node)
         if SO_FAR in places:
             raise self.refused(node, "steps beside what the last step gives", "a step would depend on those behind it")
         return rule(self, node)
@@ -93,18 +82,13 @@ class StreamSteps:
     def _ends(self, node: Node[kinds.Kind], sequences: bool) -> None:
         """Note the outputs of a recurrent layer that are not sequences: its last states."""
         for value in node.outputs if not sequences else node.outputs[1:]:
-            self._places[id(value)] = SO_FAR
+            self.hand(value, SO_FAR)
 
-    def _model(self, node: Node[kinds.Kind], scope: DescribedModel) -> None:
-        outer, self.scope = self.scope, scope
+    def _check_called(self, node: Node[kinds.Kind], scope: DescribedModel) -> None:
+        """Raise RefusedError for a model in the model that was called before on what has its time elsewhere."""
         places = [self(value) for value in node.inputs]
-        if self._called.setdefault(id(self.scope), places) != places:
-            self.scope = outer
+        if self._called.setdefault(id(scope), places) != places:
             raise self.refused(node, "a model that is called on steps and on what has none", "its layers go on in one call alone")
-        self._places |= {id(inside): self(value) for inside, value in zip(self.scope.inputs, node.inputs, strict=True)}
-        self.run()
-        self._places |= {id(value): self(inside) for value, inside in zip(node.outputs, self.scope.outputs, strict=True)}
-        self.scope = outer
 
     def reads_time(self, node: Node[kinds.Kind], length: Length | int) -> bool:
         """Return whether a length depends on how many steps a piece has."""
