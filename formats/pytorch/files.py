@@ -15,6 +15,7 @@ from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
+from rnnconvert.core.remedies import Command
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -61,6 +62,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     reader.add_calls()
     if not reader.layers:
         explain_absence(stored)
+        reader.add_convolving()
     return reader.checkpoint()
 
 
@@ -118,6 +120,14 @@ class _ModuleReader:
             self.options.facts(name, "its module", changes)
             self._add(name, prefix, layout, sizes, names)
             self.evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
+
+    def add_convolving(self) -> None:
+        """Name the cells whose products are convolutions."""
+        way = f"To write its model whole, save what torch.jit.trace makes of it: {Command('export', 'traced.pt', 'model.onnx')}"
+        why = f"its products are convolutions, and no recurrent layer here holds them. {way}"
+        for name, array in self.arrays.items():
+            if len(array.shape) > 2 and _CONVOLVING.search(name):
+                self.unread.append(LayerNote(name.rpartition(".")[0], why, UNREAD))
 
     def add_calls(self) -> None:
         """Take in what the file's code computes with arrays that belong to no module."""
@@ -309,6 +319,10 @@ def check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
 def _instead(why: str) -> str:
     """Return the remedy for a tensor that is not read."""
     return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
+
+
+_CONVOLVING = re.compile(r"(?i)(^|[._])(cell_list|conv_?(lstm|gru|rnn)\w*)\.(.*\.)?\w*conv\w*\.weight\Z")
+"""The weights of a ConvLSTM's cells, by the names that people give them."""
 
 
 def explain_absence(stored: Stored) -> None:

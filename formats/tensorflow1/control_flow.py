@@ -225,17 +225,16 @@ class Frames:
         None for a loop that has another one inside, or other parts than TensorFlow gives it.
         """
         inside = self.inside(frame)
-        merges = [node for node in inside.values() if node.op == "Merge"]
+        merges = []
+        for node in inside.values():
+            before = [source.op for name in map(_name, node.inputs[:2]) if (source := inside.get(name)) is not None and source.inputs]
+            if node.op == "Merge" and before == ["Enter", "NextIteration"]:
+                merges.append(node)
+            elif node.op == "Merge" and {"Enter", "NextIteration"} & {*before}:
+                return None  # any other is the end of a condition
         ends = [node for node in inside.values() if node.op == "LoopCond"]
         if len(ends) != 1 or not ends[0].inputs or any(node.op == "Enter" and node.text("frame_name") != frame for node in inside.values()):
             return None
-        for merge in merges:
-            before = [inside.get(_name(source)) for source in merge.inputs[:2]]
-            if [source_node.op if source_node is not None and source_node.inputs else "" for source_node in before] != [
-                "Enter",
-                "NextIteration",
-            ]:
-                return None
         begun = {_name(merge.inputs[0]) for merge in merges}
         if any((enter.name in begun) == bool(enter.number("is_constant", 0)) for enter in self.enters(frame)):
             return None  # a state that is given again at each step, or a value that only the first step has

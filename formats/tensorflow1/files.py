@@ -40,7 +40,7 @@ from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.control_flow import Conditions
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, CellGraph, GraphFacts
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
-from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member, Wrapped, known_other, wrappers
+from rnnconvert.formats.tensorflow1.names import CLASSES, FORWARD_ALONE, CellPlaces, Member, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -319,6 +319,9 @@ class _CellReader(Contents):
     def add(self, wrapped: Wrapped) -> None:
         """Take in a layer, or a warning that says why it is not one."""
         name = wrapped.name
+        forward = [member.state_matrix for member in wrapped.cells.values()]
+        if wrapped.odd == FORWARD_ALONE and self.graph is not None and all(map(self.graph.in_both_ways, forward)):
+            wrapped.share()
         directions: dict[tuple[int, int], Direction] = {}
         notes: list[str] = []
         states: set[str] = set()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.tensorflow1.graph import CellGraph, stored_name
+from rnnconvert.formats.tensorflow1.graph import CellGraph, is_backward, stored_name
 from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.program.kinds import MEASURING
 from rnnconvert.graphs.program.lowering import Block, Rule
@@ -92,6 +92,8 @@ class _LayerLoops:
         self._read = {node: {stored_name(self.main, value) for value in node.reads} for node in self._loops}
         for name, (stack, directions) in layers.items():
             loops = [[node for node, read in self._read.items() if arrays & read] for arrays in directions]
+            if len(loops) == 2 and loops[0] == loops[1] and len(loops[0]) == 2:  # one cell for both
+                loops = [[node] for node in sorted(loops[0], key=is_backward)]
             if all(len(several) == 1 for several in loops):
                 self._layer(name, stack, [_LayerLoop(self._loops[node], node) for (node,) in loops])
 

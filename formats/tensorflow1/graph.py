@@ -150,6 +150,11 @@ class CellGraph:
             }
         )
 
+    def in_both_ways(self, variable: str) -> bool:
+        """Return whether two loops multiply by a matrix, of which one is the backward direction of a layer."""
+        loops = dict.fromkeys(loop for product in self.products(variable) if (loop := loop_around(product.scope)) is not None)
+        return sorted(map(is_backward, loops)) == [False, True]
+
     def uses(self, kernel: str) -> int:
         """Return how often a step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
         steps = [product.scope for product in self.products(kernel) if product.scope.outer is not None]
@@ -170,6 +175,11 @@ class CellGraph:
                     matrices[name] = tuple(array.shape)
             weighted += [WeightedLoop(_common_scope(list(matrices)), node.name, matrices)] if matrices else []
         return weighted
+
+
+def is_backward(loop: Operation) -> bool:
+    """Return whether a loop is the backward direction of a layer, by the scope that bidirectional_dynamic_rnn gives it."""
+    return bool(_BACKWARD.search(loop.name))
 
 
 def loop_around(scope: Scope) -> Operation | None:

@@ -105,6 +105,10 @@ class CellPlaces:
     program: ReadProgram | None = None
 
 
+FORWARD_ALONE = "it has only forward cells: its backward ones are missing, or are the same (one cell for both)"
+"""What is odd about a layer of two directions with the variables of one."""
+
+
 @dataclass
 class Wrapped:
     """Cells that one wrapper holds, by (layer, direction).
@@ -117,6 +121,11 @@ class Wrapped:
     join: str = "layer"
     cells: dict[tuple[int, int], Member] = field(default_factory=dict)
     odd: str = ""
+
+    def share(self) -> None:
+        """Take the forward cells for the backward ones, too."""
+        self.odd = ""
+        self.cells |= {(layer, 1): member for (layer, _), member in self.cells.items()}
 
 
 def modern(name: str) -> str:
@@ -249,4 +258,4 @@ def _check(wrapped: Wrapped) -> None:
         places = ", ".join(f"cell {layer} {'backward' if way else 'forward'}" for layer, way in sorted(wrapped.cells))
         wrapped.odd = wrapped.odd or f"it has only {places}, but no layer or direction may be missing"
     elif ways == {0} and any(_TWO.search(cell.scope) for cell in wrapped.cells.values()):
-        wrapped.odd = wrapped.odd or "it has only forward cells: its backward ones are missing, or are the same (one cell for both)"
+        wrapped.odd = wrapped.odd or FORWARD_ALONE

@@ -97,10 +97,10 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
         states = {name: [np.asarray(state, dtype) for state in request.get(name) or []] for name in ("hidden", "cell")}
         x = tf.constant(np.asarray(request["x"], dtype))
         block = bool(request["variant"].get("block"))
-        rows = [
-            [_cell(cell_name, request["how"], len(row) * at + way, block, dtype) for way, cell_name in enumerate(row)]
-            for at, row in enumerate(cells)
-        ]
+        rows = []
+        for at, row in enumerate(cells):
+            ways = [_cell(shapes, request["how"], len(row) * at + way, block, dtype) for way, shapes in enumerate(row)]
+            rows.append([ways[0]] * 2 if len(row) > 1 and row[0] is row[1] else ways)
         lengths = None if request.get("lengths") is None else tf.constant(np.asarray(request["lengths"], "int32"))
         y, final = _run(kind, scope, rows, x, lengths, _states(rows, states, x))
         flat = [state for state in final]
@@ -168,8 +168,9 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:
         raise NotImplementedError(f"two cells in the scope {scope!r}: {clash['name']} and {clash['clash']}")
-    depth, ways = 1 + max(number for number, _ in by_place), 1 + max(way for _, way in by_place)
-    return kind, scope, [[by_place[number, way] for way in range(ways)] for number in range(depth)]
+    depth, ways = 1 + max(number for number, _ in by_place), 1 if kind == "one" else 2
+    # Of one cell for both directions the wrapper keeps the forward one's variables alone.
+    return kind, scope, [[by_place.get((number, way)) or by_place[number, 0] for way in range(ways)] for number in range(depth)]
 
 
 def _cell(shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, dtype: str) -> Tuple[Any, Dict[str, Any]]:

@@ -120,17 +120,24 @@ def _program(path: Path, fix: FixedInputs = MappingProxyType({})) -> OperatorPro
     return program  # type: ignore[no-any-return]
 
 
-def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool, axes: StatedAxes = ()) -> Description:
+def _tried(
+    program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool, axes: StatedAxes = (), videos: bool = False
+) -> Description:
     """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out.
 
-    axes  how many each input has that does not state it
+    axes    how many each input has that does not state it
+    videos  whether they are sequences of images, or rooms
 
     Raises RefusedError where another choice may be meant, and is another model.
     """
     operators = {operation.kind for operation in program.operations}
     loops = {operation.loop for operation in program.operations if operation.loop is not None}
     over_time = bool(loops) or operators & {*RECURRENT, "conv1d", "convolution", "_convolution"}
-    ranks = (2, 3, 1) if "embedding" in operators else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in operators else (2, 3, 4, 1)
+    ranks: tuple[int, ...] = (
+        (2, 3, 1) if "embedding" in operators else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in operators else (2, 3, 4, 1)
+    )
+    if videos:
+        ranks = (5,)
     states = {id(state.before) for loop in loops for state in loop.states}
     stated = [[len(ref.dims)] if ref.dims is not None else [2, 3, 1] if id(ref) in states else list(ranks) for ref in program.inputs]
     lengths = {id(ref) for ref in _lengths_of_packed(program)}
@@ -175,6 +182,11 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramRea
         return min(in_part, key=lambda description: sum(isinstance(node.kind, kinds.LeftOut) for node in description.scope.every_node()))
     if not lengths_stated and any(ref.dims is None for ref in program.inputs):
         first = _unstated(first, program, reading, max(reached_by.items(), key=itemgetter(1), default=((), 0))[0])
+        if isinstance(first, RefusedError) and not first.remedy and not videos and operators & _OVER_SPACE:
+            try:
+                return _tried(program, reading, partial, axes, videos=True)
+            except RefusedError as error:
+                first = error if error.remedy else first
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
@@ -188,6 +200,7 @@ def _lengths_of_packed(program: OperatorProgram) -> Iterator[Ref]:
             yield ref
 
 
+_OVER_SPACE = {"conv2d", "conv3d", "convolution", "_convolution"}
 _ARITHMETIC = "add sub mul div floor_divide clamp clamp_min clamp_max sort"
 _KEEPS_AXES = frozenset({*aten.CASTS, *(name for name, operator in aten.DIALECT.items() if operator is SAME), *_ARITHMETIC.split()})
 """Operators whose result has the axes of what they read first."""

@@ -89,3 +89,57 @@ def test_an_operator_is_refused_where_torch_stops(tmp_path: Path) -> None:
 
     cases = [(name, ranks) for name in OPERATORS for ranks in itertools.product(SHAPES, SHAPES)]
     each(drawn(cases, 150, "ranks", always=lambda case: case[1] == (3, 3)), check)
+
+
+class _ConvolvingCell(torch.nn.Module):
+    def __init__(self, channels: int, units: int) -> None:
+        super().__init__()
+        self.units = units
+        self.conv = torch.nn.Conv2d(channels + units, 4 * units, 3, padding=1)
+
+    def forward(self, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        i, f, o, g = torch.split(self.conv(torch.cat([x, h], 1)), self.units, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+class _Video(torch.nn.Module):
+    """Images one after the other, read by a stack of ConvLSTMs; a dense layer needs the sizes of these."""
+
+    def __init__(self, dense: bool) -> None:
+        super().__init__()
+        self.cell_list = torch.nn.ModuleList([_ConvolvingCell(2, 4), _ConvolvingCell(4, 3)])
+        self.fc = torch.nn.Linear(3 * 6 * 5, 2) if dense else None
+
+    def forward(self, x: Any) -> Any:
+        for cell in self.cell_list:
+            h = c = torch.zeros(x.shape[0], cell.units, *x.shape[3:])
+            steps = []
+            for step in range(x.shape[1]):
+                h, c = cell(x[:, step], h, c)
+                steps.append(h)
+            x = torch.stack(steps, 1)
+        return x if self.fc is None else self.fc(x[:, -1].flatten(1))
+
+
+def test_images_one_after_the_other_have_five_axes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    torch.jit.trace(_Video(dense=False).eval(), torch.randn(2, 2, 2, 6, 5)).save(tmp_path / "video.pt")
+    rc.export_model(tmp_path / "video.pt", tmp_path / "video.onnx", verify=True)
+    torch.jit.trace(_Video(dense=True).eval(), torch.randn(2, 2, 2, 6, 5)).save(tmp_path / "dense.pt")
+    with pytest.raises(rc.RefusedError, match=r"\?x\?x\?x\?x\?"):
+        rc.export_model(tmp_path / "dense.pt", tmp_path / "dense.onnx")
+    rc.export_model(tmp_path / "dense.pt", tmp_path / "dense.onnx", axes=[[None, 2, 2, 6, 5]], verify=True)
+
+
+def test_a_convolving_cell_of_a_state_dictionary_is_named(tmp_path: Path) -> None:
+    torch.save({"state_dict": _Video(dense=True).state_dict()}, tmp_path / "video.ckpt")
+    with pytest.raises(rc.RnnConvertError, match=r"cell_list\.1\.conv: its products are convolutions.*torch\.jit\.trace"):
+        rc.convert(tmp_path / "video.ckpt", tmp_path / "out.keras")
+    rc.inspect(tmp_path / "video.ckpt")
+    # A convolution beside a recurrent layer is no cell, and one in a module of another name is a convolution.
+    both = torch.nn.ModuleDict({"conv_lstm": torch.nn.ModuleDict({"conv": torch.nn.Conv1d(2, 4, 3), "lstm": torch.nn.LSTM(4, 3)})})
+    torch.save(both.state_dict(), tmp_path / "both.pt")
+    assert not rc.load(tmp_path / "both.pt").unread
+    torch.save(torch.nn.Sequential(torch.nn.Conv1d(2, 4, 3)).state_dict(), tmp_path / "conv.pt")
+    assert not rc.load(tmp_path / "conv.pt").unread

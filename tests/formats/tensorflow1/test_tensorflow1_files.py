@@ -616,3 +616,76 @@ def test_a_constant_of_enormous_lengths_is_unreadable(shape: tuple[int, ...], tm
     (tmp_path / "a.pb").write_bytes(constant("rnn/lstm_cell/kernel", shape, numbers))
     with pytest.raises(rc.UnreadableError, match="larger than any constant"):
         rc.load(tmp_path / "a.pb")
+
+
+ONE_CELL = """
+cells = tf.nn.rnn_cell
+x = tf.placeholder(tf.float32, [None, 2, 3], "x")
+cell = {cell}
+outputs, _ = tf.nn.bidirectional_dynamic_rnn(cell, cell, x, dtype=tf.float32, time_major=True)
+y = tf.concat(outputs, 2, "y")
+again = {again}
+random = np.random.RandomState(1)
+with tf.Session() as session:
+    for variable in tf.global_variables():
+        variable.load(random.uniform(-0.7, 0.7, variable.shape.as_list()).astype("float32"), session)
+    tf.train.Saver().save(session, "one.ckpt")
+    fed = random.uniform(-1, 1, (5, 2, 3)).astype("float32")
+    found = {{"x": fed, "y": session.run(y, {{x: fed}})}}
+"""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "cells.GRUCell(4)",
+        "cells.BasicLSTMCell(4, forget_bias=0.5)",
+        "cells.MultiRNNCell([cells.LSTMCell(4, forget_bias=0.0) for _ in range(2)])",
+    ],
+)
+def test_one_cell_for_both_directions_is_read_where_the_graph_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cell: str) -> None:
+    answers = by_tensorflow(tmp_path, ONE_CELL.format(cell=cell, again=None))
+    (stack,) = rc.load(tmp_path / "one.ckpt.index").layers.values()
+    assert stack.num_directions == 2
+    np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers["y"], rtol=0, atol=5e-7)
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": tensorflow1()})
+    report = verify(tmp_path / "one.ckpt.index", on=["tensorflow1-cpu", "tensorflow2-raw"])
+    assert report.equal and all(run["own_file"] for run in report.document["layers"][0]["runs"]), str(report)
+    (tmp_path / "one.ckpt.meta").unlink()
+    loaded = rc.load(tmp_path / "one.ckpt.index")
+    assert not loaded.layers and "it has only forward cells" in loaded.warnings[0]
+
+
+def test_one_cell_that_a_third_loop_calls_is_not_taken_for_two_directions(tmp_path: Path) -> None:
+    again = "tf.nn.dynamic_rnn(cell, x, dtype=tf.float32, time_major=True, scope='bidirectional_rnn/fw')"
+    by_tensorflow(tmp_path, ONE_CELL.format(cell="cells.GRUCell(4)", again=again))
+    loaded = rc.load(tmp_path / "one.ckpt.index")
+    assert not loaded.layers and "it has only forward cells" in loaded.warnings[0]
+
+
+DECODER = """
+cells, seq2seq = tf.nn.rnn_cell, tf.contrib.seq2seq
+x = tf.placeholder(tf.float32, [2, 5, 3], "x")
+state = cells.LSTMStateTuple(*(tf.placeholder(tf.float32, [2, 4]) for _ in "ch"))
+cell = cells.BasicLSTMCell(4, forget_bias=0.25)
+decoder = seq2seq.BasicDecoder(cell, seq2seq.TrainingHelper(x, [5, 5]), {state})
+outputs, _, _ = seq2seq.dynamic_decode(decoder)
+with tf.Session() as session:
+    random = np.random.RandomState(1)
+    for variable in tf.global_variables():
+        variable.load(random.uniform(-0.7, 0.7, variable.shape.as_list()).astype("float32"), session)
+    tf.train.Saver().save(session, "decoder.ckpt")
+    fed = random.uniform(-1, 1, (2, 5, 3)).astype("float32")
+    feeds = {{x: fed, **{{each: np.zeros((2, 4), "f") for each in state}}}}
+    found = {{"x": fed, "y": session.run(outputs.rnn_output, feeds)}}
+"""
+
+
+@pytest.mark.parametrize("state", ["state", "cell.zero_state(2, tf.float32)"])
+def test_the_cell_of_a_decoder_whose_steps_have_conditions_is_read(tmp_path: Path, state: str) -> None:
+    answers = by_tensorflow(tmp_path, DECODER.format(state=state))
+    loaded = rc.load(tmp_path / "decoder.ckpt.index")
+    (stack,) = loaded.layers.values()
+    assert not loaded.questions and stack.cell.constants["f"] == 0.25
+    assert any("pass it at every call" in warning for warning in loaded.warnings) == (state == "state")
+    np.testing.assert_allclose(reference.run(stack, answers["x"].swapaxes(0, 1)).y.swapaxes(0, 1), answers["y"], rtol=0, atol=5e-7)
