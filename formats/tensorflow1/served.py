@@ -20,6 +20,10 @@ from rnnconvert.formats.tensorflow1.control_flow import Conditions
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 _BRANCHES = ("body", "cond", "then_branch", "else_branch")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_CHANGES = ("Assign", "Resource", "Scatter", "StridedSliceAssign", "Apply", "SparseApply", "CountUpTo")
+"""The beginnings of the names of operations that change a variable."""
+_CHANGE_NOTHING = ("ResourceGather", "ResourceGatherNd", "ScatterNd", "ScatterNdNonAliasingAdd")
+"""Those that begin so, and change none. Source: core/ops/{resource_variable_ops,state_ops,array_ops}.cc."""
 
 
 @dataclass(eq=False)
@@ -57,7 +61,7 @@ class FrozenFunction:
         self._used: set[str] = set()
         self._count = 0
         self.changed: list[str] = []
-        reached = _reached(meta.graph.nodes, [*signature.inputs.values(), *signature.outputs.values()])
+        reached = _reached(meta.graph.nodes, [*signature.inputs.values(), *signature.outputs.values()], waited_for=True)
         nodes = {name: node for name, node in meta.graph.nodes.items() if name in reached}
         entries = {name: arrays[entry] for name, entry in meta.entries().items() if entry in arrays}
         top = _Called(with_constants(GraphDef(nodes), entries).nodes)
@@ -93,7 +97,7 @@ class FrozenFunction:
         waiting, seen, changes = [node], set[str](), list[str]()
         while waiting:
             inner = waiting.pop()
-            changes += [inner.name] if inner.op.startswith("Assign") else []
+            changes += [inner.name] if inner.op.startswith(_CHANGES) and inner.op not in _CHANGE_NOTHING else []
             names = {name for key in _BRANCHES if (name := inner.called(key))} | ({inner.called("f")} if inner is not node else set())
             for name in names - seen:
                 seen.add(name)
@@ -136,13 +140,14 @@ def with_constants(graph: GraphDef, arrays: Mapping[str, Array]) -> GraphDef:
     return GraphDef(nodes, graph.functions)
 
 
-def _reached(nodes: Mapping[str, GraphDefNode], values: Iterable[str]) -> set[str]:
-    """Return the operations that values come from."""
+def _reached(nodes: Mapping[str, GraphDefNode], values: Iterable[str], waited_for: bool = False) -> set[str]:
+    """Return the operations that values come from, and those that run before them if these are wanted, too."""
     waiting = [value.partition(":")[0] for value in values]
     reached: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name not in reached and name in nodes:
             reached.add(name)
-            waiting += [source.partition(":")[0] for source in nodes[name].read]
+            sources = nodes[name].inputs if waited_for else nodes[name].read
+            waiting += [source.lstrip("^").partition(":")[0] for source in sources]
     return reached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -148,6 +149,35 @@ def test_a_function_that_changes_its_variables_is_refused_by_the_operation(saved
     with pytest.raises(rc.RefusedError, match=r"AssignVariableOp.*changes a variable from one call to the next"):
         rc.export_model(saved / "stateful", tmp_path / "new.onnx")
     assert not any(tmp_path.iterdir())
+
+
+def _changing(tensorflow: Any, change: str, waits: bool, by_handle: bool, folder: Path) -> None:
+    """Save a graph of TensorFlow 1 that changes a variable, which its output reads or only waits for."""
+    v1 = tensorflow.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tensorflow.float32, [None, 3])
+        weight = v1.get_variable("weight", initializer=np.ones((3, 3), np.float32), use_resource=by_handle)
+        arguments = ([0],) if change.startswith("scatter") else ()
+        changed = getattr(v1, change)(weight, *arguments, np.full((1, 3) if arguments else (3, 3), 0.5, np.float32))
+        if waits:
+            with v1.control_dependencies([changed]):
+                y = x @ weight.read_value()
+        else:
+            y = x @ changed
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(session, str(folder), {"x": x}, {"y": y})
+
+
+def test_a_change_that_an_output_only_waits_for_is_refused_too(tmp_path: Path) -> None:
+    tensorflow = needed("tensorflow", "tensorflow")
+
+    def check(change: str, waits: bool, by_handle: bool) -> None:
+        folder = tmp_path / f"{change}_{waits}_{by_handle}"
+        _changing(tensorflow, change, waits, by_handle, folder)
+        with pytest.raises(rc.RefusedError, match="changes a variable from one call to the next"):
+            rc.export_model(folder, tmp_path / "new.onnx")
+
+    each(product(("assign", "assign_add", "scatter_update", "scatter_add"), (False, True), (False, True)), lambda case: check(*case))
 
 
 def test_a_model_saved_amid_a_stream_begins_with_zeros(saved: Path, tmp_path: Path) -> None:
