@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Node
 from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.weights import LayerWeights
+from rnnconvert.scaffolding.windows import reached
 
 TITLE = "ncnn"
 LARGEST = float(np.finfo(np.float32).max)
@@ -245,18 +247,36 @@ class NetWriter:
         self.scope, self._prefix = outer, before
 
     def _lengthen(self, node: Node[kinds.Kind]) -> None:
-        """Note the lengths of what a node gives where they are those of what it reads."""
-        kind = node.kind
-        same_window = isinstance(kind, kinds.Conv) and kind.padding != "valid" and max(kind.strides) == 1
-        if not (same_window or isinstance(kind, (*_AS_LONG, kinds.Transpose))) or not node.inputs:
-            return
-        rank = len(self(node.x).shape)
-        places = kind.order if isinstance(kind, kinds.Transpose) else range(rank)
-        shapes = [shape for value in node.inputs if len(shape := self(value).shape) == rank]
-        reads = [_spread([shape[axis] for shape in shapes]) for axis in places]
-        for value in node.outputs:
+        """Note the lengths of what a node gives where those of what it reads decide them."""
+        tensors = [self(value) for value in node.inputs if id(value) in self._tensors]
+        for value in node.outputs if tensors else ():
             if id(value) in self._tensors:
-                self._fill(value, reads)
+                self._fill(value, self._decided(node.kind, tensors, self(value)))
+
+    def _decided(self, kind: kinds.Kind, tensors: Sequence[NetTensor], y: NetTensor) -> Sequence[int | None]:
+        """Return the lengths of an output that are known of what its node reads."""
+        x, rank = tensors[0].shape, len(tensors[0].shape)
+        if isinstance(kind, _AS_MANY) and y.lengths.count(None) == 1 and None not in tensors[0].lengths:
+            rest = math.prod(length for length in y.lengths if length is not None)
+            count = math.prod(length for length in tensors[0].lengths if length is not None)
+            return [count // rest if length is None and axis != y.batch else length for axis, length in enumerate(y.shape)]
+        if isinstance(kind, kinds.Transpose):
+            return [x[axis] for axis in kind.order]
+        if isinstance(kind, kinds.Embedding):
+            return [*x, None]
+        if isinstance(kind, kinds.Windowed):
+            return [x[0], *[None] * (kind.space - 1), *_windows(kind, x), *[None] * (2 - kind.space)]
+        if isinstance(kind, kinds.Reduce | kinds.Select):
+            axes = {axis % rank for axis in (kind.axes if isinstance(kind, kinds.Reduce) else (kind.axis,))}
+            return x if isinstance(kind, kinds.Reduce) and kind.keep else [length for axis, length in enumerate(x) if axis not in axes]
+        if isinstance(kind, kinds.Slice) and (length := x[kind.axis]) is not None:
+            count = len(range(length)[kind.start : kind.end : kind.step])
+            return [count if axis == kind.axis % rank else length for axis, length in enumerate(x)]
+        if isinstance(kind, (kinds.Concatenate, kinds.Split, kinds.Slice, *_AS_LONG)):
+            shapes = [each.shape for each in tensors if len(each.shape) == rank]
+            along = kind.axis % rank if isinstance(kind, kinds.Concatenate | kinds.Split | kinds.Slice) else None
+            return [None if axis == along else _spread([shape[axis] for shape in shapes]) for axis in range(rank)]
+        return ()
 
     def closed(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
         """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
@@ -279,9 +299,24 @@ def _spread(lengths: Sequence[int | None]) -> int | None:
     return stated.pop() if len(stated) == 1 else None
 
 
+def _windows(kind: kinds.Windowed, x: Sequence[int | None]) -> Iterator[int | None]:
+    """Yield how many windows there are along each axis of space."""
+    pads = kind.pads if isinstance(kind, kinds.ConvFirst | kinds.PoolFirst) else None
+    dilation = kind.dilation if isinstance(kind, kinds.Convolution) else (1,) * kind.rank
+    for axis, (length, reach, stride) in enumerate(zip(x[kind.space :], reached(kind.kernel, dilation), kind.strides, strict=False)):
+        if length is None:
+            yield None
+        elif pads is None and isinstance(kind, kinds.Conv | kinds.Pool):
+            yield -(-length // stride) if kind.padding != "valid" else (length - reach) // stride + 1
+        elif pads is not None:
+            yield (length + sum(pads[axis]) - reach) // stride + 1
+
+
+_AS_MANY = (kinds.Reshape, kinds.Flatten, kinds.View, kinds.MergeAxes, kinds.SplitAxis, kinds.Squeeze, kinds.Unsqueeze)
+"""The kinds of nodes whose outputs have as many numbers as what they read."""
 _AS_LONG = (
-    kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise, kinds.Embedding,
-    kinds.LayerNorm, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
+    kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise,
+    kinds.Flip, kinds.LayerNorm, kinds.PReLU, kinds.PReLUFirst, kinds.Recurrent, kinds.Rescale,
 )  # fmt: skip
 """The kinds of nodes whose outputs have the lengths of what they read, where these are open."""
 
