@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rnnconvert.core.limits import AXES, SIZE
-from rnnconvert.formats.c_header.program import StepValues
+from rnnconvert.formats.c_header.program import Across, StepValues
 
 
 def count(value: Any) -> bool:
@@ -48,6 +48,16 @@ def counts(value: Any) -> bool:
 def pads(value: Any) -> bool:
     """Return whether a value is the steps that are added before and after, or None."""
     return value is None or (isinstance(value, list) and len(value) == 2 and all(map(index, value)))
+
+
+def across(value: Any) -> bool:
+    """Return whether a value is the windows over an axis: its length, their kernel, stride and dilation, and what is added at both ends."""
+    return isinstance(value, list) and len(value) == len(Across._fields) and all(map(count, value[:4])) and all(map(index, value[4:]))
+
+
+def several_across(value: Any) -> bool:
+    """Return whether a value is the windows over each of some axes."""
+    return isinstance(value, list) and len(value) <= AXES and all(map(across, value))
 
 
 def operands(value: Any) -> bool:

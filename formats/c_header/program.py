@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnconvert.formats.c_header.layer_code import number_in_c
 
@@ -56,6 +56,39 @@ class TimeAxis:
             return -(-length // self.stride)
         free = length + sum(self.pads) - self.reach
         return free // self.stride + 1 if free >= 0 else 0
+
+
+class Across(NamedTuple):
+    """The windows over an axis of what a step has.
+
+    length    of the axis
+    kernel    how many places a window has, so far apart as `dilation`
+    stride    by how many places windows move
+    before    how many places are added in front of the axis, and `after` behind it
+    """
+
+    length: int
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
+    after: int = 0
+
+    @property
+    def windows(self) -> int:
+        """How many windows there are. Raises ValueError for none."""
+        free = self.length + self.before + self.after - self.dilation * (self.kernel - 1) - 1
+        if free < 0:
+            raise ValueError("a window longer than its axis")
+        return free // self.stride + 1
+
+    def place(self, window: str, tap: str) -> str:
+        """Return the place of the axis that a window reads, counted from its first one, by their names in C."""
+        return f"{window} * {self.stride} + {tap} * {self.dilation} - {self.before}"
+
+    def outside(self, place: str) -> list[str]:
+        """Return the statement that leaves out a place that was added; none where there are none."""
+        return [f"if ({place} < 0 || {place} >= {self.length}) continue;"] if self.before or self.after else []
 
 
 @dataclass(frozen=True)
@@ -175,7 +208,7 @@ class StepProgram:
                 if maker is operation or self.kinds[maker.kind].keeps is None or self.kinds[maker.kind].form(maker.settings) != "state":
                     raise ValueError("a state that no loop has")
                 places[place] = makers[state]
-            elif kind.keeps is not None and kind.form(operation.settings) != "whole":
+            elif kind.keeps is not None and kind.form(operation.settings) not in ("whole", "each"):
                 places[place] = place
         return places
 

@@ -17,6 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.formats.c_header.program import Across
 from rnnconvert.graphs.sizes import Dims, open_size
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 from rnnconvert.models.model import Model, Unit
@@ -202,9 +203,6 @@ class _HeaderReading(Builder):
             for local, full in names.items():
                 if local in ("mean", "variance"):
                     self.arrays[full] = np.full(shapes[local], float(local == "variance"), np.float32)
-            if operation.kind == "conv":
-                s = operation.settings
-                self.arrays[names["W"]] = self.arrays[names["W"]].reshape(s["filters"], s["kernel"], -1)
             self.units[name] = Unit(name, names, (Surrounding(NAME, kind, "", tensors, ""),), title=operation.kind)
         return self.units[name]
 
@@ -465,21 +463,49 @@ def _pads(r: _HeaderReading, operation: StepOperation, x: SourceTensor, reach: i
 
 
 def _conv(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
-    from rnnconvert.scaffolding.windows import ConvSettings, conv, reached
+    """Return a convolution over the steps, if there are any, and over axes of each of them."""
+    from rnnconvert.scaffolding.windows import ConvSettings, conv
 
-    s, unit = operation.settings, r.layer(operation)
-    pads = _pads(r, operation, x, *reached((s["kernel"],), (s["dilation"],)))
-    weight = (s["filters"], s["channels"] // s["groups"], s["kernel"])
-    stated = ConvSettings(unit.name, (s["stride"],), (s["dilation"],), s["groups"], s["bias"])
-    return r.transpose(conv(r, r.transpose(r.real(x), [0, 2, 1]), weight, (pads,), stated), [0, 2, 1])
+    s, across = operation.settings, [Across(*axis) for axis in operation.settings["across"]]
+    wide = r.real(x) if x.rank == 3 or across else r.unsqueeze(r.real(x), [x.rank - 1])
+    over_time = Across(0, s["kernel"], s["stride"], s["dilation"], *_pads(r, operation, wide, (s["kernel"] - 1) * s["dilation"] + 1))
+    axes, lead = [*[over_time] * (wide.rank == 3), *across], wide.rank - 1
+    weight, lengths = f"{operation.name}_W", [axis.length for axis in across]
+    shape = (s["filters"], *(axis.kernel for axis in axes), s["channels"] // s["groups"])
+    if r.label(operation) in r.units and r.arrays[weight].shape != shape:
+        raise ValueError("weights of a convolution over the steps and of one without them")
+    r.arrays[weight] = r.arrays[weight].reshape(shape)
+    wide = r.reshape(wide, (*wide.dims[:lead], *([s["channels"], *lengths] if s["first"] else [*lengths, s["channels"]])))
+    channels = lead if s["first"] else wide.rank - 1
+    order = [0, channels, *(axis for axis in range(1, wide.rank) if axis != channels)]
+    strides, dilation = (tuple(getattr(axis, word) for axis in axes) for word in ("stride", "dilation"))
+    stated = ConvSettings(r.layer(operation).name, strides, dilation, s["groups"], s["bias"])
+    pads = tuple((axis.before, axis.after) for axis in axes)
+    y = conv(r, r.transpose(wide, order), (shape[0], shape[-1], *shape[1:-1]), pads, stated)
+    y = r.flat(r.transpose(y, [order.index(axis) for axis in range(y.rank)]), lead)
+    return y if lead == x.rank - 1 else r.squeeze(y, [lead - 1])
 
 
 def _pool(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     from rnnconvert.scaffolding.windows import Windows, pool
 
     s = operation.settings
-    looks = Windows((s["kernel"],), (s["stride"],), (1,), (_pads(r, operation, x, s["kernel"]),))
+    looks = Windows((s["kernel"],), (s["stride"],), (s["dilation"],), (_pads(r, operation, x, (s["kernel"] - 1) * s["dilation"] + 1),))
     return r.transpose(pool(r, r.transpose(r.real(x), [0, 2, 1]), s["operation"], looks, False, s["counted"]), [0, 2, 1])
+
+
+def _pooled(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
+    """Return a pool over an axis of a step, or of each step."""
+    from rnnconvert.scaffolding.windows import Windows, pool
+
+    s, at, lead = operation.settings, Across(*operation.settings["across"]), x.rank - 1
+    outer = _stated(x.dims[-1:])[0] // (at.length * s["inner"])
+    wide = r.transpose(r.reshape(r.real(x), (*x.dims[:-1], outer, at.length, s["inner"])), [0, lead, lead + 2, *range(1, lead), lead + 1])
+    still, dims = (1,) * (lead - 1), wide.dims
+    looks = Windows((*still, at.kernel), (*still, at.stride), (*still, at.dilation), (*((0, 0),) * (lead - 1), (at.before, at.after)))
+    y = pool(r, r.reshape(wide, (dims[0], outer * s["inner"], *dims[3:])), s["operation"], looks, False, s["counted"])
+    y = r.reshape(y, (dims[0], outer, s["inner"], *y.dims[2:]))
+    return r.flat(r.transpose(y, [0, *range(3, y.rank - 1), 1, y.rank - 1, 2]), lead)
 
 
 def _over_time(r: _HeaderReading, operation: StepOperation, x: SourceTensor, *masks: SourceTensor) -> SourceTensor:
@@ -536,7 +562,7 @@ _RULES: Mapping[str, _Rule] = {
     "dense": _dense, "product": _product, "embedding": _embedding, "function": _function, "softmax": _softmax, "affine": _by_channel,
     "slopes": _by_channel, "norm": _norm, "combined": _combined, "joined": _joined, "taken": _strided, "turned": _turned,
     "repeated": _repeated, "folded": _folded, "stored": _stored, "full": _full, "recurrent": _recurrent, "cell": _cell, "conv": _conv,
-    "pool": _pool, "over time": _over_time, "last": lambda r, operation, x: r.select(x, 1, -1),
+    "pool": _pool, "pooled": _pooled, "over time": _over_time, "last": lambda r, operation, x: r.select(x, 1, -1),
     "first": lambda r, operation, x: r.select(x, 1, 0), "until": _until, "number": _number,
     "flip": lambda r, operation, x: r.flip(x, 1), "softmax of steps": _softmax_of_steps, "flat": _flat, "as steps": _as_steps,
     "again": _again, "some steps": _some_steps,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnnconvert.formats.c_header import checks
-from rnnconvert.formats.c_header.program import OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues, TimeAxis
-from rnnconvert.formats.c_header.step_operations import FOLDED, STEP_KINDS, fold_in
+from rnnconvert.formats.c_header.program import Across, OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues, TimeAxis
+from rnnconvert.formats.c_header.step_operations import FOLDED, STEP_KINDS, fold_in, pooled
 
 # Steps that keep something from those before
 
@@ -83,7 +84,9 @@ def _cell(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]
 
 def _conv_form(s: Settings) -> str:
     reach = (s["kernel"] - 1) * s["dilation"] + 1
-    return "kept" if s["stride"] == 1 and s["pads"] == [reach - 1, 0] else "whole"
+    if s["stride"] > 1 or s["pads"] != [reach - 1, 0]:
+        return "whole"
+    return "kept" if reach > 1 else "each"
 
 
 def _windowed(program: StepProgram, x: StepValues, s: Settings, reach: int) -> int:
@@ -97,55 +100,81 @@ def _windowed(program: StepProgram, x: StepValues, s: Settings, reach: int) -> i
 
 
 def _conv_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
-    x = checks.single(read)
+    x, across = checks.single(read), _across(s)
     checks.whether(
-        x.size == s["channels"] and not s["channels"] % s["groups"] and not s["filters"] % s["groups"], "what a convolution reads"
+        x.size == s["channels"] * math.prod(axis.length for axis in across)
+        and not s["channels"] % s["groups"]
+        and not s["filters"] % s["groups"],
+        "what a convolution reads",
     )
-    return [StepValues(s["filters"], _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1))]
+    time = x.time if _conv_form(s) == "each" else _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1)
+    return [StepValues(s["filters"] * math.prod(axis.windows for axis in across), time)]
+
+
+def _across(s: Settings) -> list[Across]:
+    """Return the windows over the axes of a step."""
+    return [Across(*axis) for axis in s["across"]]
 
 
 def _conv_arrays(s: Settings) -> Shapes:
-    shapes: Shapes = {"W": (s["filters"], s["kernel"] * s["channels"] // s["groups"])}
+    taps = s["kernel"] * math.prod(axis.kernel for axis in _across(s))
+    shapes: Shapes = {"W": (s["filters"], taps * s["channels"] // s["groups"])}
     return {**shapes, "b": (s["filters"],)} if s["bias"] else shapes
 
 
 def _conv_keeps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
-    yield f"{w.real} seen[{((s['kernel'] - 1) * s['dilation'] + 1) * s['channels']}];"
+    yield f"{w.real} seen[{((s['kernel'] - 1) * s['dilation'] + 1) * read[0].size}];"
 
 
 def _conv(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
-    channels, width, kernel = s["channels"], s["channels"] // s["groups"], s["kernel"]
-    reach, per = (kernel - 1) * s["dilation"] + 1, s["filters"] // s["groups"]
-    group = f" + j / {per} * {width}" if s["groups"] > 1 else ""
-    over_sequences = _conv_form(s) == "whole"
-    if over_sequences:
+    """Yield a convolution over the steps and over axes of each of them, whose channels are in front of these axes or behind them."""
+    channels, kernel, size, across, form = s["channels"], s["kernel"], read[0].size, _across(s), _conv_form(s)
+    width, per, reach = channels // s["groups"], s["filters"] // s["groups"], (kernel - 1) * s["dilation"] + 1
+    places, size_given = math.prod(axis.length for axis in across), s["filters"] * math.prod(axis.windows for axis in across)
+    group = f" + j / {per} * {width * (places if s['first'] else 1)}" if s["groups"] > 1 else ""
+    over = "".join(f"for (q{n} = 0; q{n} < {axis.windows}; q{n}++) " for n, axis in enumerate(across))
+    if form == "whole":
         yield from _padded(s, reach)
         yield "for (t = 0; t < m; t++) {"
-        yield f"    {w.real} *y = y0 + t * {s['filters']};"
-    else:
-        yield f"{w.real} *y = y0;"
-        if reach > 1:
-            yield f"memmove(s->seen, s->seen + {channels}, sizeof s->seen - {channels} * sizeof s->seen[0]);"
-        yield f"memcpy(s->seen + {(reach - 1) * channels}, x0, {channels} * sizeof s->seen[0]);"
-    yield "    int i, j, k;"
-    yield f"    for (j = 0; j < {s['filters']}; j++) {{"
+    elif form == "kept":
+        yield f"memmove(s->seen, s->seen + {size}, sizeof s->seen - {size} * sizeof s->seen[0]);"
+        yield f"memcpy(s->seen + {(reach - 1) * size}, x0, {size} * sizeof s->seen[0]);"
+    yield f"    {w.real} *y = y0{f' + t * {size_given}' if form == 'whole' else ''};"
+    yield f"    int i, j, k{''.join(f', a{n}, q{n}' for n in range(len(across)))};"
+    yield f"    for (j = 0; j < {s['filters']}; j++) {over}{{"
     yield f"        {w.real} sum = 0;"
     yield f"        for (k = 0; k < {kernel}; k++) {{"
-    if over_sequences:
+    if form == "whole":
         yield f"            const size_t p = t * {s['stride']} + (size_t)k * {s['dilation']};"
         yield f"            const {w.real} *x;"
         yield "            if (p < before || p - before >= n0) continue;"
-        yield f"            x = x0 + (p - before) * {channels}{group};"
+        yield f"            x = x0 + (p - before) * {size}{group};"
     else:
-        yield f"            const {w.real} *x = s->seen + k * {s['dilation'] * channels}{group};"
-    place = f"(j * {kernel} + k) * {width} + i"
-    yield f"            for (i = 0; i < {width}; i++) sum += {w.get('W', place)} * x[i];"
-    yield "        }"
+        begin = f"s->seen + k * {s['dilation'] * size}" if form == "kept" else "x0"
+        yield f"            const {w.real} *x = {begin}{group};"
+    for n, axis in enumerate(across):
+        yield f"            for (a{n} = 0; a{n} < {axis.kernel}; a{n}++) {{"
+        yield f"            const int at{n} = {axis.place(f'q{n}', f'a{n}')};"
+        yield from (f"            {line}" for line in axis.outside(f"at{n}"))
+    weight = _joint([("j", 1), ("k", kernel), *((f"a{n}", axis.kernel) for n, axis in enumerate(across)), ("i", width)])
+    at = [(f"at{n}", axis.length) for n, axis in enumerate(across)]
+    read_at = _joint([("i", 1), *at] if s["first"] else [*at, ("i", channels)])
+    yield f"            for (i = 0; i < {width}; i++) sum += {w.get('W', weight)} * x[{read_at}];"
+    yield f"        {'}' * (1 + len(across))}"
     text = f"sum{w.times_scale('W', 'j')}" + (f" + {w.get('b', 'j')}" if s["bias"] else "")
-    yield f"        y[j] = {text};"
+    window = [(f"q{n}", axis.windows) for n, axis in enumerate(across)]
+    yield f"        y[{_joint([('j', 1), *window] if s['first'] else [*window, ('j', s['filters'])])}] = {text};"
     yield "    }"
-    if over_sequences:
+    if form == "whole":
         yield "}"
+
+
+def _joint(places: Sequence[tuple[str, int]]) -> str:
+    """Return the place of a number by its places along axes, each with its length, the slowest first."""
+    text = places[0][0]
+    for name, length in places[1:]:
+        text = f"{f'({text})' if '+' in text else text} * {length} + {name}"
+    return text
 
 
 def _padded(s: Settings, reach: int) -> Iterator[str]:
@@ -159,24 +188,24 @@ def _padded(s: Settings, reach: int) -> Iterator[str]:
 
 def _pool_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = checks.single(read)
-    return [StepValues(x.size, _windowed(program, x, s, s["kernel"]))]
+    return [StepValues(x.size, _windowed(program, x, s, (s["kernel"] - 1) * s["dilation"] + 1))]
 
 
 def _pool(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
     size, kernel = read[0].size, s["kernel"]
-    yield from _padded(s, kernel)
+    yield from _padded(s, (kernel - 1) * s["dilation"] + 1)
     yield "for (t = 0; t < m; t++) {"
     yield "    int i;"
     yield f"    for (i = 0; i < {size}; i++) {{"
-    yield "        size_t p, count = 0;"
+    yield "        size_t k, count = 0;"
     yield f"        {w.real} sum = {'-INFINITY' if s['operation'] == 'max' else '0'};"
-    yield f"        for (p = t * {s['stride']}; p < t * {s['stride']} + {kernel}; p++) {{"
+    yield f"        for (k = 0; k < {kernel}; k++) {{"
+    yield f"            const size_t p = t * {s['stride']} + k * {s['dilation']};"
     yield "            if (p < before || p - before >= n0) continue;"
     yield f"            {fold_in('max' if s['operation'] == 'max' else 'sum', 'sum', f'x0[(p - before) * {size} + i]')}"
     yield "            count++;"
     yield "        }"
-    result = "sum" if s["operation"] == "max" else f"sum / {kernel}" if s["counted"] else f"sum / ({w.real})count"
-    yield f"        y0[t * {size} + i] = count ? {result} : sum;"
+    yield f"        y0[t * {size} + i] = {pooled(w, s, kernel)};"
     yield "    }"
     yield "}"
 
@@ -433,6 +462,8 @@ KINDS: Mapping[str, OperationKind] = {
             "groups": checks.count,
             "bias": checks.truth,
             "pads": checks.pads,
+            "across": checks.several_across,
+            "first": checks.truth,
         },
         _conv_gives,
         _conv,
@@ -446,6 +477,7 @@ KINDS: Mapping[str, OperationKind] = {
             "operation": checks.among("max", "average"),
             "kernel": checks.count,
             "stride": checks.count,
+            "dilation": checks.count,
             "pads": checks.pads,
             "counted": checks.truth,
         },

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnnconvert.core.limits import AXES
 from rnnconvert.formats.c_header import checks
-from rnnconvert.formats.c_header.program import OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues
+from rnnconvert.formats.c_header.program import Across, OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues
 
 
 def _dense_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
@@ -280,6 +280,36 @@ def _repeated(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[
     yield f"for (i = 0; i < {read[0].size * count}; i++) y0[i] = x0[i / {inner * count} * {inner} + i % {inner}];"
 
 
+def _pooled_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
+    x, across = checks.single(read), Across(*s["across"])
+    checks.whether(not x.size % (across.length * s["inner"]), "an axis that windows move over")
+    return [StepValues(x.size // across.length * across.windows, x.time)]
+
+
+def _pooled(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
+    """Yield a pool of the windows over an axis of a step."""
+    across, inner = Across(*s["across"]), s["inner"]
+    yield "int i, j;"
+    yield f"for (j = 0; j < {read[0].size // across.length * across.windows}; j++) {{"
+    yield f"    const {w.real} *x = x0 + j / {across.windows * inner} * {across.length * inner} + j % {inner};"
+    yield f"    {w.real} sum = {'-INFINITY' if s['operation'] == 'max' else '0'};"
+    yield "    int count = 0;"
+    yield f"    for (i = 0; i < {across.kernel}; i++) {{"
+    yield f"        const int at = {across.place(f'j / {inner} % {across.windows}', 'i')};"
+    yield from (f"        {line}" for line in across.outside("at"))
+    yield f"        {fold_in('max' if s['operation'] == 'max' else 'sum', 'sum', f'x[at * {inner}]')}"
+    yield "        count++;"
+    yield "    }"
+    yield f"    y0[j] = {pooled(w, s, across.kernel)};"
+    yield "}"
+
+
+def pooled(w: Spelling, s: Settings, kernel: int) -> str:
+    """Return what a pool makes of the `sum` of a window and the `count` of its places that were not added."""
+    result = "sum" if s["operation"] == "max" else f"sum / {kernel}" if s["counted"] else f"sum / ({w.real})count"
+    return f"count ? {result} : sum"
+
+
 FOLDED = ("mean", "sum", "max", "min", "any", "all")
 
 
@@ -403,6 +433,11 @@ STEP_KINDS: Mapping[str, OperationKind] = {
     ),
     "repeated": OperationKind({"inner": checks.count, "count": checks.count}, _repeated_gives, _repeated),
     "folded": OperationKind({"length": checks.count, "inner": checks.count, "operation": checks.among(*FOLDED)}, _folded_gives, _folded),
+    "pooled": OperationKind(
+        {"inner": checks.count, "across": checks.across, "operation": checks.among("max", "average"), "counted": checks.truth},
+        _pooled_gives,
+        _pooled,
+    ),
     "stored": OperationKind({"size": checks.count}, _stored_gives, _stored, arrays=lambda s: {"numbers": (s["size"],)}),
     "full": OperationKind({"size": checks.count, "number": checks.real}, _full_gives, _full),
 }

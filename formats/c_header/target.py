@@ -351,7 +351,10 @@ def model_of(builder: ModelBuilder) -> WrittenModel:
     """Return the C of a program. Raises RefusedError for states that last from run to run where the model is not computed by steps."""
     stateful = builder.stateful == {True}
     model = WrittenModel(builder.name, builder.program, builder.inputs, builder.outputs, builder.storage, stateful, builder.arrays)
-    keeps_more = any(each.kind in ("conv", "over time", "first", "until", "number", "state") for each in builder.program.operations)
+    keeps_more = any(
+        KINDS[each.kind].keeps and each.kind != "recurrent" and KINDS[each.kind].form(each.settings) in ("kept", "state")
+        for each in builder.program.operations
+    )
     if True in builder.stateful and (not stateful or model.why_no_step or keeps_more):
         raise RefusedError(
             "stateful = True", TITLE, "its states last from one call to the next, beside layers that begin anew", "Build it without."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction
+from rnnconvert.formats.c_header.program import Across
 from rnnconvert.formats.c_header.target import BATCH, BOTH, TIME, Axes, ModelBuilder, ProgramTensor
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Node, Rules, on
@@ -38,23 +39,6 @@ def _reduce(m: ModelBuilder, node: Node[kinds.Reduce]) -> None:
 # Windows
 
 
-def _pads(kind: kinds.Windowed, axis: int = 0) -> list[int] | None:
-    """Return the steps that a layer adds before and after; None where windows of a stride need them.
-
-    axis  the time among the axes of its windows
-    """
-    pads = pads_at(kind, axis)
-    return None if pads is None else list(map(int, pads))
-
-
-def _sequence(m: ModelBuilder, node: Node[kinds.Windowed]) -> ProgramTensor:
-    """Return the sequence of channels that windows move over: numbers become steps."""
-    x, place = m(node.x), node.kind.space
-    if node.kind.rank != 1:
-        raise m.refused(node, "windows over several axes", "the header computes sequences, along one axis")
-    return x if x.axes[place] == TIME else _steps(m, x, place)
-
-
 def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     """Turn an axis of a stated length into the time of a tensor. Raises ValueError for a tensor that has a time already."""
     if TIME in x.axes or BOTH in x.axes:
@@ -64,77 +48,64 @@ def _steps(m: ModelBuilder, x: ProgramTensor, place: int) -> ProgramTensor:
     return ProgramTensor(y, (*x.axes[:place], TIME, *x.axes[place + 1 :]))
 
 
+_STILL: Mapping[str, Any] = {"kernel": 1, "stride": 1, "dilation": 1, "pads": [0, 0]}
+"""Windows of one step."""
+
+
+def _moved(m: ModelBuilder, node: Node[kinds.Conv | kinds.Pool], x: ProgramTensor) -> tuple[Mapping[str, Any], dict[int, Across]]:
+    """Return how the windows of a layer move over the steps, and over other axes by their places among those of the windows.
+
+    Raises RefusedError for a last window that reaches beyond the end of a sequence of any length, ValueError for no window.
+    """
+    kind, across, over_time = node.kind, dict[int, Across](), _STILL
+    for axis, (size, stride, apart, reach) in enumerate(zip(kind.kernel, kind.strides, kind.dilation, kind.reach, strict=True)):
+        place, pads = kind.space + axis, pads_at(kind, axis)
+        timed = x.axes[place] == TIME
+        length = m.program.length(m.program.values[x.value].time) if timed else x.place(place)[0]
+        if pads is None and length is not None:
+            pads = same(reach, stride, length)
+        if isinstance(kind, kinds.Pool) and kind.ceil and pads is not None:
+            if length is None:
+                raise m.refused(node, "a pool beyond the end", "a sequence of any length may end anywhere in its last window")
+            pads = pads[0], pads[1] + -(length + sum(pads) - reach) % stride
+        if timed:
+            ends = None if pads is None else list(map(int, pads))
+            over_time = {"kernel": int(size), "stride": int(stride), "dilation": int(apart), "pads": ends}
+        elif pads is not None and length is not None:
+            across[axis] = Across(length, int(size), int(stride), int(apart), *map(int, pads))
+    return over_time, across
+
+
 def _conv(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
-    if node.kind.rank == 2:
-        _conv_over_places(m, node)
-        return
-    x, parts = _sequence(m, node), m.parts(node, "conv")
-    weight = np.moveaxis(parts["weight"].reshape(*parts["weight"].shape[:2], -1), 1, 2)
-    y = _convolved(m, node, x, weight, parts.get("bias"), 0, node.kind.groups)
-    m.give(node.y, y, (BATCH, len(weight), TIME) if node.kind.channels_first else (BATCH, TIME, len(weight)))
-
-
-def _convolved(
-    m: ModelBuilder, node: Node[kinds.Conv], x: ProgramTensor, weight: Array, bias: Array | None, axis: int, groups: int = 1
-) -> int:
-    """Add a convolution over the steps, of weights (filters, steps, channels of a group); `axis` is the time among the axes of windows."""
-    filters, kernel, width = map(int, weight.shape)
-    arrays: Mapping[str, Array] = {"W": weight.reshape(filters, kernel * width), **({} if bias is None else {"b": bias})}
+    x, parts, kind, first = m(node.x), m.parts(node, "conv"), node.kind, node.kind.channels_first
+    over_time, across = _moved(m, node, x)
+    if x.place(1 if first else -1)[0] != kind.channels:
+        raise ValueError(f"it reads {x.place(1 if first else -1)[0]} channels, and its weights are for {kind.channels}")
+    time = next((axis for axis in range(kind.rank) if axis not in across), None)
+    weight = parts["weight"] if time is None else np.moveaxis(parts["weight"], 2 + time, 2)
+    arrays = {"W": np.moveaxis(weight, 1, -1).reshape(len(weight), -1), **({"b": parts["bias"]} if "bias" in parts else {})}
     (y,) = m.add(
-        "conv", [x.value], m.stored(m.label(node), arrays), channels=width * groups, filters=filters, kernel=kernel,
-        stride=int(node.kind.strides[axis]), dilation=int(node.kind.dilation[axis]), groups=int(groups), bias=bias is not None,
-        pads=_pads(node.kind, axis),
+        "conv", [x.value], m.stored(m.label(node), arrays), **over_time, channels=int(kind.channels), filters=len(weight),
+        groups=int(kind.groups), bias="bias" in parts, across=[list(each) for each in across.values()], first=first,
     )  # fmt: skip
-    return y
-
-
-_MOST_NUMBERS = 1 << 20
-
-
-def _conv_over_places(m: ModelBuilder, node: Node[kinds.Conv]) -> None:
-    """Add a convolution over the time and another axis, of a stated length: at a step one matrix for all places of that."""
-    x, parts, kind = m(node.x), m.parts(node, "conv"), node.kind
-    first, front = kind.channels_first, kind.space
-    time = x.axes.index(TIME) - front if TIME in x.axes else 0
-    if time not in (0, 1):
-        raise ValueError("it moves along two axes, neither of which is the time")
-    x = x if TIME in x.axes else _steps(m, x, front + time)
-    length, _ = x.place(front + 1 - time)
-    weight, groups = np.moveaxis(parts["weight"], 2 + time, 2), kind.groups
-    filters, width, kernel, places = map(int, weight.shape)
-    stride, dilation = int(kind.strides[1 - time]), int(kind.dilation[1 - time])
-    reach = dilation * (places - 1) + 1
-    padded = pads_at(kind, 1 - time) or same(reach, stride, length)
-    count = (length + sum(padded) - reach) // stride + 1
-    channels = width * groups
-    if filters * count * kernel * channels * length > _MOST_NUMBERS:
-        reason = f"over {length} places at each step its windows are one matrix, which would have more than {_MOST_NUMBERS:,} numbers"
-        raise m.refused(node, "windows over two axes", reason)
-    matrix = np.zeros((filters, count, kernel, channels, length), weight.dtype)
-    for out, place, tap in np.ndindex(filters, count, places):
-        source = place * stride + tap * dilation - padded[0]
-        if 0 <= source < length:
-            begin = out // (filters // groups) * width
-            matrix[out, place, :, begin : begin + width, source] = weight[out, :, :, tap].T
-    bias = np.repeat(parts["bias"][:, None], count, 1) if "bias" in parts else None
-    if not first:
-        matrix, bias = matrix.transpose(1, 0, 2, 4, 3), None if bias is None else bias.T
-    rows = matrix.reshape(filters * count, kernel, channels * length)
-    y = _convolved(m, node, x, rows, None if bias is None else bias.ravel(), time)
-    space = (TIME, count) if time == 0 else (count, TIME)
-    m.give(node.y, y, (BATCH, filters, *space) if first else (BATCH, *space, filters))
+    space: Axes = tuple(across[axis].windows if axis in across else TIME for axis in range(kind.rank))
+    m.give(node.y, y, (x.axes[0], len(weight), *space) if first else (x.axes[0], *space, len(weight)))
 
 
 def _pool(m: ModelBuilder, node: Node[kinds.Pool]) -> None:
-    x, kind = _sequence(m, node), node.kind
-    if kind.ceil or kind.dilation != (1,):
-        raise m.refused(node, "a pool with holes, or beyond the end", "no code in C is known for it")
+    """Add a pool over one axis after the other, as the largest number and the mean of a window allow."""
+    x, kind = m(node.x), node.kind
+    over_time, across = _moved(m, node, x)
     counted = kind.operation == "average" and kind.counted
-    (y,) = m.add(
-        "pool", [x.value], operation=kind.operation, kernel=int(kind.kernel[0]), stride=int(kind.strides[0]),
-        pads=_pads(kind), counted=counted,
-    )  # fmt: skip
-    m.give(node.y, y, x.axes)
+    value, axes = x.value, list(x.axes)
+    for axis, windows in across.items():
+        place = kind.space + axis
+        _, inner = ProgramTensor(value, tuple(axes)).place(place)
+        (value,) = m.add("pooled", [value], operation=kind.operation, counted=counted, inner=inner, across=list(windows))
+        axes[place] = windows.windows
+    if over_time != _STILL:
+        (value,) = m.add("pool", [value], operation=kind.operation, counted=counted, **over_time)
+    m.give(node.y, value, tuple(axes))
 
 
 # Loops

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -208,18 +209,36 @@ class NetWriter(LayerWalk[NetTensor]):
             self._lengthen(node)
 
     def _lengthen(self, node: Node[kinds.Kind]) -> None:
-        """Note the lengths of what a node gives where they are those of what it reads."""
-        kind = node.kind
-        same_window = isinstance(kind, kinds.Conv) and max(kind.strides) == 1 and sum(pads_at(kind, 0) or ()) == kind.reach[0] - 1
-        if not (same_window or isinstance(kind, (*_AS_LONG, kinds.Transpose))) or not node.inputs:
-            return
-        rank = len(self(node.x).shape)
-        places = kind.order if isinstance(kind, kinds.Transpose) else range(rank)
-        shapes = [shape for value in node.inputs if len(shape := self(value).shape) == rank]
-        reads = [_spread([shape[axis] for shape in shapes]) for axis in places]
-        for value in node.outputs:
+        """Note the lengths of what a node gives where those of what it reads decide them."""
+        tensors = [self(value) for value in node.inputs if id(value) in self._held]
+        for value in node.outputs if tensors else ():
             if id(value) in self._held:
-                self._fill(value, reads)
+                self._fill(value, self._decided(node.kind, tensors, self(value)))
+
+    def _decided(self, kind: kinds.Kind, tensors: Sequence[NetTensor], y: NetTensor) -> Sequence[int | None]:
+        """Return the lengths of an output that are known of what its node reads."""
+        x, rank = tensors[0].shape, len(tensors[0].shape)
+        if isinstance(kind, _AS_MANY) and y.lengths.count(None) == 1 and None not in tensors[0].lengths:
+            rest = math.prod(length for length in y.lengths if length is not None)
+            count = math.prod(length for length in tensors[0].lengths if length is not None)
+            return [count // rest if length is None and axis != y.batch else length for axis, length in enumerate(y.shape)]
+        if isinstance(kind, kinds.Transpose):
+            return [x[axis] for axis in kind.order]
+        if isinstance(kind, kinds.Embedding):
+            return [*x, None]
+        if isinstance(kind, kinds.Conv | kinds.Pool):
+            return [x[0], *[None] * (kind.space - 1), *_windows(kind, x), *[None] * (2 - kind.space)]
+        if isinstance(kind, kinds.Reduce | kinds.Select):
+            axes = {axis % rank for axis in (kind.axes if isinstance(kind, kinds.Reduce) else (kind.axis,))}
+            return x if isinstance(kind, kinds.Reduce) and kind.keep else [length for axis, length in enumerate(x) if axis not in axes]
+        if isinstance(kind, kinds.Slice) and (length := x[kind.axis]) is not None:
+            count = len(range(length)[kind.start : kind.end : kind.step])
+            return [count if axis == kind.axis % rank else length for axis, length in enumerate(x)]
+        if isinstance(kind, (kinds.Concatenate, kinds.Split, kinds.Slice, *_AS_LONG)):
+            shapes = [each.shape for each in tensors if len(each.shape) == rank]
+            along = kind.axis % rank if isinstance(kind, kinds.Concatenate | kinds.Split | kinds.Slice) else None
+            return [None if axis == along else _spread([shape[axis] for shape in shapes]) for axis in range(rank)]
+        return ()
 
     def closed(self, node: Node[kinds.Kind], lengths: Sequence[int | None]) -> list[int]:
         """Return lengths of which one at most is left to a run. Raises RefusedError for several."""
@@ -242,9 +261,21 @@ def _spread(lengths: Sequence[int | None]) -> int | None:
     return stated.pop() if len(stated) == 1 else None
 
 
+def _windows(kind: kinds.Windowed, x: Sequence[int | None]) -> Iterator[int | None]:
+    """Yield how many windows there are along each axis of space."""
+    for axis, (length, reach, stride) in enumerate(zip(x[kind.space :], kind.reach, kind.strides, strict=False)):
+        pads = pads_at(kind, axis)
+        if length is None:
+            yield None
+        else:
+            yield -(-length // stride) if pads is None else (length + sum(pads) - reach) // stride + 1
+
+
+_AS_MANY = (kinds.Reshape, kinds.Flatten, kinds.View, kinds.MergeAxes, kinds.SplitAxis, kinds.Squeeze, kinds.Unsqueeze)
+"""The kinds of nodes whose outputs have as many numbers as what they read."""
 _AS_LONG = (
-    kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise, kinds.Embedding,
-    kinds.LayerNorm, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
+    kinds.Activation, kinds.Arithmetic, kinds.BatchNorm, kinds.Clip, kinds.Dense, kinds.Dropout, kinds.Elementwise,
+    kinds.Flip, kinds.LayerNorm, kinds.PReLU, kinds.Recurrent, kinds.Rescale,
 )  # fmt: skip
 """The kinds of nodes whose outputs have the lengths of what they read, where these are open."""
 

@@ -107,7 +107,8 @@ def test_streams_drawn_by_a_seed(tmp_path: Path, ending: str) -> None:
         except rc.RefusedError as error:
             assert ending in ("param", "xml"), error  # which lack some of the layers, whether they are streamed or not
             with pytest.raises(rc.RefusedError, match=re.escape(error.feature)):
-                rc.export_model(tmp_path / "m.keras", tmp_path / f"m.{ending}", format=FORMATS.get(ending), force=True)
+                steps = ["steps=12"] if ending == "param" else []
+                rc.export_model(tmp_path / "m.keras", tmp_path / f"m.{ending}", force=True, settings=steps)
             raise NotComparedError(str(error)) from None
         generator = np.random.default_rng(seed)
         shapes = [(2, *(length or 12 for length in tensor.shape[1:])) for tensor in model.inputs]
@@ -117,6 +118,39 @@ def test_streams_drawn_by_a_seed(tmp_path: Path, ending: str) -> None:
         agrees(tmp_path / f"m.{ending}", inputs, keras_outputs(model, inputs), done)
 
     each(drawn(range(200), 4 if ending == "json" else 15, f"streams for {ending}"), check)
+
+
+def between(k: Any) -> dict[str, Any]:
+    """What may stand between an input and a cell whose steps are written out."""
+    a = k.layers
+    return {
+        "concatenate": lambda x: a.Concatenate()([x, a.Dense(3)(x)]),
+        "slice": lambda x: x[:, :, 1:3],
+        "convolution": a.Conv1D(3, 1),
+        "axes": lambda x: a.Reshape((-1, 2, 2))(x)[:, :, 0],
+        "merged axes": lambda x: a.Reshape((-1, 4))(a.Reshape((-1, 2, 2))(x)),
+        "mean": lambda x: x - k.ops.mean(x, axis=-1, keepdims=True),
+        "norm": lambda x: a.Multiply()([a.LayerNormalization()(x), a.Dense(4, activation="sigmoid")(x)]),
+        "a cell": a.LSTM(3, activation="relu", return_sequences=True),
+    }
+
+
+def test_whatever_stands_before_a_cell_that_is_written_out(tmp_path: Path) -> None:
+    """The net knows how many steps there are behind it: one in a stream, as many as are stated in a sequence."""
+    k = needed("keras", "keras")
+
+    def check(name: str) -> None:
+        x = k.Input((None, 4))
+        model = k.Model(x, k.layers.GRU(3, reset_after=False, return_sequences=True)(between(k)[name](x)))
+        fill(model, 3)
+        model.save(tmp_path / "m.keras")
+        data = np.random.default_rng(4).normal(size=(2, 6, 4)).astype(np.float32)
+        truth = keras_outputs(model, [data])
+        agrees(tmp_path / "m.param", [data], truth, export(tmp_path / "m.keras", tmp_path / "m.param"))
+        rc.export_model(tmp_path / "m.keras", tmp_path / "n.param", force=True, settings=["steps=6"])
+        np.testing.assert_allclose(RUNS["param"](tmp_path / "n.param")([data])[0], truth[0], rtol=1e-4, atol=1e-5)
+
+    each(between(k), check)
 
 
 @pytest.mark.parametrize("ending", ["pt", "onnx", "pt2"])

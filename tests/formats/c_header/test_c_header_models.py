@@ -401,58 +401,112 @@ def test_windows_over_an_axis_of_length_1_move_over_the_other_alone(place: int, 
         assert export_model(tmp_path / "m.pt", tmp_path / target, axes=[(None, 8, 4)], verify=True).equal, target
 
 
+def agree_and_again(header: Path, data: Any, expected: Any) -> None:
+    """Compare what a header gives, and what the ONNX gives that it is written as."""
+    agree(in_c(header, data), expected)
+    export_model(header, header.with_suffix(".onnx"), force=True)
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(header.with_suffix(".onnx")), providers=["CPUExecutionProvider"])
+    agree(session.run(None, {session.get_inputs()[0].name: data}), expected)
+
+
 def test_windows_over_the_time_and_an_axis_beside_it(tmp_path: Path) -> None:
-    """Spectra: of a stated number of frequencies, in front of the time or behind it, with channels in front or at the end."""
-    torch, keras = needed("torch", "torch"), needed("keras", "keras")
+    """Spectra: of a stated number of frequencies, in front of the time or behind it, their channels in front."""
+    torch = needed("torch", "torch")
     need("gcc", absent({}))
     random = np.random.default_rng(8)
 
     class Spectra(torch.nn.Module):
-        def __init__(self, turned: bool) -> None:
+        def __init__(self, x: Any, turned: bool) -> None:
             super().__init__()
-            groups, self.turned = int(random.choice([1, 2])), turned
-            stride, dilation, pads, kernel = (
-                tuple(map(int, random.integers(low, high, 2))) for low, high in ((1, 3), (1, 3), (0, 3), (1, 4))
-            )
+            stride, dilation, pads, kernel, size, step, holes = (
+                tuple(map(int, random.integers(low, high, 2)))
+                for low, high in ((1, 3), (1, 3), (0, 3), (1, 4), (1, 4), (1, 3), (1, 3))
+            )  # fmt: skip
+            groups, largest, ceil = int(random.choice([1, 2])), bool(random.integers(2)), bool(random.integers(3) == 0)
             self.conv = torch.nn.Conv2d(2, 4, kernel, stride, pads, dilation, groups, bias=bool(random.integers(2)))
-            reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-            self.places = (7 + 2 * pads[not turned] - reach[not turned] - 1) // stride[not turned] + 1
-            self.rnn = torch.nn.GRU(4 * self.places, 3, batch_first=True)
+            step = tuple(map(min, step, size)) if ceil else step  # otherwise a last window may lie behind the input
+            added = (0, 0) if ceil else tuple(int(random.integers(length // 2 + 1)) for length in size)
+            if largest:
+                self.pool: Any = torch.nn.MaxPool2d(size, step, added, 1 if ceil else holes, ceil_mode=ceil)
+            else:
+                self.pool = torch.nn.AvgPool2d(size, step, added, ceil, bool(random.integers(2)))
+            self.turned = turned
+            self.rnn = torch.nn.GRU(self.seen(x).shape[-1], 3, batch_first=True)
+
+        def seen(self, x: Any) -> Any:
+            y = self.pool(torch.tanh(self.conv(x)))
+            return (y.permute(0, 3, 1, 2) if self.turned else y.permute(0, 2, 1, 3)).flatten(2)
 
         def forward(self, x: Any) -> Any:
-            y = torch.tanh(self.conv(x))
-            y = y.permute(0, 3, 1, 2) if self.turned else y.permute(0, 2, 1, 3)
-            return self.rnn(y.flatten(2))[0]
+            return self.rnn(self.seen(x))[0]
 
-    def in_torch(seed: int) -> None:
+    def check(seed: int) -> None:
         torch.manual_seed(seed)
         turned = bool(seed % 2)
-        module = Spectra(turned).eval()
-        x = torch.randn(2, 2, *((7, 12) if turned else (12, 7)))
-        export_model(module, tmp_path / "m.h", example=x, force=True)
+        x = torch.randn(2, 2, *((9, 14) if turned else (14, 9)))
+        module = Spectra(x, turned).eval()
+        header = tmp_path / f"{seed}.h"
+        export_model(module, header, example=x)
         with torch.no_grad():
-            agree(in_c(tmp_path / "m.h", x.numpy()), [module(x).numpy()])
+            agree_and_again(header, x.numpy(), [module(x).numpy()])
+        strictly(header)
+
+    each(range(12), check)
+
+
+def test_windows_over_frames(tmp_path: Path) -> None:
+    """Keyword spotters and networks over frames of Keras: windows over the time or within each step, over one to three axes."""
+    keras = needed("keras", "keras")
+    need("gcc", absent({}))
+    a, random = keras.layers, np.random.default_rng(3)
+
+    def windows(rank: int) -> list[Any]:
+        def pair(high: int) -> tuple[int, ...]:
+            return tuple(map(int, random.integers(1, high, rank)))
+
+        words = ["same", "valid"]
+        stride, dilation = (pair(3), 1) if random.integers(2) else (1, pair(3))
+        conv = getattr(a, f"Conv{rank}D")(4, pair(3), strides=stride, dilation_rate=dilation, padding=str(random.choice(words)))
+        pool = getattr(a, f"{random.choice(['Max', 'Average'])}Pooling{rank}D")(pair(3), pair(3), padding=str(random.choice(words)))
+        return [conv, a.BatchNormalization(), a.ReLU(), pool]
+
+    def over_frames(rank: int) -> list[Any]:
+        return [*map(a.TimeDistributed, windows(rank)), a.TimeDistributed(a.Flatten())]
+
+    def alone(rank: int) -> list[Any]:
+        return [*windows(rank), getattr(a, f"Global{random.choice(['Max', 'Average'])}Pooling{rank}D")(), a.Dense(2)]
+
+    cases = {
+        "spectra": lambda: ((14, 9, 2), [*windows(2), "steps", a.GRU(3), a.Dense(2)]),
+        "volumes": lambda: ((9, 8, 6, 2), [*windows(3), "steps", a.LSTM(3, return_sequences=True)]),
+        "parts of a sequence": lambda: ((3, 9, 2), [*over_frames(1), a.LSTM(3)]),
+        "images of a film": lambda: ((3, 9, 8, 2), [*over_frames(2), a.GRU(3, return_sequences=True)]),
+        "an image": lambda: ((9, 8, 2), alone(2)),
+    }
+
+    def check(case: tuple[str, int]) -> None:
+        name, seed = case
+        shape, layers = cases[name]()
+        x = y = keras.Input(shape)
+        for layer in layers:
+            y = a.Reshape((y.shape[1], int(np.prod(y.shape[2:]))))(y) if layer == "steps" else layer(y)
+        model = keras.Model(x, y)
+        fill(model, seed)
+        model.save(tmp_path / "m.keras")
+        export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
+        data = random.normal(size=(2, *shape)).astype(np.float32)
+        agree_and_again(tmp_path / "m.h", data, [keras.ops.convert_to_numpy(model(data))])
         strictly(tmp_path / "m.h")
 
-    def in_keras(seed: int) -> None:
-        a, k = keras.layers, keras
-        stride, dilation = (1, 2) if seed % 2 else (int(random.integers(1, 4)), 1)
-        conv = a.Conv2D(4, (3, 2), strides=stride, dilation_rate=dilation, padding=str(random.choice(["same", "valid"])))
-        x = k.Input((12, 7, 2))
-        y = conv(x)
-        model = k.Model(x, a.GRU(3)(a.Reshape((y.shape[1], y.shape[2] * 4))(y)))
-        fill(model, seed)
-        model.save(tmp_path / "k.keras")
-        export_model(tmp_path / "k.keras", tmp_path / "k.h", force=True)
-        data = random.normal(size=(2, 12, 7, 2)).astype(np.float32)
-        agree(in_c(tmp_path / "k.h", data), [k.ops.convert_to_numpy(model(data))])
-
-    each(range(10), in_torch)
-    each(range(6), in_keras)
-    large = keras.Sequential([keras.Input((200, 300, 8)), keras.layers.Conv2D(8, 3)])
-    large.save(tmp_path / "large.keras")
-    with pytest.raises(RefusedError, match="one matrix, which would have more than"):
-        export_model(tmp_path / "large.keras", tmp_path / "large.h")
+    each([(name, seed) for name in cases for seed in range(4)], check)
+    layers = [a.Conv2D(8, (1, 3), padding="same"), a.MaxPooling2D((1, 2)), a.Reshape((-1, 32)), a.GRU(4, return_sequences=True)]
+    model = keras.Sequential([keras.Input((None, 9, 2)), *layers])
+    fill(model, 1)
+    model.save(tmp_path / "m.keras")
+    done = export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
+    assert any("m_step computes one time step" in note for note in done.notes), done.notes
+    data = random.normal(size=(2, 6, 9, 2)).astype(np.float32)
+    agree_and_again(tmp_path / "m.h", data, [keras.ops.convert_to_numpy(model(data))])
 
 
 def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
