@@ -105,9 +105,12 @@ def _squeeze(m: ModelBuilder, node: Node[kinds.Squeeze]) -> None:
     x = m(node.x)
     stated = node.kind.axis
     dropped = [x.axis(axis) for axis in ([stated] if isinstance(stated, int) else stated)]
-    if any(x.axes[axis] != 1 for axis in dropped):
+    value, gone = x.value, {x.axes[axis] for axis in dropped} - {1}
+    if gone == {TIME} and m.program.length(m.program.values[value].time) == 1:
+        (value,) = m.add("last", [value])
+    elif gone:
         raise ValueError("an axis that it drops is the batch or the time")
-    m.give(node.y, x.value, tuple(axis for place, axis in enumerate(x.axes) if place not in dropped))
+    m.give(node.y, value, tuple(axis for place, axis in enumerate(x.axes) if place not in dropped))
 
 
 def _unsqueeze(m: ModelBuilder, node: Node[kinds.Unsqueeze]) -> None:

@@ -132,7 +132,7 @@ def _tried(
     """
     operators = {operation.kind for operation in program.operations}
     loops = {operation.loop for operation in program.operations if operation.loop is not None}
-    over_time = bool(loops) or operators & {*RECURRENT, "conv1d", "convolution", "_convolution"}
+    over_time = bool(loops) or operators & {*RECURRENT, "pack", "conv1d", "convolution", "_convolution"}
     ranks: tuple[int, ...] = (
         (2, 3, 1) if "embedding" in operators else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in operators else (2, 3, 4, 1)
     )
@@ -149,7 +149,7 @@ def _tried(
     furthest = -1
     in_part: list[Description] = []
     for leaves_out in (False, True)[: 1 + partial]:
-        budget, fits = ReadingBudget(), list[_Fit]()
+        budget, fits, tried_on = ReadingBudget(), list[_Fit](), 0
         reached_by: dict[tuple[int, ...], int] = {}
         for choice in _choices(stated, reached_by):
             read_program: list[ProgramReading] = []
@@ -172,9 +172,10 @@ def _tried(
                     first, furthest = error, reached
                 continue
             if description is not None and not leaves_out:
-                fits.append(_Fit(choice, description, read_program[0].reads_fixed_length))
+                fits.append(_Fit(choice, description, read_program[0].reads_fixed_length, read_program[0].spreads))
             in_part += [] if description is None or not leaves_out else [description]
-            if fits and not several:
+            tried_on += bool(fits)
+            if fits and not several and (not fits[-1].spreads or tried_on > _MOST_CHOICES):
                 break
         if fits:
             return _chosen(fits, program.inputs, usual_ranks, first, math.prod(map(len, stated)) if several else 0, axes)
@@ -282,11 +283,13 @@ class _Fit:
 
     ranks                those numbers, of each input
     reads_fixed_length   whether it computes with the length of an axis that these numbers leave fixed
+    spreads              how many sums and products are of tensors with different numbers of axes: one is then spread over the other's
     """
 
     ranks: tuple[int, ...]
     description: Description
     reads_fixed_length: bool
+    spreads: int
 
     @cached_property
     def lines(self) -> str:
@@ -319,7 +322,9 @@ def _chosen(
     tried: int,
     axes: StatedAxes,
 ) -> Description:
-    """Return the first description that fits, the first that keeps a batch if there is one; it checks its numbers of axes if they matter.
+    """Return the description that fits, that keeps a batch if there is one, and that spreads the fewest tensors; the first of those alike.
+
+    It checks its numbers of axes if they matter.
 
     refused  why the first number of axes does not fit
     tried    how many numbers of axes were tried, 0 if that was not asked once some fitted
@@ -327,7 +332,7 @@ def _chosen(
 
     Raises RefusedError if another number of axes is another model, or may be.
     """
-    fit = next((each for each in fits if each.keeps_batch), fits[0])
+    fit = min(fits, key=lambda each: (not each.keeps_batch, each.spreads))
     alike = [other for other in fits if other is fit or (tried and fit.is_like(other))]
     if tried and fit.ranks != usual_ranks and fit.reads_fixed_length and (refused is not None or len(alike) < len(fits)):
         numbers = " or ".join(dict.fromkeys(", ".join(map(str, other.ranks)) for other in fits))

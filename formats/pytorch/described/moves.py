@@ -238,8 +238,14 @@ def _glu(build: ProgramBuilder, call: BoundCall) -> SourceTensor:
     return build.elementwise("multiply", [x, operations.activation(build, gate, "sigmoid")])
 
 
-def _split(build: ProgramBuilder, call: BoundCall) -> list[SourceTensor]:
+def _split(build: ProgramBuilder, call: BoundCall) -> list[SourceTensor] | StepList:
     x, axis, sizes = call.tensor(), call.axis("dim", 0), call("split_sizes")
+    count = call.operation.attributes.get("count")
+    if sizes == 1 and isinstance(count, int):  # the code takes so many, and no other number
+        build.need(x.dims[axis], count)
+    elif sizes == 1 and isinstance(x.dims[axis], Size):
+        order = [axis, *(other for other in range(x.rank) if other != axis)]
+        return StepList(build.unsqueeze(build.transpose(x, order), [axis + 1]))
     if isinstance(sizes, int):
         length = _fixed(x, axis)
         sizes = [min(sizes, length - start) for start in range(0, length, sizes)]

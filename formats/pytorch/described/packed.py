@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rnnconvert.formats.pytorch.aten_operator import BatchSizes, BoundCall, PackedSteps, ReorderedRows, SortedOrder
 from rnnconvert.formats.pytorch.described.functions import INTEGERS, number
 from rnnconvert.scaffolding import kinds
@@ -71,7 +73,11 @@ def sort(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 
 
 def scatter(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    """Return the inverse of an order, which puts the numbers of the rows at the places of the order."""
+    """Return a tensor with one number at the places of an index, as a one-hot vector is made; or the inverse of an order, which puts the
+    numbers of the rows at the places of the order."""
+    value = call("value", call("src"))
+    if isinstance(value, (bool, int, float)):
+        return _put_number(r, call, value)
     order, source = call.tensor("index"), call.tensor("src")
     node = next((node for node in reversed(r.build.scope.nodes) if source.value is not None and source.value in node.outputs), None)
     counts = (
@@ -84,6 +90,22 @@ def scatter(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if not counts or not isinstance(order, SortedOrder) or call.axis() != 0 or call.tensor().dims != order.dims:
         raise r.build.refuse("numbers put at computed places", "only the inverse of an order is known here")
     return order.inverse()
+
+
+def _put_number(r: ProgramReading, call: BoundCall, value: float) -> SourceTensor:
+    x, index, axis = call.tensor(), call.tensor("index"), call.axis()
+    length, count = x.dims[axis], index.dims[axis] if index.rank == x.rank else None
+    if not isinstance(length, int) or not isinstance(count, int) or index.dtype != "int64":
+        raise ValueError(f"an index of {index.rank} axes into an axis of {length}")
+    for place in range(x.rank):
+        if place != axis:
+            r.same(index.dims[place], x.dims[place])
+    numbers = np.arange(length).reshape([length if place == axis else 1 for place in range(x.rank)])
+    places = SourceTensor(numbers.shape, "int64", "places", numbers=numbers)
+    for column in range(count):
+        here = r.build.elementwise("equal", [r.build.slice(index, axis, column, column + 1, 1), places], "bool")
+        x = r.build.elementwise("where", [here, number(value, x.dtype), x], x.dtype)
+    return x
 
 
 def batch_sizes(r: ProgramReading, call: BoundCall) -> BatchSizes:

@@ -45,6 +45,7 @@ class ProgramReading:
     names  what the file calls each layer
     packed  the packed sequences, by what is packed and its lengths
     reads_fixed_length  whether it reads the length of an axis that is not open, where another choice may read that of another axis
+    spreads  how many sums and products are of tensors with different numbers of axes
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ProgramReading:
         self.build: ProgramBuilder = ProgramBuilder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.reads_fixed_length = False
+        self.spreads = 0
         self.packed: dict[Any, PackedSteps] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
@@ -219,6 +221,11 @@ class ProgramReading:
         call = BoundCall(kind, operator, operation, values, options)
         results = operator.rule(self, call)
         call.check_read()
+        ranks = {x.rank for x in values if isinstance(x, SourceTensor) and x.rank and x.numbers is None and not x.stored}
+        self.spreads += kind in _JOINS and len(ranks) > 1
+        in_place = operation.called is not None and operation.called[0].endswith("_") and not operation.called[0].endswith("__")
+        if in_place and isinstance(results, SourceTensor) and isinstance(values[0], SourceTensor) and results.rank != values[0].rank:
+            raise ValueError(f"a result of {results.rank} axes in the place of {values[0].rank}")
         results = self.build.transpose(results, (0, 2, 1)) if by_columns else results
         return results if packed is None else replace(packed, x=results, zero=False)
 
@@ -318,8 +325,8 @@ class ProgramReading:
     def dense(self, x: SourceTensor, weight: SourceTensor, bias: SourceTensor | None = None) -> SourceTensor:
         """Add a dense layer: a product alone, with a matrix that is computed, or another layer's."""
         units, width = weight.dims
-        if x.dtype != "float32":
-            raise ValueError(f"a layer of {x.dtype}")
+        if x.dtype != "float32" or not x.rank:
+            raise ValueError(f"a layer of {x.dtype} with {x.rank} axes")
         self.build.need(x.dims[-1], width)
         unit = self.used_as(weight, "dense")
         alone = unit is not None and ("bias" in unit.names) == (bias is not None)
@@ -383,6 +390,8 @@ class ProgramReading:
         return value
 
 
+_JOINS = ("add", "sub", "mul", "div", "maximum", "minimum")
+"""Operators of two tensors that usually have the same number of axes."""
 _OF_LISTS = ("size", LIST, "list", "slice_list", "list_add")
 
 

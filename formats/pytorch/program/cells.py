@@ -189,7 +189,7 @@ def _counted(value: Any) -> tuple[Any, Any] | None:
     if operation.kind == "size":
         axis = next(iter(operation.attributes.get("axes", ())), None)
     elif isinstance(of, Several):
-        of, axis = (*of.operation.inputs, 0)[:2] if of.operation.kind in APART else (of, None)
+        of, axis = (of, None) if of.steps is None else of.steps[:2]
     elif operation.kind == ITEM:  # of all lengths
         if not isinstance(of, Ref) or of.operation is None or of.operation.kind != "size":
             return None

@@ -6,6 +6,8 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 APART = ("unbind", "unsafe_unbind")
 """Operators that give the steps of a sequence apart."""
+CUT = ("split", "unsafe_split")
+"""Operators that cut a tensor: by one, into its steps, which keep their axis."""
 CHANGED = "changed in place"
 LISTED = "a list that a loop fills"
 JOINED = "lists behind one another"

@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.kinds import CHANGED, LIST
+from rnnconvert.formats.pytorch.program.kinds import APART, CHANGED, CUT, LIST
 from rnnconvert.graphs.graph import Dims, Graph
 from rnnconvert.scaffolding.description import Check
 
@@ -208,6 +208,17 @@ class Several:
     """A list of tensors that an operator gives, as long as their shapes say."""
 
     operation: OperatorCall
+
+    @property
+    def steps(self) -> tuple[Any, Any, bool] | None:
+        """The sequence whose single steps these are, its axis, and whether each step keeps that axis; None for other parts."""
+        if self.operation.kind in APART:
+            base, axis, *_ = [*self.operation.inputs, 0]
+            return base, axis, False
+        if self.operation.kind in CUT and self.operation.inputs[1:2] == [1]:
+            base, _, axis, *_ = [*self.operation.inputs, 0]
+            return base, axis, True
+        return None
 
 
 class OperatorProgram:

@@ -175,9 +175,10 @@ class Expressions:
                 index += count
             if 0 <= index < 1 << 12:
                 return self.program.output(of.operation, index)
-        if isinstance(of, Several) and isinstance(index, Ref) and of.operation.kind in APART:
-            base, axis, *_ = [*of.operation.inputs, 0]
-            return self._operator("select", [base, axis, index], {})
+        if isinstance(of, Several) and isinstance(index, Ref) and of.steps is not None:
+            base, axis, stays = of.steps
+            step = self._operator("select", [base, axis, index], {})
+            return self._operator("unsqueeze", [step, axis], {}) if stays else step
         if isinstance(of, Ref) and of.operation is not None and isinstance(index, int):
             if of.operation.kind in _NUMBERS:
                 return self.output(ITEM, [of, index])

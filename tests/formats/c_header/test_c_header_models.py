@@ -554,6 +554,22 @@ def named(path: Path, *layers: str) -> Path:
     return path
 
 
+def test_the_axis_of_a_single_step_is_dropped(tmp_path: Path) -> None:
+    """Exporters write the last step of a sequence of one as all of its steps, without their axis."""
+    model = onnx.load(named(tmp_path / "m.onnx", "rnn"))
+    model.graph.node.append(onnx.helper.make_node("Squeeze", ["y0", "zero"], ["last"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "zero"))
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("last", 1, ["b", 4]))
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(RefusedError, match="only those of length 1"):
+        export_model(tmp_path / "open.onnx", tmp_path / "m.h")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, tmp_path / "m.onnx")
+    assert export_model(tmp_path / "m.onnx", tmp_path / "m.h", verify=True).equal
+    strictly(tmp_path / "m.h")
+
+
 @pytest.mark.parametrize(
     "layers",
     [

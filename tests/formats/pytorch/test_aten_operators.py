@@ -93,6 +93,7 @@ COMPUTES = [
     "y + torch.div(y.argmax(2, True) - 2, 3, rounding_mode='trunc').float()",
     "y + y[:, 0, 0].sort(0)[0].reshape(-1, 1, 1)", "y + y[:, 0, 0].argsort(0, True).float().reshape(-1, 1, 1)",
     "y[torch.empty_like(y[:, 0, 0].argsort()).scatter(0, y[:, 0, 0].argsort(), torch.arange(y.size(0)))]",
+    "y.scatter(2, y.argmax(2, True), 1.5)", "y + torch.zeros_like(y).scatter(2, y.topk(2, 2)[1], 1)",
     "y.topk(2, 2, False)[0].repeat(1, 1, 2)", "F.glu(torch.cat([y, y], 2), 2)", "F.scaled_dot_product_attention(y, y, y)",
     "y + torch.zeros_like(y)", "y + torch.ones(4)", "y + torch.zeros(4)", "y + torch.full((4,), 2.0)", "y + torch.arange(4)",
     "y + torch.arange(1, 9, 2)", "y + y.new_zeros(4)", "y + y.new_ones(4)", "y + y.new_full((4,), 2.0)", "y + torch.full_like(y, 0.5)",

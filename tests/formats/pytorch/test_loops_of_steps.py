@@ -154,6 +154,12 @@ RIGHT = {
             outs.append(h)
         return self.fc(torch.stack(outs))
     """,
+    "steps that keep their axis": """
+        for step in x.split(1, dim=1):
+            h = self.cell(step.squeeze(1), h)
+            outs.append(step * 2 + h.unsqueeze(1).sum(2, True))
+        return self.fc(h.unsqueeze(1) + torch.cat(outs, 1)[:, :, :1]), torch.cat(x.split(1, -2), -2) * 1.5
+    """,
     "two cells": """
         for t in range(time):
             h, c = self.lstm(x[:, t], (h, c))

@@ -143,3 +143,68 @@ def test_a_convolving_cell_of_a_state_dictionary_is_named(tmp_path: Path) -> Non
     assert not rc.load(tmp_path / "both.pt").unread
     torch.save(torch.nn.Sequential(torch.nn.Conv1d(2, 4, 3)).state_dict(), tmp_path / "conv.pt")
     assert not rc.load(tmp_path / "conv.pt").unread
+
+
+class _Stacked(torch.nn.Module):
+    """Cells behind one another, whose states are stacked, as PyTorch's examples write it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.cells = torch.nn.ModuleList([getattr(torch.nn, kind)(size, 6) for size in (5, 6)])
+
+    def forward(self, x: Any, *states: Any) -> Any:
+        after = []
+        for number, cell in enumerate(self.cells):
+            begun = tuple(state[number] for state in states)
+            ends = cell(x, begun if self.kind == "LSTMCell" else begun[0])
+            after.append(ends if self.kind == "LSTMCell" else (ends,))
+            x = after[-1][0]
+        return x, *(torch.stack(each) for each in zip(*after, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell"])
+def test_stacked_states_have_the_axes_that_their_cells_read(kind: str, tmp_path: Path) -> None:
+    """A trace states no axes. A state of one axis less would be spread over the batch, or be changed in place to another form."""
+    model, x = _Stacked(kind).eval(), torch.randn(3, 5)
+    states = [torch.randn(2, 3, 6) for _ in range(1 + (kind == "LSTMCell"))]
+    torch.jit.trace(model, (x, *states)).save(str(tmp_path / "m.pt"))
+    report = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    assert [line.count(",") - line.count(", axis") for line in report.inputs] == [1, *(2 for _ in states)]
+    outputs = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy(), *(state.numpy() for state in states)])
+    for output, truth in zip(outputs, model(x, *states), strict=True):
+        assert abs(output - truth.detach().numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("parts", [4, 7])
+def test_a_trace_that_takes_single_steps_apart_has_as_many(parts: int, tmp_path: Path) -> None:
+    """Its code unpacks the steps: no other length runs, so that nobody need state it."""
+
+    class Apart(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            total = torch.zeros_like(x[:, :1])
+            for step in x.split(1, 1):
+                total = torch.tanh(total + step)
+            return total
+
+    x = torch.randn(2, parts)
+    torch.jit.trace(Apart(), x, check_trace=False).save(str(tmp_path / "m.pt"))
+    report = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", axes=[2], verify=True)
+    assert str(parts) in report.inputs[0]
+    (output,) = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])
+    assert abs(output - Apart()(x).numpy()).max() < 1e-5
+
+
+def test_what_is_packed_are_sequences_of_vectors(tmp_path: Path) -> None:
+    """Packing takes two axes, too; whoever packs has three, and need not say so."""
+
+    class Cleared(torch.nn.Module):
+        def forward(self, x: Any, lengths: Any) -> Any:
+            steps = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            return torch.nn.utils.rnn.pad_packed_sequence(steps, batch_first=True)[0]
+
+    x, lengths = torch.randn(3, 6, 4), torch.tensor([6, 4, 1])
+    torch.jit.trace(Cleared(), (x, lengths)).save(str(tmp_path / "m.pt"))
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    (output,) = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy(), lengths.numpy()])
+    assert (output == Cleared()(x, lengths).numpy()).all()
