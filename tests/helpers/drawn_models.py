@@ -426,7 +426,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--targets", default=",".join(TARGETS))
     asked = parser.parse_args()
-    targets = asked.targets.split(",")
+    targets = re.split(",(?! )", asked.targets)
     for kind in asked.kinds.split(","):
         begun, rows = time.time(), {name: list[Outcome]() for name in targets}
         with contextlib.suppress(KeyboardInterrupt):  # what was drawn until then is printed
