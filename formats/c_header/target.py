@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Node
 from rnnconvert.scaffolding.tried_axes import OtherAxesError, likelier
 from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
-from rnnconvert.scaffolding.windows import over_one_axis
 
 TITLE = "a C header"
 BATCH, TIME, BOTH = "batch", "time", "steps of the batch"
@@ -326,7 +325,6 @@ def built(description: Description, weights: LayerWeights, name: str, storage: s
 
     Raises RefusedError for a layer or a setting without an equivalent.
     """
-    description = replace(description, scope=over_one_axis(description.scope))
     possible: tuple[Sequence[Axes], ModelBuilder] | None = None
     first: RefusedError | None = None
     tried = itertools.product(*(_candidates(value) for value in description.scope.inputs))

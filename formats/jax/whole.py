@@ -70,7 +70,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
     claimed = {name for unit in units for name in unit.arrays}
-    aside = {name: "not a weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
+    aside = {name: "not a weight" for name in arrays if _ASIDE.search(name) or (arrays[name].dtype.kind in "iub" and not arrays[name].ndim)}
     aside |= dict.fromkeys(kept_arrays(tree), "what a layer keeps from one call to the next")
     for owner, names in _owners([name for name in arrays if name not in claimed and name not in aside]).items():
         module = module_at(tree, owner)

@@ -37,7 +37,8 @@ def layers_with_weights(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]
     held_weights: dict[str, Any] = {}
     paths: set[str] = set()
     for path, layer, weights in _leaves(model):
-        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
+        whole_numbers = type(layer).__name__ == "Parameter"  # what a scaffold has for an array of the model
+        held = [weight for weight in weights if whole_numbers or str(weight.dtype).startswith(("float", "bfloat"))]
         if any(held_weights.get(f"{path}/{_relative(variable.path, layer)}", variable) is not variable for variable in held):
             path = unique(path, paths)
         named: dict[str, Any] = {}

@@ -310,7 +310,7 @@ class RunTarget:
     file    its name, which decides the format, or `format`
     dtype   of its weights, where it is not float32; settings likewise
     opened  what runs a file; None for the runtime of its ending
-    steps   whether a file gives every step, whatever its model gives
+    steps   whether a file gives every step, whatever its model gives, of sequences whose batch is in front
     single  whether it has no batch
     """
 
@@ -375,13 +375,15 @@ def outcome(source: Source, target: RunTarget, folder: Path) -> Outcome:
         return Outcome("refused", re.sub(r"\d+", "_", error.feature))
     places = [f"{text.partition(' ')[0]} is a blob of int32" in done.notes for text in done.inputs]
     worst = 0.0
-    for fed, call in source.by_sequence() if target.single else ((call, call) for call in source.calls):
+    front = source.batch[0] if target.steps and source.batch else 0
+    calls = (([np.moveaxis(x, front, 0) for x in call], call) for call in source.calls)
+    for fed, call in source.by_sequence() if target.single else calls:
         gives = run([x.astype(np.int32) if place else x for x, place in zip(fed, places, strict=True)])
         truths = source.run(call)
         if len(gives) != len(truths):
             return Outcome("wrong", f"{len(gives)} outputs for {len(truths)}")
         for number, (value, truth) in enumerate(zip(gives, truths, strict=True)):
-            value = value[:, -1] if target.steps and value.ndim > truth.ndim else value
+            value = value[:, -1] if target.steps and value.ndim > truth.ndim else np.moveaxis(value, 0, front) if front else value
             if target.single and [n for n in value.shape if n > 1] == [n for n in truth.shape if n > 1]:
                 value = value.reshape(truth.shape)
             if value.shape != truth.shape:
@@ -426,7 +428,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--targets", default=",".join(TARGETS))
     asked = parser.parse_args()
-    targets = asked.targets.split(",")
+    targets = re.split(",(?! )", asked.targets)
     for kind in asked.kinds.split(","):
         begun, rows = time.time(), {name: list[Outcome]() for name in targets}
         with contextlib.suppress(KeyboardInterrupt):  # what was drawn until then is printed

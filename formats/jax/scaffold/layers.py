@@ -108,7 +108,8 @@ def _multi_head(m: Any, node: Node[kinds.MultiHead]) -> str:
 
 
 def _parameter(m: Any, node: Node[kinds.Parameter]) -> str:
-    part = m.part(node.layer, f"nnx.Param(jnp.zeros({tuple(node.kind.sizes)}))")
+    dtype = "" if node.y.dtype.startswith("float") else f', "{node.y.dtype}"'
+    part = m.part(node.layer, f"nnx.{'Variable' if dtype else 'Param'}(jnp.zeros({tuple(node.kind.sizes)}{dtype}))")
     return f"{part}[...]"
 
 

@@ -104,7 +104,8 @@ def _clip(m: Any, node: Node[kinds.Clip]) -> str:
 def _parameter(m: Any, node: Node[kinds.Parameter]) -> str:
     m.helper("Parameter")
     m.within[node.layer] = "/value"
-    return str(m.called(f"Parameter({tuple(node.kind.sizes)})", m.scope.inputs[0], layer=node.layer))
+    dtype = "" if node.y.dtype.startswith("float") else f', "{node.y.dtype}"'
+    return str(m.called(f"Parameter({tuple(node.kind.sizes)}{dtype})", m.scope.inputs[0], layer=node.layer))
 
 
 def _model(m: Any, node: Node[kinds.Kind]) -> str:

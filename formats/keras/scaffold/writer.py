@@ -208,18 +208,19 @@ def _build(word: str) -> str:
 _RESTORES = {"": "model.load_weights(path)"}
 _PARAMETER = '''@keras.saving.register_keras_serializable("rnnconvert")
 class Parameter(layers.Layer):
-    """An array that is learned; what it is called on only says which model it is in."""
+    """An array of the model, learned unless it has whole numbers; what it is called on only says which model it is in."""
 
-    def __init__(self, shape, **more):
+    def __init__(self, shape, numbers="float32", **more):
         super().__init__(**more)
-        self.shape = tuple(shape)
-        self.value = self.add_weight(name="value", shape=self.shape, initializer="zeros")
+        self.shape, self.numbers = tuple(shape), numbers
+        learned = numbers.startswith("float")
+        self.value = self.add_weight(name="value", shape=self.shape, dtype=numbers, initializer="zeros", trainable=learned)
 
     def call(self, x):
         return ops.convert_to_tensor(self.value)
 
     def get_config(self):
-        return {**super().get_config(), "shape": self.shape}
+        return {**super().get_config(), "shape": self.shape, "numbers": self.numbers}
 '''
 
 STYLE = Style(

@@ -249,15 +249,26 @@ def test_a_whole_model_of_integers_is_written_in_float(form: str, cell: str, tmp
 
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU"])
-def test_code_of_a_model_that_rounds_is_proved_by_one_that_does_not(cell: str, tmp_path: Path) -> None:
-    needed("torch", "torch")
+@pytest.mark.parametrize(
+    ("framework", "weights", "array"),
+    [
+        ("pytorch", "w.pt", "dtype=torch.int8), requires_grad=False"),
+        ("keras", "w.keras", ', "int8", name='),
+        ("flax", "w.msgpack", ', "int8"))'),
+    ],
+)
+def test_code_of_a_model_that_rounds_is_proved_by_one_that_does_not(
+    framework: str, weights: str, array: str, cell: str, tmp_path: Path
+) -> None:
+    package = {"pytorch": "torch"}.get(framework, framework)
+    needed(package, package)
     source = whole_model(tmp_path, "dynamic", cell, True, True)
-    done = rc.scaffold(source, "pytorch", tmp_path / "code.py", verify=True)
+    done = rc.scaffold(source, framework, tmp_path / "code.py", weights=tmp_path / weights, verify=True)
     assert "equal but for: its source computes with integers of 8 bits" in str(done)
     strict = [proof for proof in done.proof if proof.equal]
     assert len(strict) >= 4, "the code beside the same numbers without rounding"
     text = (tmp_path / "code.py").read_text()
-    assert "dtype=torch.int8), requires_grad=False" in text
+    assert array in text
 
 
 def test_integers_taken_for_others_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
