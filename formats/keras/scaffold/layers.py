@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rnnconvert.formats.keras.model.settings import UNIT_LENGTH
 from rnnconvert.formats.keras.scaffold.configured import Constructor, KerasLayer, alike, layer
 from rnnconvert.formats.keras.scaffold.functions import activation, ended, words
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
@@ -173,6 +174,8 @@ def _group_norm(m: Any, node: Node[kinds.GroupNorm]) -> KerasLayer:
 
 
 def _unit_norm(m: Any, node: Node[kinds.UnitNorm]) -> KerasLayer:
+    if node.kind.epsilon != UNIT_LENGTH:
+        raise m.refused(node, f"a unit norm with the epsilon {number(node.kind.epsilon)}", f"Keras's is always {UNIT_LENGTH}")
     return layer("UnitNormalization", axis=alike(node.kind.axes))
 
 

@@ -79,7 +79,7 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
         truth: Sequence[Array] = saved(folder / "tf_keras.npz")
     else:
         old = open_file("tfjs", source)
-        _run("keras", written, folder)
+        _run("keras", written, folder, calls=1)
         (truth,), _ = old.apart([list(zip(old.names, saved(folder / "x.npz"), strict=True))])
     results = saved(folder / "keras.npz")
     shaken = [saved(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
@@ -106,10 +106,11 @@ def _absent(framework: str) -> MissingPackageError:
     return MissingPackageError(framework, "prove an upgrade by running both files")
 
 
-def _run(framework: str, model: Path, folder: Path) -> None:
-    """Run a model in a separate process."""
+def _run(framework: str, model: Path, folder: Path, calls: int = 2) -> None:
+    """Run a model in a separate process, one with stateful layers so many times."""
     try:
-        answer_of(upgrade_run.__file__, framework, _absent(framework), framework, str(model), str(folder), KERAS_BACKEND="tensorflow")
+        words = (framework, str(model), str(folder), str(calls))
+        answer_of(upgrade_run.__file__, framework, _absent(framework), *words, KERAS_BACKEND="tensorflow")
     except ExecutorError as error:
         if framework == "tf_keras" and "(type CuDNN" in error.problem:
             raise AbsentExecutorError(

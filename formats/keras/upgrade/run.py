@@ -1,4 +1,4 @@
-"""A whole model run by tf_keras or by Keras, in a separate process: python run.py FRAMEWORK MODEL FOLDER.
+"""A whole model run by tf_keras or by Keras, in a separate process: python run.py FRAMEWORK MODEL FOLDER CALLS.
 
 Inputs are drawn by Keras, which knows their shapes, and kept in FOLDER/x.npz; outputs go to FOLDER/FRAMEWORK.npz, outputs with every weight
 about one unit in the last place off to keras_1.npz and so on. Imports only numpy and the framework.
@@ -18,8 +18,8 @@ SHAKES = 3
 BATCH, TIME = 4, 7
 
 
-def main(framework: str, model: str, folder: str) -> dict[str, str]:
-    """Run a file; return what went wrong, if anything did."""
+def main(framework: str, model: str, folder: str, calls: str) -> dict[str, str]:
+    """Run a file, one with stateful layers so many times; return what went wrong, if anything did."""
     if importlib.util.find_spec(framework) is None:
         return {"absent": framework}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -35,10 +35,10 @@ def main(framework: str, model: str, folder: str) -> dict[str, str]:
             np.savez(Path(folder, "x.npz"), **{f"x{n}": array for n, array in enumerate(inputs(keras, live))})
         with np.load(Path(folder, "x.npz"), allow_pickle=False) as archive:
             tensors = [archive[f"x{n}"] for n in range(len(archive.files))]
-        save(Path(folder, f"{framework}.npz"), run(live, tensors))
+        save(Path(folder, f"{framework}.npz"), run(live, tensors, int(calls)))
         for seed in range(SHAKES if framework == "keras" else 0):
             shake(live, seed)
-            save(Path(folder, f"keras_{seed}.npz"), run(live, tensors))
+            save(Path(folder, f"keras_{seed}.npz"), run(live, tensors, int(calls)))
     except Exception as error:  # a framework raises what it likes
         return {"failed": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"}
     return {}
@@ -79,22 +79,25 @@ def inputs(keras: Any, model: Any) -> list[Any]:
         integral = sizes and (len(shape) == 2 or "int" in str(tensor.dtype))
         x = random.integers(1 if min(sizes) > 1 else 0, min(sizes), shape) if integral else random.standard_normal(shape)
         if len(shape) > 1 and shape[1] > 2 and (integral or (skipped and len(shape) > 2)):
-            x[0, -2:] = 0 if integral else skipped[0]
-            x[-1, 1] = 0 if integral else skipped[0]
+            masked: list[Any] = [(0, slice(-2, None)), (-1, 1), *([(1, slice(2))] if shape[0] > 2 else [])]  # end, middle, beginning
+            for row, steps in masked:
+                x[row, steps] = 0 if integral else skipped[0]
         inputs_.append(x.astype(str(tensor.dtype)))
     return inputs_
 
 
-def run(model: Any, tensors: list[Any]) -> list[Any]:
-    """Return the outputs, and reset the states of stateful layers."""
+def run(model: Any, tensors: list[Any], calls: int) -> list[Any]:
+    """Return the outputs; of a model with stateful layers those of several calls, one behind the other, before the states are reset."""
     import numpy as np
 
-    outputs = model(tensors if len(tensors) > 1 else tensors[0], training=False)
-    several = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    for layer in leaves(model):
-        if getattr(layer, "stateful", False) and hasattr(layer, "reset_states"):
-            layer.reset_states()
-    return [np.asarray(output, dtype="float64") for output in several]
+    keeping = [layer for layer in leaves(model) if getattr(layer, "stateful", False) and hasattr(layer, "reset_states")]
+    every = []
+    for _ in range(calls if keeping else 1):
+        outputs = model(tensors if len(tensors) > 1 else tensors[0], training=False)
+        every.append([np.asarray(output, dtype="float64") for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])])
+    for layer in keeping:
+        layer.reset_states()
+    return [np.concatenate([outputs[number] for outputs in every]) for number in range(len(every[0]))] if keeping else every[0]
 
 
 def shake(model: Any, seed: int) -> None:

@@ -20,6 +20,7 @@ from rnnconvert.formats.c_header import whole_run
 from rnnconvert.formats.c_header.run import absent
 from rnnconvert.models.runners import NotRunError
 from rnnconvert.scaffolding.export import Exported, export_model
+from rnnconvert.scaffolding.scaffold import scaffold
 from tests import ROOT
 from tests.formats.pytorch.test_loops_of_steps import RIGHT, scripted
 from tests.helpers.drawn import each
@@ -270,6 +271,19 @@ def test_a_header_of_other_numbers_is_written_with_a_note_or_refused(words: list
         return
     assert second.exit_code == 0 and "equal: " in second.output, second.output
     assert {"float16": "its weights are halves", "int8": "its matrices are int8"}[words[1]] in second.output
+
+
+def test_a_unit_norm_of_another_epsilon_is_none_of_keras(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    start = keras.Input((5, 4))
+    keras.Model(start, keras.layers.UnitNormalization()(keras.layers.GRU(3, return_sequences=True)(start))).save(tmp_path / "m.keras")
+    export_model(tmp_path / "m.keras", tmp_path / "m.h")
+    assert "UnitNormalization" in scaffold(tmp_path / "m.h", "keras").text
+    other = tmp_path / "other.h"
+    other.write_text((tmp_path / "m.h").read_text().replace('"epsilon": 1e-12', '"epsilon": 0.1').replace("1e-12f", "0.1f"))
+    assert "eps=0.1" in scaffold(other, "pytorch").text
+    with pytest.raises(RefusedError, match=r"a unit norm with the epsilon 0\.1: Keras's is always 1e-12"):
+        scaffold(other, "keras")
 
 
 def test_a_layer_that_its_model_has_read_from_the_end_is_read_so(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from rnnconvert.scaffolding.export import export_model
 from tests import ROOT
 from tests.helpers import corpus, frameworks
 from tests.helpers.commands import call
-from tests.helpers.requirements import need
+from tests.helpers.requirements import need, needed
 from tests.helpers.sources import legacy_h5, sequential, uniform
 
 pytestmark = pytest.mark.filterwarnings(
@@ -574,6 +574,28 @@ def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.
         assert target.exists() is not wrong
         assert ("not equal" if wrong else "proved:") in done.stderr
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+
+
+@pytest.mark.parametrize("planted", ["steps", "states"])
+def test_the_proof_shows_steps_masked_at_the_beginning_and_states_that_last(planted: str, tmp_path: Path) -> None:
+    """Keras runs both: a model, and one that counts the first two steps though they are masked, or begins each call anew."""
+    keras = needed("keras", "keras")
+    layers, ops, random = keras.layers, keras.ops, np.random.default_rng(0)
+    start = keras.Input(batch_shape=(4, 7, 3))
+    mask = ops.any(ops.not_equal(start, 0), axis=-1)
+    otherwise = ops.concatenate([ops.ones_like(mask[:, :2]), mask[:, 2:]], axis=1) if planted == "steps" else mask
+    stated = keras.Model(start, layers.GRU(2, stateful=planted == "states")(layers.Masking()(start), mask=mask))
+    wrong = keras.Model(start, layers.GRU(2)(layers.Masking()(start), mask=otherwise))
+    weights = [random.uniform(0.3, 0.8, weight.shape) for weight in wrong.get_weights()]
+    last: list[Any] = []
+    for model in (stated, wrong):
+        model.set_weights(weights)
+        model.save(path := tmp_path / f"{len(last)}.keras")
+        (folder := tmp_path / str(len(last))).mkdir()
+        upgrade_proof._run("keras", path, folder)
+        with np.load(folder / "keras.npz") as outputs:
+            last.append(outputs["y0"][-4:])
+    assert np.abs(last[0] - last[1]).max() > 1e-3
 
 
 def test_a_graph_with_a_loop(tmp_path: Path) -> None:
