@@ -24,13 +24,14 @@ TABLES = {
 """The modules of the tables of rules, which have them as RULES."""
 TRAINING = {"Dropout.name", "Dropout.rate", "BatchNorm.momentum", "MultiHead.dropout"}
 """What a run does not depend on."""
-ELSEWHERE = {"Recurrent.rare", "Mask.packed", "Loop.states", "Model.scope", "RMSNorm.shift"}
-"""What the caller of the rules reads or refuses, what is for simplification alone, and a shift that no RMS norm has."""
+ELSEWHERE = {"Recurrent.rare", "Mask.packed", "Loop.states", "Model.scope", "RMSNorm.shift", "PReLU.vector", "ConvLSTM.channels_first"}
+"""What the caller of the rules reads or refuses, what is for simplification alone, and what no model has: a shift of an RMS norm, a
+ConvLSTM of channels behind the batch."""
 BY_WEIGHTS = {
     f"{kind}.{field}"
     for names, several in (
-        (("Dense", "Conv", "ConvFirst", "ConvTransposed", "ConvTransposedFirst", "ConvLSTM"), ("units", "bias", "channels", "filters")),
-        (("BatchNorm", "GroupNorm", "GroupNormFirst"), ("scale", "shift", "size")),
+        (("Dense", "Conv", "ConvTransposed", "ConvLSTM"), ("units", "bias", "channels", "filters")),
+        (("BatchNorm", "GroupNorm"), ("scale", "shift", "size")),
         (("Embedding", "MultiHead"), ("input_size", "output_size", "output", "widths", "bias")),
         (("Recurrent", "Attention", "LayerWeight"), ("cells", "units", "biases", "sizes", "bias")),
     )
@@ -38,10 +39,16 @@ BY_WEIGHTS = {
     for field in several
 }
 """What the arrays state that a target writes."""
+CHANNELS_LAST = {
+    "Conv.channels_first", "ConvTransposed.channels_first", "ConvTransposed.groups", "Pool.channels_first", "Pool.ceil", "Pool.counted",
+    "GroupNorm.axis",
+}  # fmt: skip
+"""What is settled or refused before a target whose layers have their channels at the end."""
 OTHERWISE = {
     "PyTorch": {"ConvLSTM.size"},
     # Its own layers compute both from the other settings, and take arrays of a layer alone nowhere.
-    "Keras": {"ConvTransposed.over", "ConvLSTM.size", "MultiHead.zeros", "LayerWeight.of", "LayerWeight.array"},
+    "Keras": {"ConvTransposed.output_padding", "ConvLSTM.size", "MultiHead.zeros", "LayerWeight.of", "LayerWeight.array", *CHANNELS_LAST},
+    "Flax": CHANNELS_LAST,
     # A function of bounds is refused by its name, a mask of a layer as such, and shapes are those of what a node gives.
     "ncnn": {"Activation.highest", "Activation.threshold", "Recurrent.zero", "Reshape.sizes", "MergeAxes.stop", "SplitAxis.lengths"},
     # Truths of all of an axis are refused by the name of their operation, and shapes are likewise those of what a node gives.
@@ -80,6 +87,8 @@ def names_read(rule: Any, seen: set[CodeType] | None = None) -> set[str]:
 def unread(kind: type[kinds.Kind], rule: Callable[..., Any]) -> set[str]:
     """Return the settings of a kind that a rule does not read."""
     names = names_read(rule)
+    for name in [name for name in names if isinstance(getattr(kind, name, None), property)]:
+        names |= names_read(getattr(kind, name).fget)
     return {f"{kind.__name__}.{field.name}" for field in fields(kind) if field.name not in names}
 
 
