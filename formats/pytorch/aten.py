@@ -31,7 +31,7 @@ _PACKING: Mapping[str, AtenOperator] = {
     "batches": AtenOperator(_PACK, packed.batch_sizes, Measures(elements.batches)),
     "sort": AtenOperator("x dim descending stable", packed.sort),
     "argsort": AtenOperator("x dim descending stable", lambda r, call: packed.sort(r, call)[1]),
-    "scatter": AtenOperator("x dim index src value", packed.scatter),
+    "scatter": AtenOperator("x dim index src", packed.scatter),
 }
 OPERATORS: Mapping[str, AtenOperator] = {
     **LAYERS,

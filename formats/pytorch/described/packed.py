@@ -75,7 +75,7 @@ def sort(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
 def scatter(r: ProgramReading, call: BoundCall) -> SourceTensor:
     """Return a tensor with one number at the places of an index, as a one-hot vector is made; or the inverse of an order, which puts the
     numbers of the rows at the places of the order."""
-    value = call("value", call("src"))
+    value = call("src")
     if isinstance(value, (bool, int, float)):
         return _put_number(r, call, value)
     order, source = call.tensor("index"), call.tensor("src")
