@@ -55,9 +55,12 @@ def describe(folder: Path, partial: bool = False) -> Description:
 
     Raises UsageError where nothing says which one it serves, RefusedError for an operation that is not known.
     """
-    metas = [meta for meta in saved_model.read(folder) if meta.served is not None]
+    every = list(saved_model.read(folder))
+    metas = [meta for meta in every if meta.served is not None]
     if not metas or metas[0].served is None:
-        raise UsageError(f"{folder}: the SavedModel has no signature: nothing says which of its functions is the model")
+        names = ", ".join(sorted({name for meta in every for name in meta.signatures}))
+        which = f"signatures {names}, and none is serving_default" if names else "no signature"
+        raise UsageError(f"{folder}: the SavedModel has {which}: nothing says which of its functions is the model")
     index = folder / "variables" / f"variables{tensor_bundle.SUFFIX}"
     arrays = tensor_bundle.read(index).arrays if index.is_file() else {}
     path = folder / "saved_model.pb"

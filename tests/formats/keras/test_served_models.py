@@ -333,3 +333,14 @@ def test_what_a_session_saved_is_run_by_a_session(tmp_path: Path) -> None:
     done = rc.export_model(tmp_path / "served", tmp_path / "m.onnx", verify=True)
     assert done.proof and all(done.proof)
     np.testing.assert_allclose(in_onnxruntime(tmp_path / "m.onnx", arrays["x"])[0], arrays["out"], atol=1e-6)
+
+
+def test_signatures_of_which_none_is_the_models_are_named(tmp_path: Path) -> None:
+    tensorflow = needed("tensorflow", "tensorflow")
+    module, spec = tensorflow.Module(), [tensorflow.TensorSpec((None, 2))]
+    module.factor = tensorflow.Variable([1.0, 2.0])
+    module.scaled = tensorflow.function(lambda x: {"y": x * module.factor}, input_signature=spec)
+    module.moved = tensorflow.function(lambda x: {"y": x + module.factor}, input_signature=spec)
+    tensorflow.saved_model.save(module, str(tmp_path / "m"), signatures={"scaled": module.scaled, "moved": module.moved})
+    with pytest.raises(rc.UsageError, match="signatures moved, scaled, and none is serving_default"):
+        rc.export_model(tmp_path / "m", tmp_path / "m.onnx")
