@@ -11,6 +11,7 @@ from rnnconvert.formats.keras.model.entries import NORMED, NORMS, RECURRENT
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade.config import rule_of
 from rnnconvert.formats.keras.upgrade.notes import refuse
+from rnnconvert.formats.keras.upgrade.operations import LAYERS as OPERATIONS
 
 _OLD_STYLE = re.compile(r"[WUb](_[icfozrh])?|gamma|beta|running_mean|running_std|alphas")
 """Weights that Keras 1 names after their layer: dense_1_W."""
@@ -22,6 +23,8 @@ _PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
 def words_of(old: SourceLayer, per_gate: bool = False) -> list[tuple[tuple[str, ...], bool]]:
     """Return the names of a layer's own weights, and whether each is trained."""
     if old.is_model or old.kind == "InputLayer":
+        return []
+    if old.kind in OPERATIONS:
         return []
     rule = rule_of(old.entry)
     if per_gate and old.kind in _PER_GATE:

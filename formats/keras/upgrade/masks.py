@@ -21,29 +21,7 @@ from rnnconvert.formats.keras.model.masks import ADDING, DROPPED_BEFORE, READING
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
-
-
-def referred(ref: LayerOutput, dtype: str) -> dict[str, Any]:
-    """Return an output as a call refers to it; Keras replaces it by the tensor itself, whose shape it knows."""
-    config = {"shape": [], "dtype": dtype, "keras_history": ref.listed()}
-    return {"class_name": "__keras_tensor__", "config": config}
-
-
-@dataclass(frozen=True)
-class OutsideOperation:
-    """A step of a graph outside its layers: an operation on tensors."""
-
-    name: str
-    class_name: str
-    reads: tuple[LayerOutput, ...]
-    config: Mapping[str, Any]
-
-    def serialised(self, reads: Sequence[LayerOutput], dtype: str) -> dict[str, Any]:
-        """Return it as a configuration holds it; what it compares with is an argument of its call."""
-        config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
-        args = [*(referred(ref, dtype) for ref in reads), *([self.config["value"]] if "value" in self.config else [])]
-        document = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
-        return {**document, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
+from rnnconvert.formats.keras.upgrade.operations import OutsideOperation
 
 
 @dataclass(frozen=True)
@@ -82,8 +60,8 @@ _UNMASKING = ("LeakyReLU", "ELU", "ThresholdedReLU")
 """Layers that drop the mask in TensorFlow.js and pass it on in Keras."""
 _MIXING = ("Attention", "AdditiveAttention")
 """Layers whose outputs at a step are computed from all steps."""
-MakeOperation = Callable[[str, Sequence[LayerOutput], Mapping[str, Any]], LayerOutput]
-"""Adds an operation to a graph: its class, what it reads, its configuration."""
+MakeOperation = Callable[[str, Sequence[Any], Mapping[str, Any]], LayerOutput]
+"""Adds an operation to a graph: its class, its arguments, its configuration."""
 
 
 class Masks(MaskRules[TensorMask]):
@@ -129,13 +107,13 @@ class Masks(MaskRules[TensorMask]):
             if old.kind == "InputLayer":
                 continue
 
-            def make(class_name: str, reads: Sequence[LayerOutput], config: Mapping[str, Any], name: str = name) -> LayerOutput:
-                key = (class_name, tuple(reads), tuple(config.items()))
+            def make(class_name: str, places: Sequence[Any], config: Mapping[str, Any], name: str = name) -> LayerOutput:
+                key = (class_name, tuple(places), tuple(config.items()))
                 if key not in cache:
                     label = spelled(f"{name}_mask", reserved)
                     reserved.add(label)
                     cache[key] = LayerOutput(label, 0, 0)
-                    masked.operations.append(OutsideOperation(label, class_name, tuple(reads), config))
+                    masked.operations.append(OutsideOperation(label, class_name, tuple(places), config))
                 return cache[key]
 
             masks = [on(ref) for ref in call.reads]
@@ -228,7 +206,7 @@ class Masks(MaskRules[TensorMask]):
             return TensorMask()
         call, make = self._graph
         value = mask_value(layer) if layer.class_name == "Masking" else 0
-        where = make("NotEqual", call.reads[:1], {"value": value})
+        where = make("NotEqual", [call.reads[0], value], {})
         return TensorMask(make("Any", [where], {"axis": -1, "keepdims": False}) if layer.class_name == "Masking" else where)
 
     def joined(self, layer: Entry, masks: Sequence[TensorMask | None]) -> TensorMask | None:

@@ -17,8 +17,10 @@ from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import serialised
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
-from rnnconvert.formats.keras.upgrade.masks import Masks, OutsideOperation, referred
+from rnnconvert.formats.keras.upgrade.masks import Masks
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
+from rnnconvert.formats.keras.upgrade.operations import LAYERS as OPERATIONS
+from rnnconvert.formats.keras.upgrade.operations import OutsideOperation, operation, referred
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 
@@ -183,8 +185,16 @@ class Models:
             raise refuse(name, "inputs or outputs by name", "only lists of them are known here")
         plan = run_order(old.entry, "the configuration", [layer.entry for layer in old.inside])
         olds = {sublayer.name: sublayer for sublayer in old.inside}
-        calls = {sublayer: [_checked(sublayer, call) for call in several] for sublayer, several in plan.calls.items()}
         names = {spelled(sublayer) for sublayer in olds}
+        computed = {
+            sublayer: [operation(olds[sublayer], call, _named(sublayer, number, names)) for number, call in enumerate(several)]
+            for sublayer, several in plan.calls.items()
+            if olds[sublayer].kind in OPERATIONS
+        }
+        calls = {
+            sublayer: [step.call for step in computed[sublayer]] if sublayer in computed else [_checked(sublayer, call) for call in several]
+            for sublayer, several in plan.calls.items()
+        }
         inner = {sublayer.name: self.model(sublayer, outermost=False) for sublayer in old.inside if sublayer.is_model}
         masked = self.masks.graph(olds, calls, plan, names)
         self.masks.leaving[id(old)] = masked.last
@@ -194,24 +204,27 @@ class Models:
         for merge in sorted(masked.merges):
             for number, call in enumerate(calls[merge]):
                 steps_of[merge, number] = self._written_out(olds[merge], call, operations, names)
-        names = {operation.name for operation in operations}
+        for sublayer, steps in computed.items():
+            operations += steps
+            steps_of.update({(sublayer, number): LayerOutput(step.name, 0, 0) for number, step in enumerate(steps)})
+        names = {step.name for step in operations}
         batches = {(stated_shape(layer.config) or (None,))[0] for layer in old.inside if layer.kind == "InputLayer"}
         batch = batches.pop() if len(batches) == 1 else None
         chains: dict[str, list[New | NewModel]] = {}
-        remaining = [layer for layer in old.inside if layer.name not in masked.merges]
+        remaining = [layer for layer in old.inside if layer.name not in masked.merges and layer.name not in computed]
         for source in remaining:
             if source.kind == "InputLayer":
                 chains[source.name] = [self._input(source, names)]
             else:
                 chains[source.name] = self._inner(source, names, batch, inner.get(source.name))
-        final = {old: chain[-1].name for old, chain in chains.items()} | {operation.name: operation.name for operation in operations}
+        final = {old: chain[-1].name for old, chain in chains.items()} | {step.name: step.name for step in operations}
 
         def moved(ref: LayerOutput) -> LayerOutput:
             ref = steps_of.get((ref.layer, ref.call), ref)
             return dataclasses.replace(ref, layer=final[ref.layer])
 
         built: dict[str, New | NewModel] = {}
-        new_calls = {operation.name: [KerasCall(operation.reads).moved(moved)] for operation in operations}
+        new_calls = {step.name: [step.call.moved(moved)] for step in operations}
         lists: dict[str, bool] = {}
         for source in remaining:
             calls_ = [call.moved(moved) for call in calls[source.name]]
@@ -225,10 +238,10 @@ class Models:
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
         model = NewModel(name, "Functional", {"name": name}, [built[step] for step in listed if step in built])
-        steps = {operation.name: operation.serialised(new_calls[operation.name][0].reads, dtype) for operation in operations}
+        written = {step.name: step.serialised(new_calls[step.name][0].places, dtype) for step in operations}
         model.config["layers"] = [
-            steps[step]
-            if step in steps
+            written[step]
+            if step in written
             else {**built[step].serialised(), "name": step, "inbound_nodes": _nodes(step, new_calls[step], lists[step], dtype)}
             for step in listed
         ]
@@ -236,6 +249,15 @@ class Models:
         model.config["input_layers"] = _ends(starts, from_one)
         model.config["output_layers"] = _ends(ends, from_one)
         return model
+
+
+def _named(layer: str, number: int, names: set[str]) -> str:
+    """Return the name of the operation that a call of a layer is: that of the layer for its first call."""
+    if not number:
+        return spelled(layer)
+    name = spelled(layer, names)
+    names.add(name)
+    return name
 
 
 def _nodes(name: str, calls: Sequence[KerasCall], several: bool, dtype: str) -> list[dict[str, Any]]:

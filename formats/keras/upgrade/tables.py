@@ -245,8 +245,6 @@ LAYERS: dict[str, ClassRule] = {
 
 CODE = {
     "Lambda": "it holds Python code, which is not run, and which Keras 3 refuses in safe mode",
-    "TFOpLambda": "it is an operation of TensorFlow in a graph",
-    "SlicingOpLambda": "it is an operation of TensorFlow in a graph",
     "TensorFlowOpLayer": "it is an operation of TensorFlow in a graph",
 }
 """Classes without an equivalent, and why."""
