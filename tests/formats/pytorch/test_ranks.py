@@ -289,3 +289,46 @@ def test_a_program_has_infinite_numbers(name: str, tmp_path: Path) -> None:
     rc.export_model(tmp_path / "m.pt2", tmp_path / "m.onnx")
     y = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])[0]
     torch.testing.assert_close(torch.from_numpy(y), _Infinite(name)(x))
+
+
+class _Attending(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.attention(x, x, x)[0]
+
+
+class _OfLengths(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Any) -> Any:
+        return OF_LENGTHS[self.name](x)
+
+
+OF_LENGTHS: dict[str, Callable[[Any], Any]] = {
+    "a product in a view": lambda x: x.view(x.size(0) * 2, -1, 2).sum(1),
+    "a product in an expand": lambda x: x.unsqueeze(1).expand(-1, x.size(1) * 2, -1, -1).sum(1),
+    "half of a sum": lambda x: x[:, : (x.size(1) + 1) // 2] * 1.0,
+    "a quotient towards zero": lambda x: x[:, : torch.div(x.size(1), 2, rounding_mode="trunc")] * 1.0,
+    "a difference beside a tensor": lambda x: x * (1 - x.size(1)),
+    "a product beside a tensor": lambda x: x.sum(1) / (x.size(1) * 3),
+    "a product as a fraction": lambda x: x * torch.sqrt((torch.ones(()) * (x.size(1) * 2)).float()),
+}
+"""What a trace computes of lengths beside numbers, which it holds as tensors."""
+
+
+@pytest.mark.parametrize("axes", [[(None, None, 4)], [(2, 6, 4)]], ids=["open", "stated"])
+@pytest.mark.parametrize("name", [*OF_LENGTHS, "attention with several heads"])
+def test_numbers_of_a_trace_are_computed_with_lengths(name: str, axes: list[tuple[int | None, ...]], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = (_OfLengths(name) if name in OF_LENGTHS else _Attending()).eval()
+    torch.jit.trace(module, torch.randn(2, 6, 4), check_trace=False).save(tmp_path / "m.pt")
+    traced = torch.jit.load(tmp_path / "m.pt")
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", axes=axes)
+    for x in [torch.randn(2, 6, 4), *([torch.randn(3, 9, 4)] if None in axes[0] else [])]:
+        y = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])[0]
+        torch.testing.assert_close(torch.from_numpy(y), traced(x).detach(), rtol=1e-4, atol=1e-5)
