@@ -265,13 +265,20 @@ def _argument(argument: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
         return None
     if kind == "as_scalar_type":
         return DTYPES.get(value, "another dtype")
-    if kind in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
+    if kind == "as_float":
+        return _real(value)
+    if kind in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
         return value
     if kind in ("as_device", "as_layout", "as_memory_format"):
         return kind
     if isinstance(value, list):
         return [_named(element, values) for element in value]
     return _named(value, values)
+
+
+def _real(value: Any) -> Any:
+    """Return a number as it is: JSON has words for those that are not finite."""
+    return float(value) if value in ("Infinity", "-Infinity", "NaN") else value
 
 
 def _named(item: Any, values: Mapping[str, Any]) -> Any:
@@ -283,6 +290,6 @@ def _named(item: Any, values: Mapping[str, Any]) -> Any:
         return values.get(str(name), "a value that nothing gives")
     for kind in ("as_int", "as_float", "as_bool"):
         if kind in item:
-            return item[kind]
+            return _real(item[kind])
     nested = item.get("as_tensor")
     return _named(nested, values) if isinstance(nested, dict) else None

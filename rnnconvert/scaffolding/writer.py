@@ -186,7 +186,7 @@ class Module:
             if id(node) in self._joined:
                 continue
             self._released = False
-            self.number = number
+            self.position = number
             try:
                 text = self._text(rules, node)
             except RefusedError as error:
@@ -228,7 +228,7 @@ class Module:
 
         stack  a list of tensors {} as one, on a new first axis
         """
-        scope, states, around, number = node.kind.scope, node.kind.states, self.scope, self.number
+        scope, states, around, number = node.kind.scope, node.kind.states, self.scope, self.position
         count = states + node.kind.sequences
         words = [self(value) for value in node.inputs]
         for value in (*(value for inner in scope.nodes for value in inner.reads()), *scope.outputs):
@@ -252,7 +252,7 @@ class Module:
         if changed:
             self.line(f"{', '.join(name for name, _ in changed)} = {', '.join(word for _, word in changed)}")
         self.lines = [*outside, *(f"    {line}" for line in self.lines)]
-        self.scope, self.number, self._released = around, number, False
+        self.scope, self.position, self._released = around, number, False
         for value in scope.outputs:
             self._read(value)
         self.release(node)
@@ -292,7 +292,7 @@ class Module:
     def joins(self, node: Node[kinds.Kind]) -> Node[kinds.Activation] | None:
         """Return the next node, where it is a function and alone reads this one: the line of this one does its work, too."""
         nodes = self.scope.nodes
-        following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
+        following = nodes[self.position + 1] if self.position + 1 < len(nodes) else None
         if (
             following is None
             or not isinstance(following.kind, kinds.Activation)

@@ -123,6 +123,16 @@ def test_each_layer(tmp_path: Path, target: str) -> None:
     each(drawn(cases, 30, f"layers {target}"), check, lambda case: f"{type(case[0]).__name__} {case[0].get_config()}")
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_layer_for_each_step(tmp_path: Path, target: str) -> None:
+    k = needed("keras", "keras").layers
+    for layer, shape in ((k.Conv1D(3, 2), (4, 6, 2)), (k.MaxPooling2D(2), (3, 4, 5, 2)), (k.Dense(3), (4, 2))):
+        x = k.Input(shape)
+        model = needed("keras", "keras").Model(x, k.TimeDistributed(layer)(x))
+        filled(model, np.random.default_rng(0))
+        agrees(model, [[values(3, *shape)]], tmp_path, target)
+
+
 def recurrent(k: Any) -> dict[str, Callable[[], Any]]:
     a = k.layers
     functions = ("hard_sigmoid", "softsign", "elu", "relu")

@@ -119,7 +119,7 @@ def _model(m: Any, node: Node[kinds.Kind]) -> str:
 def _each_step(m: Any, node: Node[kinds.Kind]) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
     nodes: list[Node[kinds.Kind]] = m.scope.nodes
-    inside, after = (*nodes[m.number + 1 : m.number + 3], node, node)[:2]
+    inside, after = (*nodes[m.position + 1 : m.position + 3], node, node)[:2]
     alone = isinstance(after.kind, kinds.BatchToSteps) and after.x is inside.y and inside.inputs == node.outputs and not inside.named
     rule = LAYERS.get(type(inside.kind)) if alone else None
     if alone and (rule is not None or isinstance(inside.kind, kinds.Model)):

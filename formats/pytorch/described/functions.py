@@ -16,7 +16,7 @@ from rnnconvert.graphs import lengths as formulas
 from rnnconvert.graphs.operators import Casts, Computes, Formula, Moves, Operator
 from rnnconvert.graphs.sizes import Dim, Size, in_64_bits, raised, rounded, truncated
 from rnnconvert.scaffolding import kinds, operations
-from rnnconvert.scaffolding.tensors import SourceTensor, only_number
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import ProgramReading
@@ -37,11 +37,13 @@ def _operand(r: ProgramReading, value: Any, like: SourceTensor) -> SourceTensor:
     Source: torch.result_type.
     """
     if isinstance(value, SourceTensor):
-        a_number = value.numbers is not None and not value.dims and like.dims
+        a_number = not value.dims and like.dims
         lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
-        if value.numbers is None and not value.dims and like.dims and value.dtype in INTEGERS and like.dtype in FLOATS:
+        if value.numbers is None and a_number and value.dtype in INTEGERS and like.dtype in FLOATS:
             return r.build.cast(value, like.dtype)
-        return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
+        if value.numbers is not None and a_number and lower and like.dtype in FLOATS:
+            return number(value.numbers.item(), like.dtype)
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float, Size)):
         raise ValueError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
@@ -57,14 +59,22 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right, alpha = call("x"), call("other"), call("alpha", 1)
-        if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
+        rounding = call("rounding_mode") if operation == "divide" else None
+        lengths = [to_length(x) if isinstance(x, SourceTensor) and x.dtype == "int64" else x for x in (left, right)]
+        tensors = sum(isinstance(x, SourceTensor) for x in (left, right))
+        if rounding is not None and tensors < 2 and all(isinstance(x, (int, Size)) for x in lengths):
+            result = _ROUNDING[str(rounding)](*lengths)
+            return number(result, "int64") if tensors else result
+        if tensors == 1 and alpha == 1 and operation in _OF_LENGTHS and all(isinstance(x, (int, Size)) for x in lengths):
+            return number(_number(operation, *(lengths[::-1] if swapped else lengths)), "int64")  # as a trace holds numbers
+        if not tensors:
             if alpha != 1:
                 raise ValueError("numbers with a factor")
             return _number(operation, *((right, left) if swapped else (left, right)))
         if operation == "add" and alpha == 1 and (dense := r.sum(left, right)) is not None:
             return dense
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
-        if operation == "divide" and call("rounding_mode") is not None:
+        if rounding is not None:
             return _whole_quotient(r, call, _operand(r, left, like), _operand(r, right, like))
         kinds = {type(x) for x in (left, right)}
         if like.dtype not in FLOATS and (operation == "divide" or float in kinds or (like.dtype == "bool" and kinds & {int, Size})):
@@ -104,6 +114,8 @@ Source: torch.promote_types, and "Type promotion" in torch's documentation of te
 """
 
 
+_OF_LENGTHS = ("add", "subtract", "multiply")
+"""What makes a length of two lengths."""
 _OF_TRUTHS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
 """What PyTorch computes of two tensors of truths."""
 
@@ -143,8 +155,9 @@ def _rounded(operation: str, x: Any) -> Dim:
 
 def to_length(x: Any) -> Any:
     """Return a length; a number that a trace holds as a tensor, as one."""
-    if isinstance(x, SourceTensor) and not x.dims and x.dtype in ("int64", "int32") and isinstance(only_number(x), int):
-        return only_number(x)
+    if isinstance(x, SourceTensor) and not x.dims and x.dtype in ("int64", "int32") and x.numbers is not None:
+        length = x.numbers.item()
+        return length if isinstance(length, (int, Size)) else x
     return _rounded("trunc", x) if isinstance(x, LengthQuotient) else x
 
 

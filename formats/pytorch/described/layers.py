@@ -141,11 +141,14 @@ def _group_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 def _prelu(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, weight = call.tensor(), call.tensor("weight")
-    if x.rank < 2 or (weight.dims[0] != 1 and x.dims[1] != weight.dims[0]):
-        raise ValueError("a prelu of other channels")
+    (count,) = _lengths(weight)
+    if x.rank < 2:
+        raise ValueError(f"slopes of the channels of a tensor of {x.dims}")
     if not weight.stored:
         raise ValueError("a slope that is computed")
-    return r.build.add_layer(kinds.PReLU.along(1, _lengths(weight)[0], x.rank), [x], x.dims, layer=r.unit(weight).name)
+    if count != 1:
+        r.build.need(x.dims[1], count)
+    return r.build.add_layer(kinds.PReLU.along(1, count, x.rank), [x], x.dims, layer=r.unit(weight).name)
 
 
 def _pool(operation: str, rank: int) -> Rule:

@@ -96,7 +96,7 @@ def _put_number(r: ProgramReading, call: BoundCall, value: float) -> SourceTenso
     x, index, axis = call.tensor(), call.tensor("index"), call.axis()
     length, count = x.dims[axis], index.dims[axis] if index.rank == x.rank else None
     if not isinstance(length, int) or not isinstance(count, int) or index.dtype != "int64":
-        raise ValueError(f"an index of {index.rank} axes into an axis of {length}")
+        raise ValueError(f"an index of {index.rank} axes of {index.dtype} into an axis of {length}")
     for place in range(x.rank):
         if place != axis:
             r.same(index.dims[place], x.dims[place])

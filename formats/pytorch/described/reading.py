@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.files.adapter import unique
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.aten_operator import BoundCall, PackedSteps, ProgramBuilder
 from rnnconvert.formats.pytorch.described.loops import by_loop, read_loop
@@ -68,6 +69,7 @@ class ProgramReading:
         layered = (operation.inputs for operation in program.operations if operation.kind in (*RECURRENT, *CELLS))
         self._of_layers = {ref.stored for ref in refs(layered) if ref.stored}
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
+        self._itself = unique("layer", {unit.name.partition(".")[0] for unit in units})  # where the file is one layer, it has no name
 
     def description(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
         """Return the description, for the axes and element types of the inputs."""
@@ -351,7 +353,7 @@ class ProgramReading:
         within = path.replace("/", ".") + "."
         if path and not name.startswith(within):
             raise self.build.refuse(f"the layer {name!r} in the module {path!r}", "it belongs to another one")
-        local = name.removeprefix(within) if path else name
+        local = name.removeprefix(within) if path else name or self._itself
         self.names[f"{path}/{local}".lstrip("/")] = (name,)
         return local
 

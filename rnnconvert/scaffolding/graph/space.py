@@ -6,6 +6,7 @@ Source: onnx/docs/Operators.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,11 @@ def _conv(g: GraphWriter, node: Node[kinds.Conv]) -> None:
 
 def _conv_transposed(g: GraphWriter, node: Node[kinds.ConvTransposed]) -> None:
     inputs, kind = [_front(g, node), *_weights(g, node, "conv_transpose")], node.kind
-    more = list(kind.output_padding)
-    _give(g, node, "ConvTranspose", inputs, "spread", **window_of(kind), output_padding=more, group=kind.groups)
+    back = [min(high, more) for (_, high), more in zip(kind.pads, kind.output_padding, strict=True)]  # what is cut and put back
+    pads = tuple((low, high - same) for (low, high), same in zip(kind.pads, back, strict=True))
+    more = [more - same for more, same in zip(kind.output_padding, back, strict=True)]  # onnxruntime takes none as long as a stride
+    window = window_of(replace(kind, pads=pads))
+    _give(g, node, "ConvTranspose", inputs, "spread", **window, output_padding=more, group=kind.groups)
 
 
 def _as_long(g: GraphWriter, node: Node[kinds.Pool], before: str, after: str) -> str:

@@ -208,3 +208,127 @@ def test_what_is_packed_are_sequences_of_vectors(tmp_path: Path) -> None:
     rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
     (output,) = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy(), lengths.numpy()])
     assert (output == Cleared()(x, lengths).numpy()).all()
+
+
+@pytest.mark.parametrize("program", [False, True], ids=["trace", "program"])
+@pytest.mark.parametrize("name", ["conv", "transposed", "slopes", "norm", "dense", "recurrent"])
+def test_a_file_of_a_single_layer_has_a_name_for_it(name: str, program: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = {
+        "conv": (torch.nn.Conv1d(2, 4, 2), torch.randn(2, 2, 6)),
+        "transposed": (torch.nn.ConvTranspose1d(2, 4, 2, dilation=2, padding=1, output_padding=1), torch.randn(2, 2, 6)),
+        "slopes": (torch.nn.PReLU(2), torch.randn(2, 2, 6)),
+        "norm": (torch.nn.GroupNorm(1, 2), torch.randn(2, 2, 6)),
+        "dense": (torch.nn.Linear(2, 3), torch.randn(2, 2)),
+        "recurrent": (torch.nn.GRU(2, 3, batch_first=True), torch.randn(2, 5, 2)),
+    }[name]
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.uniform_(-1, 1)
+        expected = module.eval()(x)
+    path = tmp_path / ("m.pt2" if program else "m.pt")
+    if program:
+        torch.export.save(torch.export.export(module, (x,)), path)
+    else:
+        torch.jit.trace(module, x).save(str(path))
+    axes = () if program else [(None, *x.shape[1:])]
+    for ending in ("onnx", "tflite", "xml"):
+        rc.export_model(path, tmp_path / f"m.{ending}", axes=axes)
+        y = RUNS[ending](tmp_path / f"m.{ending}")([x.numpy()])[0]
+        torch.testing.assert_close(torch.from_numpy(y), expected[0] if isinstance(expected, tuple) else expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_parameter_of_a_model_is_not_taken_for_its_layer_of_the_same_name(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+
+    class Model(torch.nn.Conv1d):
+        def __init__(self) -> None:
+            super().__init__(2, 4, 2)
+            self.layer = torch.nn.Conv1d(4, 3, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(super().forward(x))
+
+    model, x = Model().eval(), torch.randn(2, 2, 6)
+    torch.jit.trace(model, x).save(tmp_path / "m.pt")
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")
+    y = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])[0]
+    torch.testing.assert_close(torch.from_numpy(y), model(x).detach())
+
+
+def test_slopes_say_how_many_channels_there_are(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    torch.jit.trace(torch.nn.PReLU(3), torch.randn(2, 3, 5)).save(tmp_path / "m.pt")
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", axes=3, verify=True)
+    assert done.inputs[0].split(", ")[1] == "3"
+
+
+class _Infinite(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Any) -> Any:
+        return INFINITE[self.name](x, float("inf"))
+
+
+INFINITE: dict[str, Callable[[Any, float], Any]] = {
+    "pad": lambda x, inf: torch.softmax(torch.nn.functional.pad(x, (1, 1), value=-inf), -1),
+    "clamp": lambda x, inf: x.clamp(min=0.0, max=inf),
+    "masked_fill": lambda x, inf: torch.softmax(x.masked_fill(x > 0, -inf), -1),
+    "add": lambda x, inf: torch.tanh(x + inf),
+    "scatter": lambda x, inf: torch.softmax(x.scatter(1, x.argmax(1, keepdim=True), -inf), 1),
+}
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_a_program_has_infinite_numbers(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3)
+    torch.export.save(torch.export.export(_Infinite(name), (x,)), tmp_path / "m.pt2")
+    rc.export_model(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    y = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])[0]
+    torch.testing.assert_close(torch.from_numpy(y), _Infinite(name)(x))
+
+
+class _Attending(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.attention(x, x, x)[0]
+
+
+class _OfLengths(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Any) -> Any:
+        return OF_LENGTHS[self.name](x)
+
+
+OF_LENGTHS: dict[str, Callable[[Any], Any]] = {
+    "a product in a view": lambda x: x.view(x.size(0) * 2, -1, 2).sum(1),
+    "a product in an expand": lambda x: x.unsqueeze(1).expand(-1, x.size(1) * 2, -1, -1).sum(1),
+    "half of a sum": lambda x: x[:, : (x.size(1) + 1) // 2] * 1.0,
+    "a quotient towards zero": lambda x: x[:, : torch.div(x.size(1), 2, rounding_mode="trunc")] * 1.0,
+    "a difference beside a tensor": lambda x: x * (1 - x.size(1)),
+    "a product beside a tensor": lambda x: x.sum(1) / (x.size(1) * 3),
+    "a product as a fraction": lambda x: x * torch.sqrt((torch.ones(()) * (x.size(1) * 2)).float()),
+}
+"""What a trace computes of lengths beside numbers, which it holds as tensors."""
+
+
+@pytest.mark.parametrize("axes", [[(None, None, 4)], [(2, 6, 4)]], ids=["open", "stated"])
+@pytest.mark.parametrize("name", [*OF_LENGTHS, "attention with several heads"])
+def test_numbers_of_a_trace_are_computed_with_lengths(name: str, axes: list[tuple[int | None, ...]], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = (_OfLengths(name) if name in OF_LENGTHS else _Attending()).eval()
+    torch.jit.trace(module, torch.randn(2, 6, 4), check_trace=False).save(tmp_path / "m.pt")
+    traced = torch.jit.load(tmp_path / "m.pt")
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", axes=axes)
+    for x in [torch.randn(2, 6, 4), *([torch.randn(3, 9, 4)] if None in axes[0] else [])]:
+        y = RUNS["onnx"](tmp_path / "m.onnx")([x.numpy()])[0]
+        torch.testing.assert_close(torch.from_numpy(y), traced(x).detach(), rtol=1e-4, atol=1e-5)
