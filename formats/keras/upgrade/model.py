@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,6 +166,16 @@ class Models:
             return "bfloat16"
         return dtype
 
+    def _check_types(self, old: SourceLayer, steps: Mapping[tuple[str, int], OutsideOperation]) -> None:
+        """Refuse sums and means of whole numbers, which keep their type in TensorFlow alone; steps are in the order of a run."""
+        inputs = [layer for layer in old.inside if layer.kind == "InputLayer"]
+        integral = {layer.name for layer in inputs if "float" not in self._input_type(layer)}
+        for (layer, _), step in steps.items():
+            if any(ref.layer in integral for ref in step.call.reads):
+                if step.class_name in ("Sum", "Mean"):
+                    raise refuse(layer, f"the {step.class_name.lower()} of whole numbers", "Keras 3 computes it in another type")
+                integral.add(layer)
+
     def _written_out(self, old: SourceLayer, call: KerasCall, operations: list[OutsideOperation], names: set[str]) -> LayerOutput:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
@@ -191,6 +201,7 @@ class Models:
             for sublayer, several in plan.calls.items()
             if olds[sublayer].kind in OPERATIONS
         }
+        self._check_types(old, {(sublayer, number): computed[sublayer][number] for sublayer, number in plan.order if sublayer in computed})
         calls = {
             sublayer: [step.call for step in computed[sublayer]] if sublayer in computed else [_checked(sublayer, call) for call in several]
             for sublayer, several in plan.calls.items()

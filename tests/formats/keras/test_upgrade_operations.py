@@ -24,7 +24,7 @@ import tensorflow as tf
 import tf_keras as k
 
 folder, kind = sys.argv[1:]
-x, z = k.Input((6, 4), name="x"), k.Input((6, 4), name="z")
+x, z, i = k.Input((6, 4), name="x"), k.Input((6, 4), name="z"), k.Input((6,), name="i", dtype="int32")
 y = k.layers.Masking()(x) if kind == "masked" else x
 h, g = k.layers.LSTM(5, return_sequences=True)(y), k.layers.GRU(5, return_sequences=True)(z)
 positive, short = tf.abs(h) + 1.0, h[:, 1:5:2, :3]
@@ -42,14 +42,17 @@ outputs = {
     "masked": lambda: [k.layers.LSTM(3)(h * 2.0), k.layers.LSTM(3)(h), tf.reduce_sum(h + g, axis=1)],
     "a model in the model": lambda: [k.layers.Dense(2)(k.Model(x, h[:, ::2])(z) + 1.0), g],
     "split": lambda: tf.split(h, 2, axis=1) + [g],
+    "integers": lambda: [k.layers.Dense(2)(h), tf.reduce_mean(tf.expand_dims(i, 1), axis=2)],
     "transposed": lambda: [tf.matmul(h, g, transpose_b=True)],
 }[kind]()
-model = k.Model([x, z], outputs)
+model = k.Model([x, z, i] if kind == "integers" else [x, z], outputs)
 random = np.random.default_rng(0)
 model.set_weights([random.normal(size=w.shape).astype("float32") * 0.5 for w in model.get_weights()])
 values = [random.normal(size=(3, 6, 4)).astype("float32") for _ in "xz"]
 values[0][0, -2:] = values[0][1, :2] = values[0][2, 2] = 0
 model.save(folder + "/m.h5")
+if kind == "integers":
+    sys.exit()
 found = model(values)
 found = found if isinstance(found, (list, tuple)) else [found]
 np.savez(folder + "/found.npz", **{f"x{n}": x for n, x in enumerate(values)}, **{f"y{n}": np.asarray(y) for n, y in enumerate(found)})
@@ -60,8 +63,8 @@ HELD = ("arithmetic", "functions", "roots", "axes", "sums", "attention", "masked
 @pytest.mark.parametrize("kind", HELD)
 def test_an_operation_of_tensorflow_is_what_it_was(tmp_path: Path, kind: str) -> None:
     by_keras_2(SCRIPT, tmp_path, kind)
-    with np.load(tmp_path / "found.npz") as found:
-        inputs, truth = ([found[key] for key in found if key[0] == word] for word in "xy")
+    with np.load(tmp_path / "found.npz") as archive:
+        inputs, truth = ([archive[key] for key in archive if key[0] == word] for word in "xy")
     upgrade(tmp_path / "m.h5", tmp_path / "m.keras")
     export_model(tmp_path / "m.h5", tmp_path / "m.onnx")
     for outputs in (keras.saving.load_model(tmp_path / "m.keras", safe_mode=True)(inputs), RUNS["onnx"](tmp_path / "m.onnx")(inputs)):
@@ -69,7 +72,10 @@ def test_an_operation_of_tensorflow_is_what_it_was(tmp_path: Path, kind: str) ->
             np.testing.assert_allclose(np.asarray(output), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "words"), [("split", "function 'split'"), ("transposed", "'linalg.matmul' with transpose_b = True")])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("split", "function 'split'"), ("transposed", "'linalg.matmul' with transpose_b = True"), ("integers", "the mean of whole numbers")],
+)
 def test_another_function_or_setting_is_refused_by_name(tmp_path: Path, kind: str, words: str) -> None:
     by_keras_2(SCRIPT, tmp_path, kind)
     for write in (lambda: upgrade(tmp_path / "m.h5", tmp_path / "m.keras"), lambda: export_model(tmp_path / "m.h5", tmp_path / "m.onnx")):
