@@ -95,7 +95,7 @@ def _bounded(m: ModelBuilder, node: Node[kinds.Activation], x: ProgramTensor) ->
 def _prelu(m: ModelBuilder, node: Node[kinds.PReLU]) -> None:
     x, several = m(node.x), node.kind.axes
     last = len(x.axes) - 1
-    if several not in ((), (last,)) and (len(several) > 1 or x.axes[several[0]] in OPEN):
+    if len(several) > 1 or any(x.axes[axis] in OPEN for axis in several):
         raise ValueError("its slopes differ from step to step")
     stated = [axis for axis in range(last, 0, -1) if x.axes[axis] not in OPEN]
     length, inner = x.place((*several, *stated, last)[0])

@@ -103,10 +103,8 @@ def exported(description: Description, weights: LayerWeights) -> ExportedGraph:
     notes += [f"its sequences are (batch, features, time), and those of its source {scope.inputs[0].name} (batch, time, features)"]
     notes += chain.stateful_notes()
     gives = f"{chain.vertices[-1].name} (batch, {width}{', time' if by_step else ''})"
-    inputs, size = (
-        [f"{_INPUT} (batch, {features}, time)"],
-        sum(4 * math.prod(array.shape) for each in chain.vertices for array in each.arrays),
-    )
+    inputs = [f"{_INPUT} (batch, {features}, time)"]
+    size = sum(4 * math.prod(array.shape) for each in chain.vertices for array in each.arrays)
     write = partial(save, inputs=[_INPUT], vertices=chain.vertices)
     return ExportedGraph(inputs, [gives], len(chain.vertices), chain.words, notes, size, write)
 

@@ -17,7 +17,7 @@ from rnnconvert.scaffolding.graph.checks import fixed
 from rnnconvert.scaffolding.tried_axes import OtherAxesError
 from rnnconvert.scaffolding.walk import LayerWalk
 from rnnconvert.scaffolding.weights import LayerWeights
-from rnnconvert.scaffolding.windows import pads_at
+from rnnconvert.scaffolding.windows import windows_at
 
 TITLE = "ncnn"
 LARGEST = float(np.finfo(np.float32).max)
@@ -263,12 +263,8 @@ def _spread(lengths: Sequence[int | None]) -> int | None:
 
 def _windows(kind: kinds.Windowed, x: Sequence[int | None]) -> Iterator[int | None]:
     """Yield how many windows there are along each axis of space."""
-    for axis, (length, reach, stride) in enumerate(zip(x[kind.space :], kind.reach, kind.strides, strict=False)):
-        pads = pads_at(kind, axis)
-        if length is None:
-            yield None
-        else:
-            yield -(-length // stride) if pads is None else (length + sum(pads) - reach) // stride + 1
+    for axis, length in enumerate(x[kind.space : kind.space + kind.rank]):
+        yield None if length is None else windows_at(kind, axis, length)
 
 
 _AS_MANY = (kinds.Reshape, kinds.Flatten, kinds.View, kinds.MergeAxes, kinds.SplitAxis, kinds.Squeeze, kinds.Unsqueeze)

@@ -33,7 +33,7 @@ class ChannelsLast:
     def run(self) -> None:
         """Rewrite the nodes. Raises RefusedError for a window that no layer with channels at the end has, unless it may be left out."""
         for node in self.before:
-            if not _ends(node) and type(node.kind) in _ENDED:
+            if not _has_channels_last(node) and type(node.kind) in _ENDED:
                 self._ended(_ENDED[type(node.kind)], node)
             elif isinstance(node.kind, kinds.Transpose):
                 value, order = self.place(node.x)
@@ -181,7 +181,7 @@ _THROUGH: dict[type[kinds.Kind], Through] = {
 # Layers whose channels are in front
 
 
-def _ends(node: Node[kinds.Kind]) -> bool:
+def _has_channels_last(node: Node[kinds.Kind]) -> bool:
     """Return whether a layer has its channels at the end, if it has such."""
     kind, last = node.kind, len(node.x.shape) - 1 if node.inputs else 0
     match kind:
@@ -309,5 +309,5 @@ def channels_last(top: DescribedModel, partial: bool = False) -> None:
     Raises RefusedError for such a window otherwise.
     """
     for scope in (*top.inner(), top):
-        if not all(map(_ends, scope.nodes)):
+        if not all(map(_has_channels_last, scope.nodes)):
             ChannelsLast(scope, partial).run()

@@ -183,8 +183,8 @@ class Dropout(Kind, word="dropout"):
 class Windowed(Kind):
     """What moves windows over axes of space.
 
-    pads            how many places there are more at both ends of each axis; None for as many as let a window begin at every stride, an
-                    odd one at the end
+    pads            how many places are added at both ends of each axis; None for as many as let a window begin at every stride, the odd
+                    one at the end
     channels_first  whether the channels are behind the batch, and not at the end
     """
 
@@ -208,6 +208,11 @@ class Windowed(Kind):
     def reach(self) -> Sizes:
         """From where to where a window reaches along each axis, holes included."""
         return tuple(by * (size - 1) + 1 for size, by in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def over(self) -> Sizes:
+        """How far a window reaches beyond its stride along each axis."""
+        return tuple(reach - step for reach, step in zip(self.reach, self.strides, strict=True))
 
 
 @dataclass(frozen=True)
@@ -236,11 +241,6 @@ class ConvTransposed(Convolution, word="conv transposed"):
     pads: Pairs
     groups: int
     output_padding: Sizes
-
-    @property
-    def over(self) -> Sizes:
-        """How far a window reaches beyond its stride, for each axis."""
-        return tuple(reach - step for reach, step in zip(self.reach, self.strides, strict=True))
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,14 @@ def pads_at(kind: kinds.Windowed, axis: int) -> tuple[int, int] | None:
     return same(kind.reach[axis]) if kind.strides[axis] == 1 else None
 
 
+def windows_at(kind: kinds.Windowed, axis: int, length: int) -> int:
+    """Return how many windows one axis of space has, which has a length."""
+    pads, step = pads_at(kind, axis), kind.strides[axis]
+    return -(-length // step) if pads is None else (length + sum(pads) - kind.reach[axis]) // step + 1
+
+
 def padding_word(kind: kinds.Windowed) -> str:
-    """Return the word of Keras and Flax for how windows are padded: "valid", "same" or "causal"; "" where there is none."""
+    """Name the padding of windows as Keras and Flax do: "valid", "same" or "causal"; return "" for pads without a name."""
     if kind.pads is None:
         return "same"
     if not any(map(any, kind.pads)):

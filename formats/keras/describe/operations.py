@@ -15,7 +15,7 @@ from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.settings import joined
 from rnnconvert.formats.keras.describe.writer import Writer
-from rnnconvert.formats.keras.model.calls import LayerOutput, flat
+from rnnconvert.formats.keras.model.calls import LayerOutput, flat, slice_of
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
 
@@ -302,14 +302,13 @@ def arguments_of(facts: LayerFacts, values: Sequence[Value]) -> list[Any]:
     """Return the arguments of an operation: tensors, numbers and slices. Raises RefusedError for others."""
     left, arguments = iter(values), list[Any]()
     for value in flat(facts.call.places):
-        config = value.get("config") if isinstance(value, Mapping) and value.get("class_name") == "__slice__" else None
-        ends = [config.get(key) for key in ("start", "stop", "step")] if isinstance(config, Mapping) else [""]
+        place = slice_of(value.get("config")) if isinstance(value, Mapping) and value.get("class_name") == "__slice__" else None
         if isinstance(value, LayerOutput):
             arguments.append(next(left))
         elif isinstance(value, (int, float)):
             arguments.append(value)
-        elif all(end is None or type(end) is int for end in ends):
-            arguments.append(slice(*ends))
+        elif place is not None:
+            arguments.append(place)
         else:
             raise refuse(facts.name, f"a call with {str(value)[:60]}", "only tensors, numbers and slices by numbers are known here")
     return arguments

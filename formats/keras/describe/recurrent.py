@@ -221,7 +221,8 @@ def _conv_lstm(rank: int) -> Describe:
         finals = [w.value(f"{facts.name}_{word}", shape) for word in "hc"] if facts.get("return_state", False) else []
         out = w.value(facts.name, (shape[0], x.shape[1], *shape[1:]) if sequences else shape)
         kind = kinds.ConvLSTM(
-            **window, channels=channels, filters=filters, bias=bool(facts.get("use_bias", True)), cell=Cell("lstm", None, act, gate, act),
+            **vars(window), channels=channels, filters=filters, bias=bool(facts.get("use_bias", True)),
+            cell=Cell("lstm", None, act, gate, act),
             size=size, sequences=sequences, backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
         )  # fmt: skip
         w.scope.add(kind, w.noted(facts), [x], [out, *finals], {"states": states})

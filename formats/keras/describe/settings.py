@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Shape, Value
-from rnnconvert.scaffolding.windows import reached, same
+from rnnconvert.scaffolding.windows import reached, same, windows_at
 
 Way = TypeVar("Way")
 
@@ -56,17 +56,7 @@ def over_space(facts: LayerFacts, x: Value, rank: int) -> None:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {rank + 2}")
 
 
-class KerasWindow(TypedDict):
-    """The windows of a layer: what `kinds.Windowed` has."""
-
-    kernel: kinds.Sizes
-    strides: kinds.Sizes
-    dilation: kinds.Sizes
-    pads: kinds.Pairs | None
-    channels_first: bool
-
-
-def padded_window(facts: LayerFacts, kernel: kinds.Sizes, strides: kinds.Sizes, dilation: kinds.Sizes) -> KerasWindow:
+def padded_window(facts: LayerFacts, kernel: kinds.Sizes, strides: kinds.Sizes, dilation: kinds.Sizes) -> kinds.Windowed:
     """Return windows with the pads that a layer states by a word. Raises RefusedError for what backends and runtimes do differently."""
     padding, reach = facts.get("padding", "valid"), reached(kernel, dilation)
     if padding not in ("valid", "same", "causal"):
@@ -78,18 +68,12 @@ def padded_window(facts: LayerFacts, kernel: kinds.Sizes, strides: kinds.Sizes, 
         "same": None if max(strides) > 1 else tuple(map(same, reach)),
         "causal": tuple((size - 1, 0) for size in reach),
     }
-    return {"kernel": kernel, "strides": strides, "dilation": dilation, "pads": words[padding], "channels_first": False}
+    return kinds.Windowed(kernel, strides, dilation, words[padding], channels_first=False)
 
 
-def lengths_after(x: Value, window: KerasWindow) -> Shape:
+def lengths_after(x: Value, window: kinds.Windowed) -> Shape:
     """Return the lengths of space behind windows that slide over it."""
-    lengths, strides, pads = x.shape[1:-1], window["strides"], window["pads"]
-    if pads is None:
-        return tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
-    reach = reached(window["kernel"], window["dilation"])
-    return tuple(
-        None if n is None else (n + low + high - r) // s + 1 for n, (low, high), r, s in zip(lengths, pads, reach, strides, strict=True)
-    )
+    return tuple(None if length is None else windows_at(window, axis, length) for axis, length in enumerate(x.shape[1:-1]))
 
 
 def pool_of(facts: LayerFacts, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -6,26 +6,16 @@ Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on
-from rnnconvert.formats.keras.describe.settings import (
-    KerasWindow,
-    each_rank,
-    grown,
-    lengths_after,
-    over_space,
-    padded_window,
-    pairs,
-    pool_of,
-    sizes,
-)
+from rnnconvert.formats.keras.describe.settings import each_rank, grown, lengths_after, over_space, padded_window, pairs, pool_of, sizes
 from rnnconvert.formats.keras.describe.writer import Describe, Writer
 from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.description import Value
-from rnnconvert.scaffolding.windows import reached
 
 # Over space and time
 
@@ -38,7 +28,7 @@ def channels_of(facts: LayerFacts, x: Value, rank: int) -> int:
     return x.shape[-1]
 
 
-def window_of(facts: LayerFacts, rank: int) -> KerasWindow:
+def window_of(facts: LayerFacts, rank: int) -> kinds.Windowed:
     """Return the windows of a convolution. Raises RefusedError for what backends and runtimes do differently."""
     return padded_window(facts, *(sizes(facts, key, rank) for key in ("kernel_size", "strides", "dilation_rate")))
 
@@ -49,7 +39,7 @@ def _convolution(rank: int) -> Describe:
         channels, window = channels_of(facts, x, rank), window_of(facts, rank)
         groups, bias = int(facts.get("groups", 1) or 1), bool(facts.get("use_bias", True))
         shape = (x.shape[0], *lengths_after(x, window), filters)
-        output = w.add(kinds.Conv(channels=channels, filters=filters, **window, groups=groups, bias=bias), facts, [x], shape)
+        output = w.add(kinds.Conv(channels=channels, filters=filters, **vars(window), groups=groups, bias=bias), facts, [x], shape)
         return [applied(w, facts, facts.get("activation"), output)]
 
     return describe
@@ -64,7 +54,7 @@ def _by_channel(rank: int, separable: bool) -> Describe:
         output = w.value(facts.name, (x.shape[0], *lengths_after(x, window), filters))
         layer = w.noted(facts, f"{facts.name}/depthwise") if separable else w.noted(facts)
         bias_here = bias and not separable
-        w.scope.add(kinds.Conv(channels=channels, filters=filters, groups=channels, bias=bias_here, **window), layer, [x], [output])
+        w.scope.add(kinds.Conv(channels=channels, filters=filters, groups=channels, bias=bias_here, **vars(window)), layer, [x], [output])
         if separable:
             filters, first = int(facts.get("filters")), output
             output = w.value(facts.name, (*first.shape[:-1], filters))
@@ -84,15 +74,12 @@ def _transposed(rank: int) -> Describe:
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
         window, bias = window_of(facts, rank), bool(facts.get("use_bias", True))
-        reach, strides = reached(window["kernel"], window["dilation"]), window["strides"]
-        over = tuple(size - step for size, step in zip(reach, strides, strict=True))
-        cuts = [max(n, 0) if facts.get("padding", "valid") == "same" else 0 for n in over]
-        kind = kinds.ConvTransposed(
-            window["kernel"], strides, window["dilation"], tuple((n // 2, n - n // 2) for n in cuts), False, channels, filters, bias,
-            groups=1, output_padding=tuple(max(-n, 0) for n in over),
-        )  # fmt: skip
-        more = [max(n, 0) - cut for n, cut in zip(over, cuts, strict=True)]
-        lengths = (None if n is None else n * step + m for n, step, m in zip(x.shape[1:-1], strides, more, strict=True))
+        cuts = [max(n, 0) if facts.get("padding", "valid") == "same" else 0 for n in window.over]
+        window = replace(window, pads=tuple((n // 2, n - n // 2) for n in cuts))
+        lacking = tuple(max(-n, 0) for n in window.over)
+        kind = kinds.ConvTransposed(**vars(window), channels=channels, filters=filters, bias=bias, groups=1, output_padding=lacking)
+        more = [max(n, 0) - cut for n, cut in zip(window.over, cuts, strict=True)]
+        lengths = (None if n is None else n * step + m for n, step, m in zip(x.shape[1:-1], window.strides, more, strict=True))
         output = w.add(kind, facts, [x], (x.shape[0], *lengths, filters))
         return [applied(w, facts, facts.get("activation"), output)]
 
@@ -105,7 +92,7 @@ def _pooling(operation: str, rank: int) -> Describe:
         channels = channels_of(facts, x, rank)
         facts.need("padding", "valid", "same")
         window = padded_window(facts, *pool_of(facts, rank), (1,) * rank)
-        return [w.add(kinds.Pool(**window, operation=operation), facts, [x], (x.shape[0], *lengths_after(x, window), channels))]
+        return [w.add(kinds.Pool(**vars(window), operation=operation), facts, [x], (x.shape[0], *lengths_after(x, window), channels))]
 
     return describe
 

@@ -182,6 +182,12 @@ def reference(value: object) -> LayerOutput | None:
     return None
 
 
+def slice_of(value: object) -> slice | None:
+    """Return the slice whose ends a mapping states as whole numbers; None for anything else."""
+    ends = [value.get(key) for key in ("start", "stop", "step")] if isinstance(value, Mapping) else [""]
+    return slice(*ends) if all(end is None or type(end) is int for end in ends) else None
+
+
 def references(value: object, depth: int = 0) -> list[LayerOutput] | None:
     """Return the inputs or outputs that a model lists, also by name; None for anything else."""
     ref = reference(value)

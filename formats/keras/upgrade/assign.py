@@ -11,7 +11,7 @@ from rnnconvert.formats.keras.model.entries import NORMED, NORMS, RECURRENT
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade.config import rule_of
 from rnnconvert.formats.keras.upgrade.notes import refuse
-from rnnconvert.formats.keras.upgrade.operations import LAYERS as OPERATIONS
+from rnnconvert.formats.keras.upgrade.operations import OPERATIONS
 
 _OLD_STYLE = re.compile(r"[WUb](_[icfozrh])?|gamma|beta|running_mean|running_std|alphas")
 """Weights that Keras 1 names after their layer: dense_1_W."""

@@ -19,8 +19,7 @@ from rnnconvert.formats.keras.upgrade.config import serialised
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade.masks import Masks
 from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
-from rnnconvert.formats.keras.upgrade.operations import LAYERS as OPERATIONS
-from rnnconvert.formats.keras.upgrade.operations import OutsideOperation, operation, referred
+from rnnconvert.formats.keras.upgrade.operations import OPERATIONS, OutsideOperation, operation, referred
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput, refs
+from rnnconvert.formats.keras.model.calls import KerasCall, LayerOutput, refs, slice_of
 from rnnconvert.formats.keras.model.tree import SourceLayer
 from rnnconvert.formats.keras.upgrade.notes import refuse
 
-LAYERS = ("TFOpLambda", "SlicingOpLambda")
+OPERATIONS = ("TFOpLambda", "SlicingOpLambda")
 """The classes of layers that are such an operation."""
 
 
@@ -160,11 +160,8 @@ def _index(spec: Any) -> list[int | slice] | None:
     """Return an index of numbers and slices; None for another."""
     places: list[int | slice] = []
     for entry in spec if isinstance(spec, list) else [None]:
-        ends = [entry.get(key) for key in ("start", "stop", "step")] if isinstance(entry, Mapping) else [""]
-        if type(entry) is int:
-            places.append(entry)
-        elif all(end is None or type(end) is int for end in ends):
-            places.append(slice(*ends))
-        else:
+        place = entry if type(entry) is int else slice_of(entry)
+        if place is None:
             return None
+        places.append(place)
     return places

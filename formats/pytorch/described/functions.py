@@ -61,11 +61,12 @@ def pair(operation: str, dtype: str = "", swapped: bool = False) -> Rule:
         left, right, alpha = call("x"), call("other"), call("alpha", 1)
         rounding = call("rounding_mode") if operation == "divide" else None
         lengths = [to_length(x) if isinstance(x, SourceTensor) and x.dtype == "int64" else x for x in (left, right)]
+        are_lengths = all(isinstance(x, (int, Size)) for x in lengths)
         tensors = sum(isinstance(x, SourceTensor) for x in (left, right))
-        if rounding is not None and tensors < 2 and all(isinstance(x, (int, Size)) for x in lengths):
+        if are_lengths and rounding is not None and tensors < 2:
             result = _ROUNDING[str(rounding)](*lengths)
             return number(result, "int64") if tensors else result
-        if tensors == 1 and alpha == 1 and operation in _OF_LENGTHS and all(isinstance(x, (int, Size)) for x in lengths):
+        if are_lengths and tensors == 1 and alpha == 1 and operation in _OF_LENGTHS:
             return number(_number(operation, *(lengths[::-1] if swapped else lengths)), "int64")  # as a trace holds numbers
         if not tensors:
             if alpha != 1:
@@ -115,7 +116,7 @@ Source: torch.promote_types, and "Type promotion" in torch's documentation of te
 
 
 _OF_LENGTHS = ("add", "subtract", "multiply")
-"""What makes a length of two lengths."""
+"""The operations that make a length of two lengths."""
 _OF_TRUTHS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
 """What PyTorch computes of two tensors of truths."""
 

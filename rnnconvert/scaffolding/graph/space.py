@@ -25,7 +25,7 @@ def _front(g: GraphWriter, node: Node[kinds.Windowed]) -> str:
 
 
 def _give(g: GraphWriter, node: Node[kinds.Windowed], operator: str, inputs: Sequence[str], word: str, **settings: Any) -> None:
-    """Add the operator of a layer, of what has its channels behind the batch, and let the layer give its output."""
+    """Add an operator, whose channels are behind the batch, and let the layer give its output with the channels where it has them."""
     if node.kind.channels_first:
         g.put(node, operator, inputs, **settings)
     else:

@@ -41,8 +41,8 @@ def test_models_give_the_numbers_of_their_modules(tmp_path: Path) -> None:
             for n in range(len(numbers.files) // 2):
                 x = numbers[f"x{n}"].astype(np.int32 if feature.type == "tensor(int32)" else np.float32)
                 (y,) = session.run(None, {feature.name: x})
-                # Weights in half precision are off by 2^-11 of their size.
-                np.testing.assert_allclose(y, numbers[f"y{n}"], rtol=0, atol=2e-3 if kind == "float16" else 1e-5)
+                # Weights in half precision are off by up to 2^-11 of their size, and outputs, which are below 1, by no more.
+                np.testing.assert_allclose(y, numbers[f"y{n}"], rtol=0, atol=2.0**-11 if kind == "float16" else 1e-5)
 
     each(cases, check, str)
 

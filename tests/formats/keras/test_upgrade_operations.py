@@ -53,9 +53,9 @@ values[0][0, -2:] = values[0][1, :2] = values[0][2, 2] = 0
 model.save(folder + "/m.h5")
 if kind == "integers":
     sys.exit()
-found = model(values)
-found = found if isinstance(found, (list, tuple)) else [found]
-np.savez(folder + "/found.npz", **{f"x{n}": x for n, x in enumerate(values)}, **{f"y{n}": np.asarray(y) for n, y in enumerate(found)})
+results = model(values)
+results = results if isinstance(results, (list, tuple)) else [results]
+np.savez(folder + "/found.npz", **{f"x{n}": x for n, x in enumerate(values)}, **{f"y{n}": np.asarray(y) for n, y in enumerate(results)})
 """
 HELD = ("arithmetic", "functions", "roots", "axes", "sums", "attention", "masked", "a model in the model")
 
