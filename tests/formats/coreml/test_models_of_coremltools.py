@@ -30,7 +30,8 @@ def test_models_give_the_numbers_of_their_modules(tmp_path: Path) -> None:
     def check(case: Case) -> None:
         path, target, kind = paths[case], tmp_path / "m.onnx", case[1]
         if kind == "network" and case[0].startswith("GRU"):
-            with pytest.raises(rc.RefusedError, match=r"the operator (loop|slice)"):
+            # Where the batch is open, the first state's shape, which comes before the loop, is already that of a run.
+            with pytest.raises(rc.RefusedError, match="a shape that a run decides" if case[2] else "the operator loop"):
                 rc.export_model(path, target, force=True)
             return
         done = rc.export_model(path, target, force=True)
