@@ -69,6 +69,7 @@ class Constants:
 
         texts = [self._text(made_by) for made_by in set(list(classes.values())[:CLASSES])]
         assigned = {name for text in texts for name in _SET.findall(text)}
+        unpacked = stored.metadata_as(TorchMetadata).get("unpacked", {})
         sources: dict[str, Any] = {}
 
         def source(module: str) -> Any:
@@ -89,6 +90,8 @@ class Constants:
             full = f"{path}.{name}" if path else name
             if name == "_flat_weights":
                 return values.Items([program.stored(array) for array in _flat(stored.arrays, full.removesuffix(name))])
+            if full in unpacked:
+                return values.Items([program.stored(array) for array in unpacked[full]])
             if full in classes:
                 return values.ScriptedModule(full)
             if name in assigned:

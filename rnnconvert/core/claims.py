@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 
 ROUNDED = "so that its outputs are not exactly those of this layer"
 """What a reader says of weights that stand for integers: the kernel of their own runtime rounds more than the weights."""
+DYNAMIC = "its source rounds what it multiplies by matrices of integers to 8 bits as it runs, and this does not"
+"""Note on a model that is written in floats for one that dynamic quantization made."""
 
 
 def proved(errors: Collection[float], what: str = "", where: str = "") -> str:

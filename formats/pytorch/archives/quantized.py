@@ -1,8 +1,10 @@
 """Quantized tensors, and the packed weights of layers that torch.ao's dynamic quantization made: read as what they stand for.
 
-Source: torch/_utils.py, _rebuild_qtensor; torch/ao/nn/quantized/dynamic/modules/rnn.py; ATen/native/quantized/cpu/qlinear_dynamic.cpp
-and ATen/native/RNN.cpp, QuantizedCellParamsDynamic, __getstate__: the kind, the biases, no numbers, whether the range is reduced, and
-the two packed matrices, each with a bias that is one of those. A layer has one of these for each direction of each layer.
+Source: torch/_utils.py, _rebuild_qtensor; torch/ao/nn/quantized/dynamic/modules/{rnn,linear}.py; torch/ao/nn/quantized/modules/linear.py,
+LinearPackedParams; ATen/native/quantized/cpu/qlinear_dynamic.cpp and ATen/native/RNN.cpp, QuantizedCellParamsDynamic, __getstate__: the
+kind, the biases, no numbers, whether the range is reduced, and the two packed matrices, each with a bias that is one of those; those in
+float16, QuantizedCellParamsFP16, have them there alone. A recurrent layer has one of these for each direction of each layer; a dense layer
+and each product of a cell have one packed matrix.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ STORAGES: dict[str, np.dtype[Any]] = {
     "QInt32Storage": np.dtype(np.int32),
 }
 """Element types of quantized tensors by their storage classes."""
-PLACE = re.compile(r"(?P<module>.*?)_all_weight_values\.(?P<number>\d{1,3})(?:\.param)?")
-"""Where a layer keeps its packed weights."""
+_CELLS = re.compile(r"(?P<module>.*?)_all_weight_values\.(?P<number>\d{1,3})(?:\.param)?")
+"""Where a recurrent layer keeps the packed weights of one direction of one layer."""
+_MATRIX = re.compile(r"(?P<module>.*?)_packed_(?:params(?:\._packed_params)?|(?P<word>weight_[ih]h))")
+"""Where a dense layer and a cell keep a packed matrix; torch.nn has it as `weight`, or by its word."""
 _PER_TENSOR, _PER_CHANNEL = ("torch.per_tensor_affine", "torch.per_tensor_symmetric"), ("torch.per_channel_affine",)
 
 
@@ -51,6 +55,13 @@ def meant(stored: Array, quantizer: tuple[Any, ...], scales: Any, zeros: Any) ->
     raise ValueError(f"its scheme {scheme} is unknown")
 
 
+def tensors(value: Any, name: str) -> tuple[ArchivedTensor, ...] | None:
+    """Return what is packed in a place: W, R and two biases, or a matrix with its bias if it has one. None for anything else."""
+    if _CELLS.fullmatch(name):
+        return _cell(value)
+    return _matrix(value) if _MATRIX.fullmatch(name) else None
+
+
 def _state(value: Any, ending: str) -> tuple[Any, ...]:
     """Return the state of a packed object of a class; () for anything else."""
     if not isinstance(value, Foreign):
@@ -61,41 +72,61 @@ def _state(value: Any, ending: str) -> tuple[Any, ...]:
     return state if str(value.made_by).endswith(ending) and isinstance(state, tuple) else ()
 
 
-def cell(value: Foreign) -> tuple[ArchivedTensor, ...] | None:
-    """Return the tensors of one direction of one layer, as torch.nn has them: W, R and two biases. None for anything else."""
+def _cell(value: Any) -> tuple[ArchivedTensor, ...] | None:
     state = _state(value, "CellParamsBase")
-    if len(state) != 5 or state[0] != "quantized_dynamic" or not all(isinstance(part, list | tuple) for part in state[1:]):
+    if len(state) != 5 or not all(isinstance(part, list | tuple) for part in state[1:]):
         return None
-    _, biases, _, _, packed = state
-    matrices = [_state(part, "LinearPackedParamsBase")[:1] for part in packed]
-    tensors = (*(matrix[0] for matrix in matrices if matrix), *biases)
-    complete = len(tensors) == 4 and all(
-        isinstance(number, ArchivedTensor) and len(number.shape) == 2 - place // 2 for place, number in enumerate(tensors)
-    )
-    return tensors if complete else None
+    matrices = [_matrix(part) or () for part in state[4]]
+    if len(matrices) != 2 or not all(matrices):
+        return None
+    biases = state[1] if state[0] == "quantized_dynamic" else [bias for matrix in matrices for bias in matrix[1:]]
+    weights = (*(matrix[0] for matrix in matrices), *biases)
+    shaped = all(isinstance(bias, ArchivedTensor) and len(bias.shape) == 1 for bias in biases)
+    return weights if len(biases) == 2 and shaped and state[0] in ("quantized_dynamic", "quantized_fp16") else None
 
 
-def named(packed: Mapping[str, tuple[ArchivedTensor, ...]], values: Mapping[str, Any]) -> tuple[dict[str, ArchivedTensor], dict[str, str]]:
-    """Return the tensors of packed layers by the names that torch.nn has for them, and why others are not read."""
-    groups: dict[str, dict[int, tuple[ArchivedTensor, ...]]] = {}
-    for name, tensors in packed.items():
-        place = PLACE.fullmatch(name)
-        assert place is not None
-        groups.setdefault(place["module"], {})[int(place["number"])] = tensors
-    named_tensors: dict[str, ArchivedTensor] = {}
+def _matrix(value: Any) -> tuple[ArchivedTensor, ...] | None:
+    """Return a packed matrix and its bias, if it has one. A state dictionary has them unpacked, as a pair."""
+    state = value if isinstance(value, tuple) else _state(value, "LinearPackedParamsBase")
+    weights = tuple(part for part in state[:2] if part is not None)
+    complete = all(isinstance(part, ArchivedTensor) and len(part.shape) == 2 - place for place, part in enumerate(weights))
+    return weights if complete and state and state[0] is not None else None
+
+
+def named(
+    packed: Mapping[str, tuple[ArchivedTensor, ...]], values: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, ArchivedTensor]], dict[str, str]]:
+    """Return the tensors of each packed place by the names that torch.nn has for them, and why others are not read."""
+    groups: dict[str, dict[int, str]] = {}
+    places: dict[str, dict[str, ArchivedTensor]] = {}
     problems: dict[str, str] = {}
+    for name, weights in packed.items():
+        if matrix := _MATRIX.fullmatch(name):
+            word = matrix["word"] or "weight"
+            words = (f"{matrix['module']}{word}", f"{matrix['module']}{word.replace('weight', 'bias')}")
+            places[name] = dict(zip(words, weights, strict=False))
+        elif cell := _CELLS.fullmatch(name):
+            groups.setdefault(cell["module"], {})[int(cell["number"])] = name
     for module, cells in groups.items():
-        ways = _directions(cells, values.get(f"{module}bidirectional"))
+        ways = _directions({number: packed[name] for number, name in cells.items()}, values.get(f"{module}bidirectional"))
         if not ways:
             problems[f"{module}_all_weight_values"] = (
                 "its packed weights may be of two layers, or of the two directions of one; save the module itself, which states it"
             )
             continue
-        for number, tensors in sorted(cells.items()):
+        for number, name in sorted(cells.items()):
             ending = f"l{number // ways}" + "_reverse" * (number % ways)
-            for local, tensor in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), tensors, strict=True):
-                named_tensors[f"{module}{local}_{ending}"] = tensor
-    return named_tensors, problems
+            names = tuple(f"{module}{word}_{ending}" for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            places[name] = dict(zip(names, packed[name], strict=True))
+    return places, problems
+
+
+def of_outputs(place: str, arrays: Mapping[str, Array]) -> list[str]:
+    """Return the names of the scale and zero point of a packed dense layer's outputs where they say that these are floats: 1 and 0."""
+    matrix = _MATRIX.fullmatch(place)
+    module = matrix["module"] if matrix else ""
+    words = {f"{module}scale": 1, f"{module}zero_point": 0}
+    return [*words] if all(word in arrays and arrays[word].shape == () and arrays[word] == value for word, value in words.items()) else []
 
 
 def _directions(cells: Mapping[int, tuple[ArchivedTensor, ...]], stated: object) -> int:

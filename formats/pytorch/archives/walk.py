@@ -53,10 +53,17 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
         "scripted": walk.scripted,
         "unreadable": walk.unreadable,
         "dequantized": walk.dequantized,
+        "unpacked": walk.unpacked,
         "root": _root(root),
         "nests": [key for key, value in root.items() if isinstance(value, dict)] if isinstance(root, dict) else [],
     }
     return Stored(walk.arrays, metadata)
+
+
+def _packed(value: Any, name: str) -> tuple[ArchivedTensor, ...] | None:
+    from rnnconvert.formats.pytorch.archives import quantized as torch_quantized  # few files have any
+
+    return torch_quantized.tensors(value, name)
 
 
 def _root(root: Any) -> str:
@@ -79,6 +86,7 @@ class _ValuePass:
         self.unreadable: dict[str, str] = {}
         self.dequantized: list[str] = []
         self.packed: dict[str, tuple[ArchivedTensor, ...]] = {}
+        self.unpacked: dict[str, list[str]] = {}
         self._records = records
         self._path = path
         self._byte_swapped = byte_swapped
@@ -96,6 +104,8 @@ class _ValuePass:
         if isinstance(value, ArchivedTensor):
             if tensors:
                 self._add(value, name)
+        elif "_packed_" in name and isinstance(value, tuple) and (packed := _packed(value, name)):
+            self.packed[name] = packed
         elif is_plain(value):
             self.values[name] = str(value) if isinstance(value, Global) else value
         elif isinstance(value, list | tuple) and _is_kept(value, name) and all(map(is_plain, value)):
@@ -126,11 +136,8 @@ class _ValuePass:
         if value.made_by.module.startswith("__torch__"):
             self.scripted[name] = value.made_by
         if value.made_by.module.startswith("__torch__.torch.classes") or class_name(value.made_by) in _PACKED:
-            from rnnconvert.formats.pytorch.archives import quantized as torch_quantized  # few files have any
-
-            cell = torch_quantized.cell(value)
-            if cell is not None and torch_quantized.PLACE.fullmatch(name):
-                self.packed[name] = cell
+            if (packed := _packed(value, name)) is not None:
+                self.packed[name] = packed
                 return
             self.unreadable[name] = (
                 f"it is packed ({class_name(value.made_by)}), as quantized layers are; quantized weights are not supported"
@@ -170,10 +177,16 @@ class _ValuePass:
             return
         from rnnconvert.formats.pytorch.archives import quantized as torch_quantized
 
-        tensors, problems = torch_quantized.named(self.packed, self.values)
+        places, problems = torch_quantized.named(self.packed, self.values)
         self.unreadable |= problems
-        for name, tensor in tensors.items():
-            self._add(tensor, name)
+        for place, tensors in places.items():
+            self.unpacked[place] = [*tensors]
+            for word in torch_quantized.of_outputs(place, self.arrays):
+                del self.arrays[word]
+            for name, tensor in tensors.items():
+                if name.endswith(("bias_ih", "bias_hh")):  # a cell has others beside it that nothing reads, as its constructor drew them
+                    self.arrays.pop(name, None)
+                self._add(tensor, name)
 
     def _check_new(self, name: str) -> None:
         if name in self.arrays or name in self.unreadable:

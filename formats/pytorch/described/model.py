@@ -19,6 +19,7 @@ from typing import Any
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.cached import cached_property
+from rnnconvert.core.claims import DYNAMIC
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.load import load_with
@@ -55,7 +56,9 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     description = _tried(
         program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial, axes
     )
-    return replace(description, fixed={name: as_array(name, value, program.numbers[name]) for name, value in fix.items()})
+    packed = bool(stored_in(path).metadata_as(TorchMetadata).get("unpacked"))
+    fixed = {name: as_array(name, value, program.numbers[name]) for name, value in fix.items()}
+    return replace(description, fixed=fixed, notes=(*description.notes, *[DYNAMIC] * packed), integers=packed)
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:

@@ -30,7 +30,7 @@ from rnnconvert.scaffolding.tensors import SourceTensor
 _INLINE = 16
 _COMPLEX = re.compile(r"_?fft_\w+|i?stft|view_as_(complex|real)|complex|polar|real|imag|angle")
 _INTEGERS = (
-    "it computes with integers that its module packs",
+    "it is of a module that computes in integers",
     "Save the module as it was before it was quantized. `convert` reads its recurrent layers alone.",
 )
 _AROUND = (
@@ -207,8 +207,7 @@ class ProgramReading:
         operator = aten.OPERATORS.get(kind)
         if operator is None or operator.rule is None:
             reason = "whole models have no complex numbers" if _COMPLEX.fullmatch(kind) else "no line is known for it"
-            packed_integers = kind.startswith("quantized")
-            reason, remedy = _INTEGERS if packed_integers else (reason, _AROUND)
+            reason, remedy = _INTEGERS if _called(operation).startswith(("quantize", "dequantize")) else (reason, _AROUND)
             raise RefusedError(f"the operator {_called(operation)}", "a model written as code", reason, remedy, self.build.place)
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}

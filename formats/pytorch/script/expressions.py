@@ -14,6 +14,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.kinds import APART, BRANCH, CELLS, ITEM, JOINED, LIST, LOOP, RECURRENT, UNBOUND
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import ElementTypeOf, OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script import quantized
 from rnnconvert.formats.pytorch.script.code_expressions import Expression
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
@@ -206,9 +207,13 @@ class Expressions:
         if of.text.startswith("__torch__."):
             return self._user_function(of.text, arguments, keywords)
         space, _, function = of.text.rpartition(".")
+        if function.startswith(quantized.PREFIXES) and (call := quantized.of_floats(function, arguments)) is not None:
+            space, (function, arguments) = "torch", call
+            keywords = {word: value for word, value in keywords.items() if word not in quantized.OF_ROUNDING}
         if space in ("torch", "ops.aten", "ops.prim", ""):
             return self._operator(function, arguments, keywords)
-        return self.unknown([*arguments, *keywords.values()], of.text.removeprefix("ops."), changes=True)
+        in_place = space != "ops.quantized" or function.endswith("_out")
+        return self.unknown([*arguments, *keywords.values()], of.text.removeprefix("ops."), changes=in_place)
 
     def _is_a(self, value: Any, kind: Expression) -> Any:
         """Return whether a value is of a type."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cached import cached_property
+from rnnconvert.core.claims import DYNAMIC
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.remedies import FixAt, Flag
@@ -48,7 +49,6 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """The names that a file may have for an axis that it leaves open."""
 
 
-_AS_NUMBERS = "its source rounds what it multiplies by matrices of integers to 8 bits as it runs, and this does not"
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
 """How many axes layers read at least."""
 _HARMLESS = ("consumed_inputs", "ratio", "round_mode", "saturate", "seed", "stash_type", "storage_order")
@@ -133,7 +133,7 @@ class GraphReading:
             raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
         prune(scope)
         return Description(
-            scope, (_AS_NUMBERS,) if self.rounds else (), self.names, words=self.build.words, roles=self.build.roles,
+            scope, (DYNAMIC,) if self.rounds else (), self.names, words=self.build.words, roles=self.build.roles,
             constants=frozenset(self._written_out), fixed=fixed, integers=self.rounds,
         )  # fmt: skip
 

@@ -91,20 +91,112 @@ def test_a_state_dictionary_of_quantized_weights_becomes_one_of_floats(tmp_path:
         assert (lstm(torch.from_numpy(X))[0] - module(torch.from_numpy(X))[0]).abs().max() < 0.015
 
 
-def test_an_operator_that_nothing_follows_is_refused_by_its_own_name(tmp_path: Path) -> None:
+def headed(name: str, bias: bool) -> Any:
+    """A module with a recurrent layer of both directions, or a cell in a loop, below a dense layer."""
     torch = needed("torch", "torch")
 
     class Headed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.rnn, self.fc = torch.nn.LSTM(3, 4), torch.nn.Linear(4, 2)
+            self.rnn = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)
+            self.fc = torch.nn.Linear(8, 2, bias=bias)
 
-        def forward(self, x: Any) -> Any:
-            return self.fc(self.rnn(x)[0])
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.fc(self.rnn(x)[0][-1])
+            return y
 
+    class Stepped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = getattr(torch.nn, name)(3, 4)
+            self.fc = torch.nn.Linear(4, 2, bias=bias)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = torch.zeros(x.size(1), 4)
+            for step in range(x.size(0)):
+                h = self.cell(x[step], h)
+            y: torch.Tensor = self.fc(h)
+            return y
+
+    class LongTerm(Stepped):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h, c = torch.zeros(x.size(1), 4), torch.zeros(x.size(1), 4)
+            for step in range(x.size(0)):
+                h, c = self.cell(x[step], (h, c))
+            y: torch.Tensor = self.fc(h)
+            return y
+
+    torch.manual_seed(len(name) + bias)
+    return (LongTerm if name == "LSTMCell" else Stepped if name.endswith("Cell") else Headed)().eval()
+
+
+def in_floats(quantized: Any, module: Any) -> Any:
+    """Return a module of floats with the numbers that torch itself reads off a quantized one."""
+    torch = needed("torch", "torch")
+    state: dict[str, Any] = {}
+    for path, part in quantized.named_modules():
+        if hasattr(part, "get_weight"):
+            state |= {f"{path}.{key}": value for key, value in [*part.get_weight().items(), *part.get_bias().items()]}
+        elif path == "fc":
+            state |= {"fc.weight": part.weight(), **({} if part.bias() is None else {"fc.bias": part.bias()})}
+    module.load_state_dict({key: value.dequantize() if value.is_quantized else value for key, value in state.items()})
+    assert len(torch.nn.utils.parameters_to_vector(module.parameters()))
+    return module
+
+
+@looped(6, name=("LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell"), how=("trace", "script"), bias=(True, False), dtype=("qint8", "float16"))
+def test_whole_models_are_written_in_the_floats_that_their_integers_stand_for(
+    name: str, how: str, bias: bool, dtype: str, tmp_path: Path
+) -> None:
+    torch = needed("torch", "torch")
+    if dtype == "float16" and name.endswith("Cell"):
+        dtype = "qint8"  # torch runs no cell in float16
+    module = headed(name, bias)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = torch.ao.quantization.quantize_dynamic(Headed().eval(), {torch.nn.LSTM, torch.nn.Linear}, dtype=torch.qint8)
-        torch.jit.trace(module, torch.zeros(5, 1, 3), check_trace=False).save(str(tmp_path / "m.pt"))
-    with pytest.raises(rc.RefusedError, match=r"cannot hold the operator quantized\.linear_dynamic:"):
+        kinds = {getattr(torch.nn, name), torch.nn.Linear}
+        quantized = torch.ao.quantization.quantize_dynamic(module, kinds, dtype=getattr(torch, dtype))
+        program = torch.jit.script(quantized) if how == "script" else torch.jit.trace(quantized, torch.from_numpy(X), check_trace=False)
+        program.save(str(tmp_path / "m.pt"))
+    with torch.no_grad():
+        truth = in_floats(quantized, module)(torch.from_numpy(X)).numpy()
+    exported = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    assert any("rounds what it multiplies" in note for note in exported.notes), exported
+    assert "equal but for: its source computes with integers of 8 bits" in str(exported)
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(tmp_path / "m.onnx")
+    (y,) = session.run(None, {session.get_inputs()[0].name: X})
+    assert np.abs(y - truth).max() < 1e-6
+
+
+def test_a_module_that_computes_in_integers_is_refused(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module = torch.nn.Sequential(
+        torch.ao.quantization.QuantStub(), torch.nn.Linear(3, 3), torch.ao.quantization.DeQuantStub(), torch.nn.GRU(3, 2)
+    ).eval()
+    module[1].qconfig = module[0].qconfig = torch.ao.quantization.get_default_qconfig("fbgemm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.ao.quantization.prepare(module, inplace=True)
+        module(torch.from_numpy(X))
+        torch.ao.quantization.convert(module, inplace=True)
+        torch.jit.script(module).save(str(tmp_path / "m.pt"))
+    with pytest.raises(rc.RefusedError, match="of a module that computes in integers"):
         rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")
+
+
+def test_a_state_dictionary_of_quantized_layers_is_a_chain(tmp_path: Path) -> None:
+    """Its dense layers have a scale and a zero point of outputs, which say that these are floats."""
+    torch = needed("torch", "torch")
+    module = headed("GRU", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.ao.quantization.quantize_dynamic(module, {torch.nn.GRU, torch.nn.Linear}, dtype=torch.qint8)
+    state = quantized.state_dict()
+    assert state["fc.scale"] == 1 and state["fc.zero_point"] == 0
+    torch.save(state, tmp_path / "m.pt")
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", chain="rnn last fc")
+    with torch.no_grad():
+        truth = in_floats(quantized, module)(torch.from_numpy(X)).numpy()
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(tmp_path / "m.onnx")
+    (y,) = session.run(None, {session.get_inputs()[0].name: X.swapaxes(0, 1)})
+    assert np.abs(y - truth).max() < 1e-6
