@@ -45,6 +45,9 @@ FIELDS: Fields = {
     ("Flux", "LSTMCell", 5): ("Wi", "Wh", "b", "h", "c"),
     # What stands around them; the arrays of 0.9 and before are tracked
     ("Flux", "Chain", 1): ("layers",),
+    ("Flux", "Dense", 3): ("weight", "bias", "σ"),
+    ("Flux", "Embedding", 1): ("weight",),
+    **{("Flux", word, count): ("p", "dims", "active") for word in ("Dropout", "AlphaDropout") for count in (3, 4)},
     ("Tracker", "TrackedArray", 3): ("tracker", "", "grad"),
 }
 """Source: src/layers/recurrent.jl of each version, and of 0.9 src/tracker/lib/array.jl; only their number tells them apart."""

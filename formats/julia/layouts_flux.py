@@ -6,6 +6,7 @@ says otherwise. From 0.15 on Wh of GRUv3 has a third block of rows, which is all
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "flux",
@@ -113,3 +114,9 @@ _ONE_RNN = Holds(("both",), ("tanh", "relu"), layers=False, directions=1, dtypes
 LSTM_FLAT = Layout("flux.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_LSTM)", holds=_SINGLE)
 GRU_FLAT = Layout("flux.gru_flat", "gru", "r z n", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_GRU)", True, holds=_SINGLE)
 RNN_FLAT = Layout("flux.rnn_flat", "rnn", "n", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_RNN_TANH)", holds=_ONE_RNN)
+
+_WEIGHT = SurroundingTensor("weight", "weight")
+DENSE = Surrounding("flux", "dense", "Dense", (_WEIGHT, SurroundingTensor("bias", "bias")), "src/layers/basic.jl, struct Dense")
+EMBEDDING = Surrounding(
+    "flux", "embedding", "Embedding", (SurroundingTensor("weight", "weight", "out token"),), "src/layers/basic.jl, struct Embedding"
+)
