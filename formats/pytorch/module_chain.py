@@ -72,6 +72,19 @@ class FinalHiddenPart(FinalStatesPart):
         return self.concatenated(self.layer(x)[1][0])
 
 
+class BothWaysPart(nn.Module):  # type: ignore[misc]  # torch states no types here
+    """Two recurrent parts, of which the second reads from the end: what they give at each step, or their last states, side by side."""
+
+    def __init__(self, forward_part: nn.Module, backward_part: nn.Module) -> None:
+        super().__init__()
+        self.forward_part, self.backward_part = forward_part, backward_part
+
+    def forward(self, x: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
+        """Return them."""
+        y = self.backward_part(x.flip(1), begin)
+        return torch.cat([self.forward_part(x, begin), y.flip(1) if y.dim() == 3 else y], -1)
+
+
 class SlopesPart(PlainPart):
     """Slopes for the values of a step: torch has them for axis 1."""
 
@@ -153,26 +166,38 @@ def program(file: str, words: Sequence[str]) -> Any:
     state = _state(file)
     ends = [(name, end) for name in state for end in _FIRST if name == end or name.endswith(f".{end}")]
     prefixes = [name.removesuffix(end) for name, end in ends]
-    names = [text.partition(":")[0] for text in words]
     parts: list[nn.Module] = []
     for number, text in enumerate(words):
-        name, _, stated = text.partition(":")
-        fitting = [prefix for prefix in prefixes if prefix in (f"{name}.", "" if name in _ALONE else f"{name}.")]
-        fitting = fitting or [prefix for prefix in prefixes if prefix.endswith(f".{name}.")]
-        if len(fitting) == 1:
-            arrays = {local: state[fitting[0] + local] for local in _below(state, fitting[0])}
-            behind = next((_width(state, other, prefixes) for other in names[number + 1 :] if other not in _FUNCTIONS), None)
-            parts.append(_part(text, arrays, stated, None if number else behind))
-        elif not fitting and name in _WORKING:
-            parts.append(_WORKING[name]())
-        elif not fitting and name == "final" and parts and isinstance(parts[-1], RecurrentPart):
-            layer = parts.pop().layer
-            parts.append(FinalHiddenPart(layer) if isinstance(layer, nn.LSTM) else FinalStatesPart(layer))
+        texts = text.split("+")
+        fitting = [_fitting(prefixes, each.partition(":")[0]) for each in texts]
+        if all(len(each) == 1 for each in fitting):
+            readers = [other.partition("+")[0].partition(":")[0] for other in words[number + 1 :]]
+            behind = None if number else next((_width(state, other, prefixes) for other in readers if other not in _FUNCTIONS), None)
+            arrays = [{local: state[prefix + local] for local in _below(state, prefix)} for (prefix,) in fitting]
+            layers = [_part(*pair, behind) for pair in zip(texts, arrays, strict=True)]
+            parts.append(layers[0] if len(layers) == 1 else BothWaysPart(*layers))
+        elif not any(fitting) and text in _WORKING:
+            parts.append(_WORKING[text]())
+        elif not any(fitting) and text == "final" and parts and isinstance(parts[-1], (RecurrentPart, BothWaysPart)):
+            parts.append(_final(parts.pop()))
         else:
-            raise NotImplementedError(f"{len(fitting)} layers of torch.nn have the name {name!r}")
+            raise NotImplementedError(f"{len(fitting[0])} layers of torch.nn have the name {text!r}")
     chain = TorchChain(parts).eval()
     wide = any(tensor.dtype == torch.float64 for tensor in chain.state_dict().values())
     return torch.jit.script(chain.double() if wide else chain.float())
+
+
+def _fitting(prefixes: Sequence[str], name: str) -> list[str]:
+    """Return the prefixes of the layers that a name stands for."""
+    whole = [prefix for prefix in prefixes if prefix in (f"{name}.", "" if name in _ALONE else f"{name}.")]
+    return whole or [prefix for prefix in prefixes if prefix.endswith(f".{name}.")]
+
+
+def _final(part: nn.Module) -> nn.Module:
+    """Return what gives the last states of a recurrent part, or of two."""
+    if isinstance(part, BothWaysPart):
+        return BothWaysPart(_final(part.forward_part), _final(part.backward_part))
+    return (FinalHiddenPart if isinstance(part.layer, nn.LSTM) else FinalStatesPart)(part.layer)
 
 
 def _state(file: str) -> dict[str, torch.Tensor]:
@@ -204,12 +229,13 @@ def _width(state: Mapping[str, torch.Tensor], name: str, prefixes: Sequence[str]
     return int(first[0].shape[-1]) if first and first[0].ndim == 2 else None
 
 
-def _part(text: str, arrays: Mapping[str, torch.Tensor], stated: str, behind: int | None) -> nn.Module:
+def _part(text: str, arrays: Mapping[str, torch.Tensor], behind: int | None) -> nn.Module:
     """Return a layer with its weights.
 
+    text    its name, and behind a colon what the weights do not state
     behind  of the first layer how many values the next one reads: a matrix without a bias may be an embedding
     """
-    layer = _layer(text, arrays, stated, behind)
+    layer = _layer(text, arrays, text.partition(":")[2], behind)
     try:
         layer.load_state_dict(dict(arrays), strict=True)
     except RuntimeError as error:

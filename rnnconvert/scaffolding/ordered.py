@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rnnconvert.core.errors import UsageError
@@ -94,6 +94,7 @@ class _Word:
     gives   how many it gives
     rows    of an embedding, how many numbers it knows
     gates   of a multiplicative LSTM, the order of its gates
+    backward  where two recurrent layers are the directions of one, those that read from the end
     """
 
     text: str
@@ -103,6 +104,7 @@ class _Word:
     gives: int
     rows: int = 0
     gates: str = ""
+    backward: tuple[Unit, ...] = ()
 
 
 def _names(model: Model) -> dict[str, tuple[Unit, ...]]:
@@ -211,7 +213,7 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
 
     order  names of layers, each a prefix in the file or the end of one, with activations between, the words of STEPS for one step made of
            what stands before, and "skip" for the sum with the input; NAME:embedding, NAME:dense and, of an RNN, NAME:relu say what the
-           weights do not
+           weights do not; NAME+OTHER are the directions of one layer: the second reads from the end, and they stand side by side
 
     Raises UsageError for a name that no layer has, and for layers that do not fit together.
     """
@@ -222,28 +224,29 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
     x: SourceTensor | None = None
     before, read, chosen = "the input", set[str](), dict[str, Unit]()
     for number, text in enumerate(words):
-        name, _, stated = text.rpartition(":") if ":" in text and text not in names else (text, "", "")
-        if name not in names and name in _WORDS:
+        if text not in names and text in _WORDS:
             if x is None or build is None:
                 raise UsageError(
-                    f"{Flag('chain')}: {name!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}"
+                    f"{Flag('chain')}: {text!r} stands first, and has nothing to work on. Begin with a layer: {', '.join(names)}"
                 )
-            x, before = _worked(build, name, x, before), name
+            x, before = _worked(build, text, x, before), text
             continue
-        units = _named(names, name, model)
-        if name in read:
-            raise UsageError(f"{Flag('chain')}: {name!r} is named twice, and a chain has each layer once")
-        read.add(name)
-        behind = next(
-            (names[other.rpartition(":")[0] or other] for other in words[number + 1 :] if (other.rpartition(":")[0] or other) in names), ()
-        )
-        word = _reading(text, name, stated, units, model, behind if x is None else ())
-        chosen |= {unit.name: unit for unit in word.units}
+        readers = [_split(other, names)[0][0] for other in words[number + 1 :]]
+        behind = next((names[other] for other in readers if other in names), ())
+        read_words = []
+        for name, stated in _split(text, names):
+            units = _named(names, name, model)
+            if name in read:
+                raise UsageError(f"{Flag('chain')}: {name!r} is named twice, and a chain has each layer once")
+            read.add(name)
+            read_words.append(_reading(name, stated, units, model, behind if x is None else ()))
+        word = read_words[0] if len(read_words) == 1 else _both_ways(text, read_words)
+        chosen |= {unit.name: unit for unit in (*word.units, *word.backward)}
         if x is None:
             build = LayerRow(word.width)
             x = build.begin
         assert build is not None
-        x, before = _applied(build, word, x, before), name
+        x, before = _applied(build, word, x, before), word.text
     assert build is not None and x is not None
     axes = "(batch, time) of whole numbers" if build.begin.dtype == "int64" else "(batch, time, values)"
     order_note = [f"the order of its layers is the caller's: {' '.join(words)}"] if len(names) > 1 else []
@@ -255,6 +258,13 @@ def ordered(model: Model, order: str) -> tuple[Model, Description]:
     ]
     described = build.described(x, [*order_note, note, *assumed])
     return model.replace(units=tuple(chosen.get(unit.name, unit) for unit in model.units)), described
+
+
+def _split(word: str, names: Container[str]) -> list[tuple[str, str]]:
+    """Return the names of the layers in a word, and what it states of each."""
+    texts = [word] if word in names else word.split("+")
+    parts = [text.rpartition(":") if ":" in text and text not in names else (text, "", "") for text in texts]
+    return [(name, stated) for name, _, stated in parts]
 
 
 def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple[Unit, ...]:
@@ -272,7 +282,7 @@ def _named(names: dict[str, tuple[Unit, ...]], name: str, model: Model) -> tuple
     raise UsageError(f"{Flag('chain')}: {name!r} names no layer: {what}{functions}")
 
 
-def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: Model, behind: tuple[Unit, ...]) -> _Word:
+def _reading(name: str, stated: str, units: tuple[Unit, ...], model: Model, behind: tuple[Unit, ...]) -> _Word:
     """Return the reading of a named layer. Raises UsageError if the weights do not show it, or rule it out.
 
     behind  the layers that read the first layer's output: they show whether a matrix without a bias is an embedding
@@ -296,7 +306,9 @@ def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: 
             )
         return replace(words[0], gates=stated)
     if stated and stated not in kinds:
-        raise UsageError(f"{Flag('chain')}: {text!r} does not fit its weights, which are those of a layer of kind {' or '.join(kinds)}")
+        raise UsageError(
+            f"{Flag('chain')}: '{name}:{stated}' does not fit its weights, which are those of a layer of kind {' or '.join(kinds)}"
+        )
     if not stated and "embedding" in kinds and behind:
         widths = {word.width for word in _readings("", behind, model)}
         fitting = [word for word in words if word.gives in widths and word.kind != "prelu"]
@@ -306,6 +318,18 @@ def _reading(text: str, name: str, stated: str, units: tuple[Unit, ...], model: 
             )
         return (fitting or words)[0]
     return next(word for word in words if word.kind == (stated or kinds[0]))
+
+
+def _both_ways(text: str, words: Sequence[_Word]) -> _Word:
+    """Return two recurrent layers as the directions of one. Raises UsageError for others."""
+    forward, backward = words[0], words[-1]
+    ways = [unit.stack.num_directions for word in words for unit in word.units if unit.stack is not None]
+    if len(words) != 2 or set(ways) != {1} or {word.kind for word in words} != {"recurrent"} or forward.width != backward.width:
+        raise UsageError(
+            f"{Flag('chain')}: {text!r} is not two recurrent layers of one direction that read as many values: + makes them the directions "
+            "of one layer"
+        )
+    return replace(forward, text=text, gives=forward.gives + backward.gives, backward=backward.units)
 
 
 def _decided(unit: Unit, name: str, stated: str, model: Model) -> Unit:
@@ -343,7 +367,7 @@ def _applied(build: LayerRow, word: _Word, x: SourceTensor, before: str) -> Sour
         raise UsageError(f"{Flag('chain')}: {word.text!r} reads a sequence, and {before!r} gives one step")
     if word.kind == "multiplicative":
         return build.multiplicative(word.units, x, word.gives, word.gates)
-    return build.recurrent(word.units, x)
+    return build.recurrent(word.units, x) if not word.backward else build.both_ways(word.units, word.backward, x)
 
 
 def _worked(build: LayerRow, word: str, x: SourceTensor, before: str) -> SourceTensor:

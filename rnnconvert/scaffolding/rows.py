@@ -68,6 +68,20 @@ class LayerRow(Builder):
             self.finals = x, finals[:: len(finals) // ways]
         return x
 
+    def both_ways(self, forward: Sequence[Unit], backward: Sequence[Unit], x: SourceTensor) -> SourceTensor:
+        """Add two stacks as the directions of one: the second reads from the end, and what they give stands side by side."""
+        outputs: list[SourceTensor] = []
+        finals: list[SourceTensor] = []
+        turns = backward[0].stack is not None and backward[0].stack.first.reverse  # such a layer turns its sequences by itself
+        for units, from_end in ((forward, False), (backward, not turns)):
+            y = self.recurrent(units, self.flip(x, 1) if from_end else x)
+            assert self.finals is not None
+            finals += self.finals[1]
+            outputs.append(self.flip(y, 1) if from_end else y)
+        y = self.concatenate(outputs, 2)
+        self.finals = y, finals
+        return y
+
     def multiplicative(self, units: Sequence[Unit], x: SourceTensor, size: int, gates: str) -> SourceTensor:
         """Add a multiplicative LSTM, a loop over the steps: m = (Wmx x) * (Wmh h), and an LSTM of x and m.
 

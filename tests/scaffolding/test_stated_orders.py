@@ -88,6 +88,11 @@ def chains(torch: Any) -> dict[str, tuple[dict[str, Any], str]]:
         "the last state of one direction": ({"rnn": n.RNN(3, 5), "fc": n.Linear(5, 2)}, "rnn:tanh final fc"),
         "the mean of the steps": ({"gru": n.GRU(3, 5, bidirectional=True), "fc": n.Linear(10, 2)}, "gru mean fc"),
         "the maximum of the steps": ({"lstm": n.LSTM(3, 5), "fc": n.Linear(5, 2)}, "lstm relu max fc"),
+        "two layers as directions": ({"fw": n.LSTM(3, 4, 2), "bw": n.GRU(3, 5), "fc": n.Linear(9, 2)}, "fw+bw relu fc"),
+        "last states of two layers": (
+            {"e": n.Embedding(9, 3), "fw": n.LSTM(3, 4), "bw": n.LSTM(3, 4), "fc": n.Linear(8, 2)},
+            "e fw+bw final fc",
+        ),
         "names within names": ({"body": n.ModuleDict({"lstm": n.LSTM(2, 4)}), "head": n.ModuleDict({"fc": n.Linear(4, 1)})}, "lstm fc"),
     }
 
@@ -104,6 +109,38 @@ def test_a_chain_is_proved_beside_the_layers_of_torch(target: str, tmp_path: Pat
         assert done.equal and "are not proved" in str(done)
 
     drawn_each(every, check)
+
+
+def test_two_cells_of_flax_are_the_directions_of_one_layer(tmp_path: Path) -> None:
+    """Flax has a layer of both directions as two cells, and its files no order of layers."""
+    jax = needed("jax", "jax")
+    linen, serialization = needed("flax", "flax.linen"), needed("flax", "flax.serialization")
+
+    class Tagger(linen.Module):  # type: ignore[misc, name-defined]  # flax states no types here
+        @linen.compact
+        def __call__(self, x: Any) -> Any:
+            x = linen.RNN(linen.OptimizedLSTMCell(4))(linen.Embed(10, 6)(x))
+            x = linen.Bidirectional(linen.RNN(linen.GRUCell(5)), linen.RNN(linen.GRUCell(3)))(x)
+            x = linen.relu(linen.Dense(8)(x))
+            return linen.Dense(2)(x)
+
+    x = np.random.default_rng(1).integers(0, 10, (2, 7))
+    weights = Tagger().init(jax.random.key(1), x)
+    (tmp_path / "a.msgpack").write_bytes(serialization.to_bytes(weights))
+    chain = "Embed_0 OptimizedLSTMCell_0 GRUCell_0+GRUCell_1 Dense_0 relu Dense_1"
+    rc.export_model(tmp_path / "a.msgpack", tmp_path / "a.onnx", chain=chain)
+    (y,) = RUNS["onnx"](tmp_path / "a.onnx")([x])
+    np.testing.assert_allclose(y, np.asarray(Tagger().apply(weights, x)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chain", ["a+a fc", "a+fc", "a+b+b", "a+wide fc", "both+b fc"])
+def test_others_are_no_directions_of_one_layer(chain: str, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    n = torch.nn
+    layers = {"a": n.GRU(3, 4), "b": n.GRU(3, 4), "wide": n.GRU(4, 4), "both": n.GRU(3, 2, bidirectional=True), "fc": n.Linear(8, 2)}
+    torch.save(n.ModuleDict(layers).state_dict(), tmp_path / "a.pt")
+    with pytest.raises(rc.UsageError, match=r"is named twice|makes them the directions of one layer"):
+        rc.export_model(tmp_path / "a.pt", tmp_path / "a.onnx", chain=chain)
 
 
 def test_files_of_other_kinds_are_proved_and_a_lost_function_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
