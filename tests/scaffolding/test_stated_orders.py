@@ -116,7 +116,7 @@ def test_two_cells_of_flax_are_the_directions_of_one_layer(tmp_path: Path) -> No
     jax = needed("jax", "jax")
     linen, serialization = needed("flax", "flax.linen"), needed("flax", "flax.serialization")
 
-    class Tagger(linen.Module):  # type: ignore[misc, name-defined]  # flax states no types here
+    class Tagger(linen.Module):
         @linen.compact
         def __call__(self, x: Any) -> Any:
             x = linen.RNN(linen.OptimizedLSTMCell(4))(linen.Embed(10, 6)(x))
