@@ -245,7 +245,7 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
     batch, time = seen.length("batch"), seen.length("time")
     matrices = [value for value in (*_tensors_of(model).values(), *_constants(model)) if value.ndim >= 2]
     # An archive's own order: what is used first stands first.
-    widths = dict.fromkeys(int(value.shape[1]) for value in matrices if value.is_floating_point())
+    widths = dict.fromkeys([*(int(value.shape[1]) for value in matrices if value.is_floating_point()), *_packed_widths(model)])
     rows = min((int(value.shape[0]) for value in matrices), default=3)
 
     def floats(*dims: int) -> Callable[[], Array]:
@@ -273,6 +273,18 @@ def _accepted(model: Any, seen: Any) -> list[list[Array]]:
             continue
         return [inputs, inputs]
     raise NotImplementedError(f"it runs on no inputs that were tried, and does not state which it takes: {error}")
+
+
+def _packed_widths(model: Any) -> Iterator[int]:
+    """Yield how many values the layers of an archive read whose weights torch packed for integers."""
+    import torch
+
+    for module in model.modules():
+        packed, size = getattr(module, "_packed_params", None), getattr(module, "input_size", None)
+        if isinstance(packed, torch.ScriptObject):
+            yield int(torch.ops.quantized.linear_unpack(packed)[0].shape[1])
+        elif isinstance(size, int):
+            yield size
 
 
 def _constants(model: Any) -> Iterator[Any]:

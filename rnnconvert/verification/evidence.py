@@ -50,7 +50,7 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     if models is not None and differs and models.explained:
         limits.append(Limit("outputs", "", f"the whole models give something else: {models.reason}"))
     elif models is not None and differs:
-        alike = "" if why or not layers or any(run["verdict"] == NOT_EQUAL for run in runs) else _around(results)
+        alike = "" if why or not layers or models.integers or any(run["verdict"] == NOT_EQUAL for run in runs) else _around(results)
         why.insert(0, f"the whole models give something else: {models.reason}{alike}")
     equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
     return Verdict.of(

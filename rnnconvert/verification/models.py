@@ -33,12 +33,14 @@ from rnnconvert.verification.running import Subject, own_file
 class RunningModel:
     """A model whose file an executor has run whole, and can run again.
 
-    dtype  the coarsest element type of its weights
+    dtype   the coarsest element type of its weights
+    rounds  whether weights of it stand for integers, whose kernel rounds more than the weights
     """
 
     model: ModelProcess
     recording: Recording
     dtype: np.dtype[Any]
+    rounds: bool = False
 
     @classmethod
     def recorded(
@@ -47,7 +49,7 @@ class RunningModel:
         """Run the model of some layers whole (rnnconvert.verification.recording.record). Raises ExecutorError if it does not run."""
         model = ModelProcess(process, own_file(process.executor, subjects[0], folder))
         coarsest = max((subject.stack.dtype for subject in subjects), key=epsilon)
-        return cls(model, record(model, subjects, seed, inputs, alone), coarsest)
+        return cls(model, record(model, subjects, seed, inputs, alone), coarsest, any(subject.rounds() for subject in subjects))
 
     def exact(self) -> RunningModel:
         """Return it so that it computes in the type of its weights, where it can."""
@@ -139,6 +141,9 @@ def compare_models(
     # The most likely way to hand the inputs over stands first.
     undecided = [result for result in results if result.reason == _IMMENSE]
     chosen = next((result for result in results if result.explained), (undecided or results or misfits)[0])
+    if chosen.status == "not equal" and (rounding := [label for label, model in (("A", a), ("B", b)) if model.rounds]):
+        why = f"{' and '.join(rounding)} computed with integers: how much of the difference their rounding explains is not known"
+        chosen = replace(chosen, reason=f"{chosen.reason}. {why}", integers=True)
     return None if all(bare) and chosen.status == "not compared" else replace(chosen, executors=executors)
 
 

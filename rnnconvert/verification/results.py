@@ -91,6 +91,7 @@ class ModelsCompared:
     executors  the executors that ran them, A's first
     explained  the kinds of limits that explain the difference: without them the models give the same
     unproved   what their equality does not prove, in words: rounding may be as large as the values
+    integers   whether one of them computed with integers, which may be why they differ
     """
 
     status: Literal["equal", "not equal", "not compared"]
@@ -104,6 +105,7 @@ class ModelsCompared:
     executors: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
     unproved: tuple[str, ...] = ()
+    integers: bool = False
 
     @property
     def ran_whole(self) -> bool:

@@ -168,6 +168,19 @@ def test_whole_models_are_written_in_the_floats_that_their_integers_stand_for(
     assert np.abs(y - truth).max() < 1e-6
 
 
+def test_a_difference_that_integers_may_explain_is_not_put_between_the_layers(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module = headed("LSTM", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.ao.quantization.quantize_dynamic(module, {torch.nn.LSTM}, dtype=torch.qint8)
+        torch.jit.script(quantized).save(str(tmp_path / "m.pt"))
+    rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx")
+    report = rc.verify(tmp_path / "m.pt", tmp_path / "m.onnx")
+    text = " ".join(str(report).split())
+    assert report.verdict == "not equal" and "A computed with integers" in text and "between or around" not in text
+
+
 def test_a_module_that_computes_in_integers_is_refused(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     module = torch.nn.Sequential(
