@@ -190,6 +190,11 @@ class _ParameterReader:
         if self.stated:
             self.evidence.append(f"{self.graph.name if self.graph else ''} states what its RNN operators compute")
         used = {full for names in self.homes.values() for full in names.values()}
+        for name, computed in graph.others.items():
+            layers[name] = computed.stack
+            self.warnings += computed.warnings
+            self.evidence.append(computed.evidence)
+            used |= {full for full in self.arrays if _bare(full) in graph.stored_by(computed)}
         return Checkpoint(
             str(self.path),
             NAME,

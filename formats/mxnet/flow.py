@@ -14,7 +14,7 @@ from rnnconvert.files.adapter import unique
 from rnnconvert.formats.mxnet import symbol
 from rnnconvert.formats.mxnet.lowering import SymbolLowering
 from rnnconvert.graphs.program.operations import Program
-from rnnconvert.graphs.program.places import sources
+from rnnconvert.graphs.program.places import stored_by
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
 from rnnconvert.recognition.lowered import recognise_in
@@ -47,6 +47,10 @@ class SymbolReading:
     calls: dict[str, tuple[Call, ...]]
     program: ReadSymbol | None = None
     others: dict[str, Computed] = field(default_factory=dict)
+
+    def stored_by(self, layer: Computed) -> set[str]:
+        """Return the names of the arrays that a layer is computed of."""
+        return set() if self.program is None else stored_by(self.program.scopes[0], layer.nodes)
 
 
 def read(
@@ -106,14 +110,12 @@ def _computed(
     """Return the unrolled cells of a graph, each by the name of the layer whose arrays it reads, and note what it receives."""
     main, computed = looked.scopes[0], dict[str, Computed]()
     for label, layer in looked.layers.items():
-        constants = {value for node in layer.nodes for value in node.reads if main.constant(value) is not None}
-        stored = {tensor.name for value in constants for tensor in sources(main, value)}
-        names = {owned[name] for name in stored if name in owned}
+        names = {owned[name] for name in stored_by(main, layer.nodes) if name in owned}
         name = names.pop() if len(names) == 1 else ""
         if name and layers[name][0].num_layers == layers[name][0].num_directions == 1:
             result.calls[name] = (*result.calls.get(name, ()), *layer.stack.calls)
             label = name if name not in computed else label
-        elif not names and not name:
+        elif not names:
             result.others[label] = layer
         computed[label] = layer.renamed(label)
     return computed

@@ -9,7 +9,6 @@ and their defaults. A Custom operator is one of Python's and may compute anythin
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.malformed import MALFORMED, passes
+from rnnconvert.core.malformed import MALFORMED, Entries, Fields, passes
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.mxnet.ranks import RECURRENT, ranks_of
 from rnnconvert.formats.mxnet.symbol import Key, SymbolGraph, SymbolNode
-from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, Rule, needed
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.models.units import single_layers
-from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+from rnnconvert.recognition.flow import RecurrentCall
+from rnnconvert.recognition.stacked import StackOperator
 
 DOMAIN = "mxnet"
 _FLOAT = np.dtype(np.float32)
@@ -52,7 +51,7 @@ _WITH_NUMBER = {
 }  # fmt: skip
 """Operators of a value and a number, and whether the number comes first. Before 0.9 they bore names as _PlusScalar."""
 _COMPARED = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less", "lesser_equal": "LessOrEqual"}
-_FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"}
+_FUNCTIONS = Fields({"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"})
 """The act_type of Activation."""
 _HINTS = frozenset(
     {"ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope", "num_args", "workspace", "cudnn_tune",
@@ -70,7 +69,7 @@ class SymbolRule(Rule):
     def __init__(self, lowering: SymbolLowering, node: SymbolNode, block: Block) -> None:
         self.lowering, self.node = lowering, node
         self._read = {key for key in node.attributes if key.startswith("__")} | _HINTS
-        super().__init__(block, [lowering.name(key) for key in node.inputs], lowering.outputs(node), node.name)
+        super().__init__(block, Entries(map(lowering.name, node.inputs)), Entries(lowering.outputs(node)), node.name)
         self.dtype = lowering.dtypes.get(self.inputs[0], _FLOAT) if self.inputs else _FLOAT
 
     def numbers(self, index: int) -> Array | None:
@@ -108,11 +107,9 @@ class SymbolRule(Rule):
 
     def several(self, key: str) -> list[int | None]:
         """Return an attribute that is a whole number or several: "(1, None, -1)"."""
-        value = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", self.word(key, "()")[:_LONGEST]))
-        listed = value if isinstance(value, (tuple, list)) else (value,)
-        if not all(number is None or type(number) is int for number in listed):
-            raise ValueError(f"{key} is not made of whole numbers")
-        return list(listed)
+        text = self.word(key, "()").strip("()[] ")
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        return [None if word == "None" else int(word.rstrip("L")) for word in words]
 
     def counts(self, key: str) -> list[int]:
         """Return an attribute that is a whole number or several, of which none is left open."""
@@ -131,7 +128,7 @@ class SymbolRule(Rule):
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Return an attribute that is a truth."""
-        return {"true": True, "1": True, "false": False, "0": False}[self.word(key, str(default)).lower()]
+        return bool(Fields({"true": True, "1": True, "false": False, "0": False})[self.word(key, str(default)).lower()])
 
     def type_of(self, key: str, default: str) -> np.dtype[Any]:
         """Return an attribute that is an element type."""
@@ -147,7 +144,7 @@ class SymbolRule(Rule):
 
     def rank_of(self, index: int) -> int:
         """Return how many axes an input has. Raises ValueError where nothing shows it."""
-        rank = self.lowering.ranks.get(self.node.inputs[index])
+        rank = self.lowering.ranks.get(Entries(self.node.inputs)[index])
         if rank is None:
             raise ValueError("nothing shows how many axes it has")
         return rank
@@ -204,7 +201,7 @@ class SymbolRule(Rule):
         """Write a FullyConnected layer: of all axes but the first in one, or of the last axis."""
         bias, value = [] if self.flag("no_bias") else self.inputs[2:3], self.inputs[0]
         if self.flag("flatten", True):
-            flat = value if self.lowering.ranks.get(self.node.inputs[0]) == 2 else self.block.add("Flatten", [value], axis=1)
+            flat = value if self.lowering.ranks.get(Entries(self.node.inputs)[0]) == 2 else self.block.add("Flatten", [value], axis=1)
             return self.add("Gemm", [flat, self.inputs[1], *bias], transB=1)
         turned = self.block.add("Transpose", self.inputs[1:2], perm=[1, 0])
         if not bias:
@@ -233,7 +230,7 @@ class SymbolRule(Rule):
 
     def pooled(self) -> bool:
         """Write the largest number, or the mean, of windows over the axes of space, or of all of them."""
-        kind = {"max": "MaxPool", "avg": "AveragePool"}[self.word("pool_type", "max")]
+        kind = Fields({"max": "MaxPool", "avg": "AveragePool"})[self.word("pool_type", "max")]
         everywhere, counted, kernel = self.flag("global_pool"), self.flag("count_include_pad", True), self.counts("kernel")
         convention, windows = self.word("pooling_convention", "valid"), self._windows(len(kernel))
         if everywhere:
@@ -247,7 +244,7 @@ class SymbolRule(Rule):
     def normalised(self) -> bool:
         """Write a BatchNorm by its stored means and variances; with fix_gamma its factors count as ones."""
         axis, epsilon, fixed = self.whole("axis", 1), self.real("eps", 1e-3), self.flag("fix_gamma", True)
-        scale, numbers, rank = self.inputs[1], self.numbers(1), self.lowering.ranks.get(self.node.inputs[0])
+        scale, numbers, rank = self.inputs[1], self.numbers(1), self.lowering.ranks.get(Entries(self.node.inputs)[0])
         if fixed and numbers is not None and (numbers != 1).any():
             scale = self.block.constant(np.ones_like(numbers))
         if (fixed and numbers is None) or self.flag("output_mean_var") or (rank is None and axis < 0):
@@ -256,8 +253,7 @@ class SymbolRule(Rule):
         axis = axis % rank if rank is not None else axis
         if axis == 1:
             return self.add("BatchNormalization", [self.inputs[0], *statistics], epsilon=epsilon)
-        order = list(range(self.rank))
-        order[1], order[axis] = order[axis], order[1]
+        order = self._exchanged(1, axis)
         turned = self.block.add("Transpose", self.inputs[:1], perm=order)
         turned = self.block.add("BatchNormalization", [turned, *statistics], name=self.label, epsilon=epsilon)
         return self.add("Transpose", [turned], perm=order)
@@ -301,7 +297,7 @@ class SymbolRule(Rule):
     def _softmax(self, kind: str, axis: int) -> bool:
         if axis == -1:
             return self.add(kind, self.inputs[:1], axis=-1)
-        return self.softmax_along(kind, self.rank, axis)
+        return self.softmax_along(kind, self.rank, axis % self.rank)
 
     def softmax_output(self) -> bool:
         """Write the softmax of a loss: along the second axis, the last one, or all but the first."""
@@ -353,9 +349,13 @@ class SymbolRule(Rule):
 
     def swapped(self) -> bool:
         """Write two axes exchanged."""
-        order, first, second = list(range(self.rank)), self.whole("dim1", 0), self.whole("dim2", 0)
-        order[first], order[second] = order[second], order[first]
-        return self.transpose(order)
+        return self.transpose(self._exchanged(self.whole("dim1", 0), self.whole("dim2", 0)))
+
+    def _exchanged(self, first: int, second: int) -> list[int]:
+        """Return the axes in their order, with two exchanged. Raises ValueError for one that there is not."""
+        axes = range(self.rank)
+        first, second = axes.index(first % len(axes)), axes.index(second % len(axes))
+        return [{first: second, second: first}.get(axis, axis) for axis in axes]
 
     def transposed(self) -> bool:
         """Write axes in another order, or in the reverse one."""
@@ -422,10 +422,8 @@ class SymbolRule(Rule):
 
     def spread_along(self) -> bool:
         """Write a value repeated along some axes of length 1."""
-        shape = [1] * self.rank
-        for axis, size in zip(self.counts("axis"), self.counts("size"), strict=True):
-            shape[axis] = size
-        return self.add("Expand", [self.inputs[0], self.whole_numbers(shape)])
+        sizes = dict(zip((axis % self.rank for axis in self.counts("axis")), self.counts("size"), strict=True))
+        return self.add("Expand", [self.inputs[0], self.whole_numbers([sizes.get(axis, 1) for axis in range(self.rank)])])
 
     def spread_like(self) -> bool:
         """Write a value repeated along axes of length 1 up to the lengths of another."""
@@ -437,7 +435,7 @@ class SymbolRule(Rule):
         if self.flag("exclude"):
             axes = [axis for axis in range(self.rank) if axis not in [each % self.rank for each in axes]]
         if kind == "Norm":
-            kind = {1: "ReduceL1", 2: "ReduceL2"}[self.whole("ord", 2)]
+            kind = Fields({"1": "ReduceL1", "2": "ReduceL2"})[self.word("ord", "2")]
         if kind == "ReduceMean" and self.dtype.kind != "f":
             return False
         return self.add(kind, self.inputs[:1], keepdims=int(keep), **({"axes": axes} if axes else {}))
@@ -520,8 +518,6 @@ class SymbolRule(Rule):
         return not self.flag("use_sequence_length") and self.add("Identity", self.inputs[:1])
 
 
-_LONGEST = 1 << 12
-"""The longest text of an attribute that is a list."""
 _KEEPING = ("Embedding", "Dropout", "Cast", "_copy")
 """Operators that leave the first axes as they are."""
 _SPREADING = {"FullyConnected", *(name for name, kind in _SAME.items() if kind in ("Add", "Sub", "Mul")), *RECURRENT}
@@ -710,36 +706,17 @@ class SymbolLowering:
 
     def _recurrent(self, node: SymbolNode, stack: Recurrent, block: Block) -> None:
         """Write an operator RNN, layer by layer."""
-        lstm, ways = stack.cell.kind == "lstm", stack.num_directions
+        lstm = stack.cell.kind == "lstm"
         ragged = node.attributes.get("use_sequence_length", "False") in ("True", "true", "1")
         names = [self.name(key) for key in node.inputs]
         states = [name for name, key in zip(names[2 : 3 + lstm], node.inputs[2 : 3 + lstm], strict=True) if not self._is_open(key[0])]
-        lengths = names[-1:] if ragged else []
-        singles, gives = single_layers(stack), self.several(node, 2 + lstm)
-        value, ends = names[0], list[list[str]]()
-        for number, single in enumerate(singles):
-            last, alone = number == len(singles) - 1, len(singles) == 1
-            given = [gives[0] if last else f"{gives[0]}/layer {number}"]
-            given += gives[1:] if alone else [f"{end}/layer {number}" for end in gives[1:]]
-            bounds: dict[str, Any] = {"axes": [0], "starts": [number * ways], "ends": [(number + 1) * ways]}
-            begins = states if alone else [block.add("Slice", [state], **bounds) for state in states]
-            block.add("RNN", [value, *begins, *lengths], given, node.name, DOMAIN)
-            self.calls.append((single, _call(single, value, given, begins, lengths), names[1]))
-            value = given[0]
-            ends.append(given[1:])
-        for name, parts in zip(gives[1:], zip(*ends, strict=True), strict=True):
-            if len(singles) > 1:
-                block.add("Concat", parts, [name], axis=0)
-        self.stacks.append((stack.name, _call(stack, names[0], gives, states, lengths)))
+        gives = self.several(node, 2 + lstm)
+        operator = StackOperator("RNN", DOMAIN, node.name, names[0], gives, states, names[-1:] if ragged else [])
+        self.calls += [(single, call, names[1]) for single, call in operator.write(block, single_layers(stack))]
+        self.stacks.append((stack.name, operator.call(stack)))
         self.dtypes |= dict.fromkeys(gives, self.dtypes.get(names[0], _FLOAT))
 
     def _is_open(self, index: int) -> bool:
         """Return whether a state is zeros for any batch."""
         node = self.graph.nodes[index]
         return node.operator == "_zeros" and 0 in [int(word) for word in re.findall(r"\d{1,12}", node.attributes.get("shape", ""))]
-
-
-def _call(stack: Recurrent, sequence: str, gives: Sequence[str], states: Sequence[str], lengths: Sequence[str]) -> RecurrentCall:
-    """Return the call of a layer, or of a whole stack."""
-    sizes = CallSizes(stack.layers[-1].output_size, dtype=stack.dtype, width=stack.input_size)
-    return RecurrentCall((sequence, "tbi"), {gives[0]: "tbu"}, sizes, dict(zip(gives[1:], FINAL_WORDS, strict=False)), states, lengths)

@@ -22,7 +22,8 @@ class SymbolModel(ProgramModel):
 
     def layer_of_operation(self, name: str) -> Unit:
         """Return one of the layers of an operator."""
-        stack = self.read.singles[name]
+        singles = [single for stack in self.checkpoint.layers.values() for single in single_layers(stack)]
+        stack = next(single for single in singles if single.name == self.read.singles[name].name)
         return Unit(stack.name, stack=stack, title=stack.describe())
 
 

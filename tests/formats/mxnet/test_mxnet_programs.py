@@ -406,6 +406,7 @@ def test_what_is_not_known_is_refused_by_name(models: Path, tmp_path: Path) -> N
     refused(lambda tree: of(tree, "LeakyReLU")["attrs"].update(newer="3"), "the operator LeakyReLU with newer=3")
     refused(lambda tree: of(tree, "LeakyReLU").update(op="arccosh"), "the operator arccosh")
     refused(lambda tree: of(tree, "LeakyReLU").update(op="Custom", attrs={"op_type": "mine"}), "the operator Custom mine")
+    refused(lambda tree: of(tree, "RNN")["attrs"].update(newer="3"), "'newer' of its RNN operator")
     refused(lambda tree: of(tree, "Convolution")["attrs"].update(layout="NHWC"), "the operator Convolution", "conv")
     refused(lambda tree: of(tree, "Dropout").update(attrs={"mode": "always", "p": "0.5"}), "the operator Dropout", "conv")
     refused(lambda tree: tree["nodes"].insert(0, tree["nodes"].pop()), "its graph")
