@@ -28,7 +28,8 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.formats.mxnet.cells import cell_of, check_sizes
-from rnnconvert.formats.mxnet.flow import calls
+from rnnconvert.formats.mxnet.flow import SymbolReading
+from rnnconvert.formats.mxnet.flow import read as read_symbol
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
 from rnnconvert.language.layout import Layout, Sizes
@@ -115,7 +116,7 @@ class _ParameterReader:
         self.stated = mxnet_symbol.read(graph) if graph else {}
         self._steps = mxnet_symbol.steps(graph) if graph else {}
         self._around = mxnet_symbol.modified(graph) if graph else {}
-        self.groups = _groups(path, stored.arrays)
+        self.groups = _groups(path, stored.arrays, self.stated)
         self.layers: dict[str, Recurrent] = {}
         self.homes: dict[str, dict[str, str]] = {}
         self.evidence: list[str] = []
@@ -169,25 +170,31 @@ class _ParameterReader:
             if not any(name in there for name, other in self.stated.items() if other is operator):
                 self.unread.append(LayerNote(parameter, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
 
-    def _called(self) -> dict[str, Recurrent]:
-        """Return the layers with what they receive in the graph."""
+    def _graph(self) -> SymbolReading:
+        """Return the graph with what the layers receive in it."""
         if self.graph is None:
-            return self.layers
+            return SymbolReading({name: stack.calls for name, stack in self.layers.items()})
         bare = {_bare(full): array for full, array in self.arrays.items()}
         owned = {
             name: (stack, [*map(_bare, self.homes[name].values()), f"{self._prefixes[name]}parameters"])
             for name, stack in self.layers.items()
         }
-        return {name: self.layers[name].replace(calls=received) for name, received in calls(self.graph, owned, bare).items()}
+        return read_symbol(self.graph, owned, bare)
 
     def checkpoint(self) -> Checkpoint:
         """Return the file as it was read. Raises UnreadableError for an archive without any layer."""
-        layers = self._called()
+        graph = self._graph()
+        layers = {name: self.layers[name].replace(calls=received) for name, received in graph.calls.items()}
         if self.zipped and not layers:
             raise UnreadableError(self.path, "no arrays in it are named as those of gluon's recurrent layers")
         if self.stated:
             self.evidence.append(f"{self.graph.name if self.graph else ''} states what its RNN operators compute")
         used = {full for names in self.homes.values() for full in names.values()}
+        for name, computed in graph.others.items():
+            layers[name] = computed.stack
+            self.warnings += computed.warnings
+            self.evidence.append(computed.evidence)
+            used |= {full for full in self.arrays if _bare(full) in graph.stored_by(computed)}
         return Checkpoint(
             str(self.path),
             NAME,
@@ -197,6 +204,7 @@ class _ParameterReader:
             self.options.questions,
             (*self.unread, *self.warnings),
             {"homes": self.homes},
+            read=graph.program,
             unread=tuple(self.unread),
         )
 
@@ -220,8 +228,11 @@ def _bare(full: str) -> str:
 _FLAT = re.compile(r"(parameters|rnn_param)\Z")
 
 
-def _groups(path: object, arrays: Mapping[str, Array]) -> list[_LayerArrays]:
-    """Return arrays that are named as one layer's, in the order of the file. Raises UnreadableError if two have one name."""
+def _groups(path: object, arrays: Mapping[str, Array], stated: Collection[str]) -> list[_LayerArrays]:
+    """Return arrays that are named as one layer's, in the order of the file. Raises UnreadableError if two have one name.
+
+    stated  names of arrays that RNN operators read
+    """
     names_by_group: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
     learned = [full for full in arrays if not full.startswith("aux:")]
@@ -234,7 +245,7 @@ def _groups(path: object, arrays: Mapping[str, Array]) -> list[_LayerArrays]:
                 names[match["local"]] = full
                 break
         else:
-            if _FLAT.search(name) and arrays[full].ndim == 1:
+            if (_FLAT.search(name) or name in stated) and arrays[full].ndim == 1:
                 flat.append(full)
     for prefix, full in distinct(flat, lambda full: _FLAT.sub("", _plain_spelling(_bare(full))), path).items():
         names_by_group[prefix, "flat"] = {"parameters": full}

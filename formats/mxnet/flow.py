@@ -1,156 +1,121 @@
-"""The graph next to MXNet's parameters: what its operators do to the elements on their way from one recurrent layer to the next.
-
-Source: MXNet 1.9.1, src/operator/tensor/matrix_op.cc, init_op.cc and indexing_op.cc; src/operator/nn/concat.cc and dropout.cc;
-src/operator/slice_channel.cc, swapaxis.cc, sequence_reverse.cc. A Custom operator is one of Python's and may compute anything.
-"""
+"""The graph next to MXNet's parameters as a program: the layers in it, and what they receive."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.files.adapter import unique
 from rnnconvert.formats.mxnet import symbol
-from rnnconvert.formats.mxnet.operators import DIALECT, GIVE, READ
-from rnnconvert.graphs.between import calls as followed
-from rnnconvert.graphs.graph import CallSizes, Graph
+from rnnconvert.formats.mxnet.lowering import SymbolLowering
+from rnnconvert.graphs.program.operations import Program
+from rnnconvert.graphs.program.places import stored_by
+from rnnconvert.recognition.computed import Computed, RecognisedLayers
+from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
+from rnnconvert.recognition.lowered import recognise_in
 
-_NODE = re.compile(r"(?P<cell>.*_)t(?P<step>\d{1,6})_(?P<part>i2h|h2h|out|state)", re.S)
-"""The names of nodes of an unrolled cell. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""
-
-Nodes: TypeAlias = "Sequence[Mapping[str, Any]]"
-Key: TypeAlias = "tuple[int, int]"
-"""A node, and which of its outputs."""
+_STEP = re.compile(r"_?t\d{1,6}_+(i2h|h2h)\Z")
+"""What unrolling a cell adds to its name. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""
 
 
-def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> dict[str, tuple[Call, ...]]:
-    """Return the calls of each layer in a graph, by its name.
+@dataclass(frozen=True)
+class ReadSymbol(ReadProgram):
+    """A graph as a program.
 
-    layers  the layers, each with the names of its arrays
+    singles  the layer of each call, of which one layer may have several
+    again    reads it again with the number of axes that inputs have, by their names
+    """
+
+    singles: Mapping[str, Recurrent] = field(default_factory=dict)
+    again: Callable[[Mapping[str, int]], ReadProgram | None] = lambda ranks: None
+
+
+@dataclass
+class SymbolReading:
+    """A graph with its layers.
+
+    calls    what each layer of the parameters receives
+    program  the graph; None for one whose nodes stand in no order
+    others   layers that its operators compute of arrays which bear no layer's names
+    """
+
+    calls: dict[str, tuple[Call, ...]]
+    program: ReadSymbol | None = None
+    others: dict[str, Computed] = field(default_factory=dict)
+
+    def stored_by(self, layer: Computed) -> set[str]:
+        """Return the names of the arrays that a layer is computed of."""
+        return set() if self.program is None else stored_by(self.program.scopes[0], layer.nodes)
+
+
+def read(
+    path: Path,
+    layers: Mapping[str, tuple[Recurrent, Sequence[str]]],
+    arrays: Mapping[str, Array],
+    ranks: Mapping[str, int] = MappingProxyType({}),
+) -> SymbolReading:
+    """Return the graph of a file with its layers.
+
+    layers  the layers of the parameters, each with the names of its arrays
     arrays  the arrays of the file next to the graph
+    ranks   how many axes inputs have that the graph does not show
 
     Raises UnreadableError for a file that is not a graph.
     """
+    owned = {array: name for name, (_, names) in layers.items() for array in names}
     with symbol.opened(path) as nodes:
-        received_calls = followed(_SymbolFlow(nodes, layers, arrays).graph)
+        stated = {index: symbol.operator(node, nodes) for index, node in enumerate(nodes)}
+    owners = {index: owned[array] for index, names in stated.items() for array in names if array in owned}
+    homes: list[tuple[str, RecurrentCall]] = []
+    lowerings: list[SymbolLowering] = []
+
+    def lower() -> Program:
+        lowering = SymbolLowering(symbol.graph_of(path), arrays, {index: layers[name][0] for index, name in owners.items()}, ranks)
+        program = lowering.program(path, path.stat().st_size + sum(array.nbytes for array in arrays.values()))
+        homes.extend(lowering.stacks)
+        lowerings.append(lowering)
+        return program
+
+    looked, calls = recognise_in(lower, _STEP, homes)
+    result = SymbolReading(calls)
+    if looked.scope is not None:
+        computed = _computed(looked, owned, layers, result)
+        placed, singles = _placed(looked, lowerings[0])
+        again: Callable[[Mapping[str, int]], ReadProgram | None] = lambda ranks: read(path, layers, arrays, ranks).program  # noqa: E731
+        result.program = ReadSymbol(looked.scopes, placed, computed, {}, singles, again)
     unseen = Call(Unknown(f"{path.name} does not show it"))
-    return {name: received_calls.get(name, (unseen,)) for name in layers}
+    result.calls = {name: calls.get(name, (unseen,)) for name in layers}
+    return result
 
 
-@dataclass(eq=False)
-class _CellUse:
-    """One use of an unrolled cell: what its steps read and give, and the values that its first step begins with."""
+def _placed(looked: RecognisedLayers, lowering: SymbolLowering) -> tuple[dict[str, PlacedCall], dict[str, Recurrent]]:
+    """Return the calls of the operators RNN, layer by layer, and the layer of each."""
+    main, placed, singles = looked.scopes[0], dict[str, PlacedCall](), dict[str, Recurrent]()
+    for single, call, weights in lowering.calls:
+        node, _ = main.producer(next(iter(call.outputs))) or (None, 0)
+        if node is not None:
+            name = unique(single.name, placed)
+            placed[name], singles[name] = PlacedCall(main, node, call, [weights]), single
+    return placed, singles
 
-    reads: list[Key]
-    gives: dict[int, Key]
-    states: list[Key]
-    last: Key | None = None
 
-
-class _SymbolFlow:
-    """A graph of MXNet's as one of the floor."""
-
-    def __init__(self, nodes: Nodes, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> None:
-        self.nodes, self.layers = nodes, layers
-        self.graph = Graph(DIALECT)
-        self.owners = {array: name for name, (_, arrays) in layers.items() for array in arrays}
-        counts = [1] * len(nodes)
-        for node in nodes:
-            for entry in node["inputs"]:
-                counts[entry[0]] = max(counts[entry[0]], min(entry[1] + 1, 1 << 12))
-        for index, node in enumerate(nodes):
-            self._operator(index, node, counts[index])
-        for name, cell in self._cells():
-            self._unrolled(name, cell)
-        for index, node in enumerate(nodes):
-            self.graph.value((index, 0)).name = str(node["name"])
-            if node["op"] == "null":
-                if str(node["name"]) in arrays:
-                    self.graph.constant((index, 0), arrays[str(node["name"])])
-            else:
-                stated, kind = symbol.attributes(node), str(node["op"])
-                label = kind if kind != "Custom" else f"Custom {stated.get('op_type', '')}"
-                self.graph.add(kind, self._inputs(node), [(index, place) for place in range(counts[index])], stated, label)
-
-    @staticmethod
-    def _inputs(node: Mapping[str, Any]) -> list[Key]:
-        return [(entry[0], entry[1]) for entry in node["inputs"]]
-
-    def _operator(self, index: int, node: Mapping[str, Any], count: int) -> None:
-        """Note the call of an RNN operator."""
-        name = next((self.owners[array] for array in symbol.operator(node, self.nodes) if array in self.owners), None)
-        if name is None:
-            return
-        (stack, _), inputs, stated = self.layers[name], self._inputs(node), symbol.attributes(node)
-        ragged = stated.get("use_sequence_length", "False") in ("True", "1")
-        self.graph.call(
-            name,
-            (inputs[0], "tbi"),
-            {(index, 0): "tbu"},
-            {(index, place): "the last states" for place in range(1, count)},
-            sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size),
-            initial=inputs[2 : 4 if stated.get("mode") == "lstm" else 3],
-            lengths=inputs[-1:] if ragged else (),
-        )
-
-    def _cells(self) -> list[tuple[str, _CellUse]]:
-        """Return the uses of unrolled cells, each with its layer."""
-        result: list[tuple[str, _CellUse]] = []
-        latest: dict[str, _CellUse] = {}
-        for index, node in enumerate(self.nodes):
-            match = _NODE.fullmatch(str(node["name"]))
-            if match is None:
-                continue
-            step, inputs = int(match["step"]), self._inputs(node)
-            if match["part"] == "i2h":
-                owner = next((self.owners[name] for name in self._arrays(node) if name in self.owners), None)
-                if owner is not None and inputs:
-                    if not step or match["cell"] not in latest:
-                        latest[match["cell"]] = _CellUse([], {}, [])
-                        result.append((owner, latest[match["cell"]]))
-                    latest[match["cell"]].reads.append(inputs[0])
-            elif (cell := latest.get(match["cell"])) is not None:
-                if match["part"] == "h2h" and not step:
-                    cell.states += inputs[:1]
-                elif match["part"] == "out":
-                    cell.gives[step] = (index, 0)
-                    if not step:
-                        cell.states += self._begins(index, cell)
-                elif match["part"] == "state":
-                    cell.last = (index, 0)
-        return result
-
-    def _arrays(self, node: Mapping[str, Any]) -> list[str]:
-        return [str(self.nodes[entry[0]]["name"]) for entry in node["inputs"] if self.nodes[entry[0]]["op"] == "null"]
-
-    def _begins(self, out: int, cell: _CellUse) -> list[Key]:
-        """Return the further inputs of the first step of a cell, in addition to its weights and its input."""
-        keys: dict[Key, None] = {}
-        waiting, seen = [(out, 0)], {*cell.reads, *cell.states}
-        while waiting:
-            key = waiting.pop()
-            node = self.nodes[key[0]]
-            if key in seen or str(node["name"]) in self.owners:
-                continue
-            seen.add(key)
-            if node["op"] in symbol.STEP and node["inputs"]:
-                waiting += self._inputs(node)
-            else:
-                keys[key] = None
-        return [*keys]
-
-    def _unrolled(self, name: str, cell: _CellUse) -> None:
-        stack, _ = self.layers[name]
-        number = len(self.graph.layers)
-        sequence, states = (name, number, READ), (name, number, GIVE)
-        self.graph.describe(sequence, [len(cell.reads), "sequences", stack.input_size])
-        self.graph.add(READ, cell.reads, [sequence], {}, None)
-        for step, key in cell.gives.items():
-            self.graph.add(GIVE, [states], [key], {"step": step}, None, over=True)
-        last = {} if cell.last is None else {cell.last: "the last cell state"}
-        sizes = CallSizes(stack.layers[-1].output_size, width=stack.input_size)
-        self.graph.call(name, (sequence, "tbi"), {states: "tbu"}, last, sizes=sizes, initial=cell.states)
+def _computed(
+    looked: RecognisedLayers, owned: Mapping[str, str], layers: Mapping[str, tuple[Recurrent, Sequence[str]]], result: SymbolReading
+) -> dict[str, Computed]:
+    """Return the unrolled cells of a graph, each by the name of the layer whose arrays it reads, and note what it receives."""
+    main, computed = looked.scopes[0], dict[str, Computed]()
+    for label, layer in looked.layers.items():
+        names = {owned[name] for name in stored_by(main, layer.nodes) if name in owned}
+        name = names.pop() if len(names) == 1 else ""
+        if name and layers[name][0].num_layers == layers[name][0].num_directions == 1:
+            result.calls[name] = (*result.calls.get(name, ()), *layer.stack.calls)
+            label = name if name not in computed else label
+        elif not names:
+            result.others[label] = layer
+        computed[label] = layer.renamed(label)
+    return computed

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
@@ -23,6 +24,53 @@ _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", 
 """Operators that a layer's arrays pass through on their way into one flat vector."""
 
 
+Key: TypeAlias = "tuple[int, int]"
+"""A value: its node, and which of the node's outputs."""
+_MOST_OUTPUTS = 1 << 12
+
+
+@dataclass(frozen=True)
+class SymbolNode:
+    """A node of a graph: a variable, whose operator is "null", or an operator."""
+
+    index: int
+    operator: str
+    name: str
+    inputs: tuple[Key, ...]
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class SymbolGraph:
+    """A graph: its nodes, each behind those that it reads, the values that it gives, and how many outputs each node has as far as
+    something reads them.
+    """
+
+    nodes: tuple[SymbolNode, ...]
+    heads: tuple[Key, ...]
+    outputs: tuple[int, ...]
+
+
+def graph_of(path: Path) -> SymbolGraph:
+    """Return the graph of a file. Raises UnreadableError for a file that is not one, ValueError for nodes in no order."""
+    with _tree(path) as tree:
+        rows = [
+            SymbolNode(index, str(node["op"]), str(node["name"]), tuple((edge[0], edge[1]) for edge in node["inputs"]), attributes(node))
+            for index, node in enumerate(tree["nodes"])
+        ]
+        heads = tuple((head[0], head[1]) for head in tree.get("heads", ()))
+    counts = [1] * len(rows)
+    for row in rows:
+        for index, number in row.inputs:
+            if not (0 <= index < row.index and 0 <= number < _MOST_OUTPUTS):
+                raise ValueError(f"the node {row.name!r} reads what stands behind it")
+    read = [key for row in rows for key in row.inputs]
+    for index, number in [*read, *heads]:
+        counts[index] = max(counts[index], number + 1)
+    unread = {row.index for row in rows if row.operator != "null"} - {index for index, _ in read}
+    return SymbolGraph(tuple(rows), heads or tuple((index, 0) for index in sorted(unread)), tuple(counts))
+
+
 def symbol_of(path: Path) -> Path | None:
     """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params."""
     stem = re.sub(r"-\d{4,}$", "", path.name.removesuffix(path.suffix))
@@ -33,11 +81,17 @@ def symbol_of(path: Path) -> Path | None:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     """Yield the nodes of a graph. Raises UnreadableError for a file that is not one, and where what looks at it fails."""
+    with _tree(path) as tree:
+        yield tree["nodes"]
+
+
+@contextlib.contextmanager
+def _tree(path: Path) -> Iterator[Mapping[str, Any]]:
     data = map_file(path)
     if data.size > DESCRIPTION_BYTES:
         raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {DESCRIPTION_BYTES}")
     with malformed(lambda what: UnreadableError(path, f"it is not a graph of MXNet's: {what}")):
-        yield json_text.loads(bytes(data), path)["nodes"]
+        yield json_text.loads(bytes(data), path)
 
 
 def read(path: Path) -> dict[str, Description]:
@@ -158,8 +212,8 @@ def _function(node: Mapping[str, Any]) -> str:
 
 
 def attributes(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return the attributes of a node, which other versions call attr or param."""
-    texts: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
+    """Return the attributes of a node, which other versions call attr or param; one that has both states an operator's in param."""
+    texts: dict[str, Any] = {**(node.get("attr") or {}), **(node.get("param") or {}), **(node.get("attrs") or {})}
     return {str(key): str(value) for key, value in texts.items()}
 
 

@@ -25,7 +25,8 @@ from rnnconvert.files.opened import SHAPED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
 from rnnconvert.formats.paddle import program as paddle_program
-from rnnconvert.formats.paddle.flow import RecurrentOperator, calls
+from rnnconvert.formats.paddle.flow import calls
+from rnnconvert.formats.paddle.lowering import FluidOperator
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -126,22 +127,11 @@ def _calls(
     model: paddle_program.StatedProgram, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.LayerStatement]]
 ) -> dict[str, tuple[Call, ...]]:
     """Return the calls of each layer in a program. A sequence has the steps of the whole batch, one behind the other."""
-    placed = [
-        RecurrentOperator(
-            name,
-            use.operator,
-            layers[name],
-            (use.reads, "ti"),
-            (next(iter(use.operator.outputs.get("Hidden", ())), ""), "tu"),
-            [state for word in ("H0", "C0") for state in use.operator.inputs.get(word, ())],
-        )
-        for name, several in uses.items()
-        for use in several
-    ]
+    placed = [FluidOperator(name, use.operator, layers[name], use.reads) for name, several in uses.items() for use in several]
     received_calls: dict[str, tuple[Call, ...]] = {}
     for operators in model.graphs:
         placed_ours = [placement for placement in placed if any(placement.operator is operator for operator in operators)]
-        for name, received in calls(operators, placed_ours, {}, model.shapes).items():
+        for name, received in calls(model, operators, placed_ours).items():
             received_calls[name] = (*received_calls.get(name, ()), *received)
     unseen = Call(Unknown("its program does not show it"))
     return {name: received_calls.get(name, (unseen,)) for name in layers}

@@ -25,8 +25,9 @@ from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
 from rnnconvert.formats.paddle import program as protobuf
-from rnnconvert.formats.paddle.flow import RecurrentOperator, calls
+from rnnconvert.formats.paddle.flow import read as read_graph
 from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram
+from rnnconvert.graphs.program.places import stored_by
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import assemble, unpack
@@ -66,7 +67,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a model. Raises UnreadableError for a damaged or missing file."""
     program, arrays = _opened(path)
     layers: dict[str, Recurrent] = {}
-    placed: list[RecurrentOperator] = []
+    placed: list[tuple[ProgramOperator, Recurrent]] = []
     used: set[str] = set()
     unread, warnings, evidence = [], [], []
     operators = program.graphs[0]
@@ -81,30 +82,21 @@ def read(path: Path, options: Options) -> Checkpoint:
             unread.append(LayerNote(name, str(error), UNREAD))
             continue
         used |= homes
-        placed.append(
-            RecurrentOperator(
-                name,
-                operator,
-                layers[name],
-                (operator.read("Input"), "tbi"),
-                (_first(operator.outputs, "Out"), "tbu"),
-                operator.inputs.get("PreState", ()),
-                operator.read("SequenceLength"),
-            )
-        )
+        placed.append((operator, layers[name]))
         evidence.append(f"{name}: {program.path.name} has an operator rnn of the mode {operator.attributes['mode']}")
         warnings += _given_states(name, operator, makes)
-    for name, received in calls(operators, placed, arrays, program.shapes).items():
+    graph, calls = read_graph(program, placed, arrays)
+    for name, received in calls.items():
         layers[name] = layers[name].replace(calls=received)
+    for name, computed in ({} if graph is None else graph.computed).items():
+        layers[name] = computed.stack
+        warnings += computed.warnings
+        evidence.append(computed.evidence)
+        used |= set() if graph is None else stored_by(graph.scopes[0], computed.nodes)
     others = {name: array for name, array in arrays.items() if name not in used and array.size}
     return Checkpoint(
-        str(path), "paddle", layers, others, tuple(evidence), options.questions, (*unread, *warnings), {}, arrays, unread=tuple(unread)
+        str(path), "paddle", layers, others, tuple(evidence), options.questions, (*unread, *warnings), {}, arrays, graph, tuple(unread)
     )
-
-
-def _first(outputs: Mapping[str, tuple[str, ...]], parameter: str) -> str:
-    """Return an operator's first output, by its parameter or its place."""
-    return next(iter(outputs.get(parameter, outputs.get("0", ()))), "")
 
 
 def _opened(path: Path) -> tuple[StatedProgram, dict[str, Array]]:
@@ -121,15 +113,17 @@ def _opened(path: Path) -> tuple[StatedProgram, dict[str, Array]]:
                 "Put the program of this model next to it." if not there else "Name the program in place of the parameters.",
             )
         program, parameters = there[0], path
-    if not parameters.is_file():
-        raise UnreadableError(
-            path, f"its parameters, {parameters.name}, are missing", "Put them next to it: a program has no numbers of its own."
-        )
     for file in (program, parameters):
         companion(path, file.name)
     model = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else protobuf.read(program)
     if not model.graphs:
         raise UnreadableError(program, "it has no graph: it is not a program of Paddle's")
+    if not parameters.is_file() and not model.parameters:
+        return model, {}  # Paddle 3 writes none
+    if not parameters.is_file():
+        raise UnreadableError(
+            path, f"its parameters, {parameters.name}, are missing", "Put them next to it: a program has no numbers of its own."
+        )
     return model, lod_tensor.read_all(parameters, model.parameters)
 
 

@@ -119,9 +119,13 @@ def _tensor(data: Array, at: int, path: Path, name: str) -> tuple[Array, int]:
     return view(data, at, shape, dtype, path, name), at + math.prod(shape) * dtype.itemsize
 
 
-def described(text: bytes, path: Path) -> list[int]:
-    """Return the shape in a description of a tensor; a length that is open is -1. Raises UnreadableError."""
-    return [length - (1 << 64) if length >> 63 else length for length in _fields(text, path)[1]]
+def described(text: bytes, path: Path) -> tuple[int, list[int]]:
+    """Return the number of the element type and the shape in a description of a tensor; a length that is open is -1.
+
+    Raises UnreadableError.
+    """
+    kind, lengths = _fields(text, path)
+    return kind, [length - (1 << 64) if length >> 63 else length for length in lengths]
 
 
 def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -33,7 +33,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: Path) -> StatedProgram:
-    """Return the operators of a program's first graph, and the shapes of its parameters. Raises UnreadableError."""
+    """Return the operators of a program's first graph, and what it states of its values. Raises UnreadableError."""
     data = map_file(path)
     if data.size > PROGRAM_BYTES:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {PROGRAM_BYTES}")
@@ -41,8 +41,30 @@ def read(path: Path) -> StatedProgram:
     with malformed(lambda what: UnreadableError(path, f"it is not a program of Paddle 3 as its version writes it: {what}", newer)):
         tree = json_text.loads(data.tobytes(), path)
         parameters: dict[str, tuple[int, ...]] = {}
-        operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)
-    return StatedProgram(path, (operators,), parameters)
+        listed = tree["program"]["regions"][0]["blocks"][0]["ops"]
+        operators = _operators(listed, parameters)
+        tensors = dict(
+            pair for entry in listed for value in _made(entry) for pair in zip(_values(value), _tensors(value["TT"]), strict=True)
+        )
+        shapes = {name: tuple(int(length) for length in tensor[1]) for name, tensor in tensors.items()}
+        types = {name: _TYPES.get(tensor[0]["#"].partition(".")[2], "") for name, tensor in tensors.items()}
+    return StatedProgram(path, (operators,), parameters, shapes, types)
+
+
+_TYPES = {"t_f16": "float16", "t_bf16": "bfloat16", "t_f32": "float32", "t_f64": "float64", "t_i8": "int8", "t_ui8": "uint8",
+          "t_i16": "int16", "t_i32": "int32", "t_i64": "int64", "t_bool": "bool"}  # fmt: skip
+
+
+def _made(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the values that an operator gives; a parameter's bears its own name."""
+    return [] if entry["#"] == "p" else [value for value in entry["O"] if value.get("TT", {}).get("#", "").startswith("0.t_")]
+
+
+def _tensors(kind: Mapping[str, Any]) -> list[Any]:
+    """Return the element type and the shape of each tensor of a value."""
+    if kind["#"] == "0.t_vec":
+        return [tensor for part in kind["D"] for tensor in _tensors(part)]
+    return [kind["D"] if kind["#"] == "0.t_dtensor" else [{"#": ""}, ()]]
 
 
 def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[ProgramOperator, ...]:
@@ -76,7 +98,7 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
         inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(operands)}
         outputs = {str(at): names[number] for at, number in enumerate(results)}
         kind_known = operator if dialect in _BUILT_IN_DIALECTS else kind
-        result.append(ProgramOperator(kind_known, inputs, outputs, _attributes(entry["A"]), _lists(entry["A"])))
+        result.append(ProgramOperator(kind_known, inputs, outputs, _attributes(entry["A"]), *_rows(entry["A"])))
     return tuple(result)
 
 
@@ -88,15 +110,21 @@ def _values(value: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"%{value['%']} {place}" for place in range(len(kind["D"])))
 
 
-def _lists(listed: list[dict[str, Any]]) -> Mapping[str, tuple[int, ...]]:
-    """Return the attributes that are whole numbers in a row."""
-    result: dict[str, tuple[int, ...]] = {}
+def _rows(listed: list[dict[str, Any]]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[float, ...]], frozenset[str]]:
+    """Return the attributes that are whole numbers in a row, those that are real ones, and the names of what is neither nor one value."""
+    lists, reals, others = dict[str, tuple[int, ...]](), dict[str, tuple[float, ...]](), set[str]()
     for attribute in listed:
-        rows = attribute["AT"].get("D")
-        numbers = [row.get("D") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else [None]
-        if all(type(number) is int or (type(number) is float and number.is_integer()) for number in numbers):
-            result[str(attribute["N"])] = tuple(int(number or 0) for number in numbers)
-    return result
+        name, rows = str(attribute["N"]), attribute["AT"].get("D")
+        numbers = [row.get("D") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else None
+        if numbers is None:
+            others |= {name} if not isinstance(rows, str | int | float) else set()
+        elif all(type(number) is int or (type(number) is float and number.is_integer()) for number in numbers):
+            lists[name] = tuple(int(number or 0) for number in numbers)
+        elif all(type(number) in (int, float) for number in numbers):
+            reals[name] = tuple(float(number or 0) for number in numbers)
+        else:
+            others.add(name)
+    return lists, reals, frozenset(others)
 
 
 def _attributes(listed: list[dict[str, Any]]) -> Mapping[str, Value]:

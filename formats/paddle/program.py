@@ -27,13 +27,16 @@ _SIMPLE = {3: "whole", 4: "real", 5: "text", 10: "truth", 13: "whole"}
 _LISTS = (6, 15)
 """Its fields of whole numbers in a row: int32 and int64."""
 
+_REALS = 7
+"""Its field of real numbers in a row."""
+
 Value = str | float | bool
 
 
 @dataclass(frozen=True)
 class ProgramOperator:
-    """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, and those that
-    are whole numbers in a row.
+    """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, those that are
+    whole numbers or real ones in a row, and the names of those that are none of these.
     """
 
     type: str
@@ -41,6 +44,8 @@ class ProgramOperator:
     outputs: Mapping[str, tuple[str, ...]]
     attributes: Mapping[str, Value]
     lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
 
     def read(self, parameter: str) -> str:
         """Return the one variable that is read as a parameter, or ""."""
@@ -71,14 +76,15 @@ def program_in(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class StatedProgram:
-    """A model's graphs, the first of which runs the others: their operators in order, the shapes of all parameters by name, and those
-    of other variables that it states, -1 for a length that is open.
+    """A model's graphs, the first of which runs the others: their operators in order, the shapes of all parameters by name, those of
+    other variables that it states, -1 for a length that is open, and the element types of all: numbers of VarType.Type, or words.
     """
 
     path: Path
     graphs: tuple[tuple[ProgramOperator, ...], ...]
     parameters: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    types: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def read(path: Path) -> StatedProgram:
@@ -89,6 +95,7 @@ def read(path: Path) -> StatedProgram:
     graphs: list[tuple[ProgramOperator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
+    types: dict[str, int | str] = {}
     for number, block in wire.fields(data.data, path):
         if number != 1:
             continue
@@ -96,13 +103,13 @@ def read(path: Path) -> StatedProgram:
         graphs.append(tuple(_operator(content, path) for which, content in fields if which == 4))
         for described in (_variable(content, path) for which, content in fields if which == 3):
             if described is not None:
-                name, shape, stored = described
+                name, shape, stored, types[name] = described
                 (parameters if stored else shapes)[name] = shape
-    return StatedProgram(path, tuple(graphs), parameters, shapes)
+    return StatedProgram(path, tuple(graphs), parameters, shapes, types)
 
 
-def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool] | None:
-    """Return the name and shape of a tensor, and whether it is stored; None for another variable."""
+def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool, int] | None:
+    """Return the name and shape of a tensor, whether it is stored, and its element type; None for another variable."""
     fields = dict(wire.values(content, path))
     name, kind = fields.get(1), fields.get(2)
     if not isinstance(name, memoryview) or not isinstance(kind, memoryview):
@@ -111,11 +118,11 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
     described = tensor.get(3)
     if tensor.get(1) != _LOD_TENSOR or not isinstance(described, memoryview):
         return None
-    shape: list[int] = []
+    dtype, shape = -1, list[int]()
     for number, inner in wire.values(described, path):
         if number == 1 and isinstance(inner, memoryview):
-            shape = lod_tensor.described(bytes(inner), path)
-    return wire.text_of(name, path), tuple(shape), fields.get(3) == 1
+            dtype, shape = lod_tensor.described(bytes(inner), path)
+    return wire.text_of(name, path), tuple(shape), fields.get(3) == 1, dtype
 
 
 def stated(program: StatedProgram) -> dict[str, list[LayerStatement]]:
@@ -147,6 +154,8 @@ def _operator(content: memoryview, path: Path) -> ProgramOperator:
     sides: dict[int, dict[str, tuple[str, ...]]] = {1: {}, 2: {}}
     attributes: dict[str, Value] = {}
     lists: dict[str, tuple[int, ...]] = {}
+    reals: dict[str, tuple[float, ...]] = {}
+    others = set[str]()
     for number, value in wire.fields(content, path):
         if number == 3:
             kind = wire.text_of(value, path)
@@ -155,33 +164,43 @@ def _operator(content: memoryview, path: Path) -> ProgramOperator:
             parameter = next((wire.text_of(part, path) for which, part in words if which == 1), "")
             sides[number][parameter] = tuple(wire.text_of(part, path) for which, part in words if which == 2)
         elif number == 4:
-            attributes |= _attribute(value, path)
-            lists |= _list(value, path)
-    return ProgramOperator(kind, sides[1], sides[2], attributes, lists)
+            name, single, row, real, other = _attribute(value, path)
+            if single is not None:
+                attributes[name] = single
+            elif real:
+                reals[name] = real
+            elif other:
+                others.add(name)
+            else:
+                lists[name] = row
+    return ProgramOperator(kind, sides[1], sides[2], attributes, lists, reals, frozenset(others))
 
 
-def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:
-    """Return an attribute by its name, where it is a list of int32 or int64 numbers."""
-    name, numbers = "", list[int]()
+def _attribute(content: memoryview, path: Path) -> tuple[str, Value | None, tuple[int, ...], tuple[float, ...], bool]:
+    """Return an attribute: its name, its value where it is one, whole or real numbers in a row, and whether it is anything else."""
+    name, single, row, reals, other = "", None, list[int](), list[float](), False
     for number, value in wire.values(content, path):
         if number == 1 and isinstance(value, memoryview):
             name = wire.text_of(value, path)
         elif number in _LISTS and isinstance(value, int):  # proto2 writes them one by one
-            numbers.append(wire.signed(value))
-    return {name: tuple(numbers)} if name and numbers else {}
+            row.append(wire.signed(value))
+        elif number == _REALS and isinstance(value, int):
+            reals.append(_real(value))
+        elif number in _SIMPLE:
+            single = _single(number, value, path)
+        elif number > 2:
+            other = True
+    return name, single, tuple(row), tuple(reals), other
 
 
-def _attribute(content: memoryview, path: Path) -> dict[str, Value]:
-    """Return an attribute by its name, where it is one value; an empty dictionary for lists and blocks."""
-    fields = dict(wire.values(content, path))
-    name = fields.get(1)
-    for number, sort in _SIMPLE.items():
-        value = fields.get(number)
-        if value is None or not isinstance(name, memoryview):
-            continue
-        if isinstance(value, memoryview):
-            return {wire.text_of(name, path): wire.text_of(value, path)}
-        real = struct.unpack("<f", struct.pack("<I", value & 0xFFFFFFFF))[0]
-        typed: Value = {"truth": bool(value), "real": real, "whole": wire.signed(value)}.get(sort, value)
-        return {wire.text_of(name, path): typed}
-    return {}
+def _real(bits: int) -> float:
+    value: float = struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0]
+    return value
+
+
+def _single(number: int, value: int | memoryview, path: Path) -> Value:
+    """Return the value of a field of OpDesc.Attr."""
+    if isinstance(value, memoryview):
+        return wire.text_of(value, path)
+    typed: Value = {"truth": bool(value), "real": _real(value), "whole": wire.signed(value)}.get(_SIMPLE[number], value)
+    return typed

@@ -193,7 +193,10 @@ class _Flow:
         time = "T" if computed.turned else "t"
         sequence, states = (name, "what it reads"), (name, "its states")
         self.graph.add(READ, values, [sequence], {"reads": layer.reads}, "Concat")
-        for use in layer.uses:
+        # Among other steps, the final state is the last one of them.
+        steps = any(use.kind == "step" for use in layer.uses) and layer.mask is None and not layer.direction.reverse
+        uses = [use._replace(kind="step", step=-1) if steps and use.kind == "hidden" else use for use in layer.uses]
+        for use in uses:
             if use.kind not in _FINAL:
                 self.graph.add(GIVE, [states], [self._key(scope, use.value)], {"use": use}, "Slice", over=True)
         mask = "" if layer.mask is None else f"{layer.mask.value!r}"
@@ -202,7 +205,7 @@ class _Flow:
             name,
             (sequence, f"{time}bi"),
             {states: f"{time if stack.output_order == 'time' else 't'}bu"},
-            {self._key(scope, use.value): _FINAL[use.kind] for use in layer.uses if use.kind in _FINAL},
+            {self._key(scope, use.value): _FINAL[use.kind] for use in uses if use.kind in _FINAL},
             sizes=CallSizes(stack.hidden_size, dtype=stack.dtype, width=stack.input_size),
             received=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
             initial=[self._key(scope, value) for value in layer.states.values()],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Call, Unknown
@@ -19,13 +18,13 @@ from rnnconvert.recognition.suspects import looks_recurrent
 
 
 def recognise_in(
-    lower: Callable[[], Program], later: re.Pattern[str], homes: Mapping[str, RecurrentCall] = MappingProxyType({})
+    lower: Callable[[], Program], later: re.Pattern[str], homes: Mapping[str, RecurrentCall] | Sequence[tuple[str, RecurrentCall]] = ()
 ) -> tuple[RecognisedLayers, dict[str, tuple[Call, ...]]]:
     """Return the layers that a graph computes, under the names that its framework shows, and what these and others receive.
 
     lower  makes the graph a program
     later  the end of a name that the framework adds to the layer's own
-    homes  the recurrent operations of the graph, and of those in it, by the layer's name
+    homes  the recurrent operations of the graph, and of those in it, by the layer's name, of which a layer may have several
     """
     try:
         program = lower()
@@ -35,16 +34,21 @@ def recognise_in(
         if passes(error):
             raise
         why = _unlike(error)
-        return RecognisedLayers(reasons={"": why}), dict.fromkeys(homes, (Call(Unknown(why)),))
+        return RecognisedLayers(reasons={"": why}), dict.fromkeys(_names(homes), (Call(Unknown(why)),))
     layers: dict[str, Computed] = {}
     for name, layer in recognised.layers.items():
         short = later.sub("", name)
-        label = unique(short if short and short not in layers else name, [*homes, *layers])
+        label = unique(short if short and short not in layers else name, [*_names(homes), *layers])
         layers[label] = layer.renamed(label)
     done = RecognisedLayers(layers, recognised.reasons, scopes, recognised.cells)
-    calls = received(scopes, [(name, _around(scopes, home), home) for name, home in homes.items()], done)
+    pairs = homes.items() if isinstance(homes, Mapping) else homes
+    calls = received(scopes, [(name, _around(scopes, home), home) for name, home in pairs], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
-    return done, {name: calls[name] for name in homes}
+    return done, {name: calls[name] for name in _names(homes)}
+
+
+def _names(homes: Mapping[str, RecurrentCall] | Sequence[tuple[str, RecurrentCall]]) -> list[str]:
+    return [*(homes if isinstance(homes, Mapping) else dict(homes))]
 
 
 def _around(scopes: Sequence[Scope], home: RecurrentCall) -> Scope:

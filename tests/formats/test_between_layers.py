@@ -60,15 +60,34 @@ def test_plain_cells_are_joined(tmp_path: Path) -> None:
 
 
 def symbol(path: Path, add: str) -> None:
-    """The graph of two cells unrolled for one step, with an operator between them, as mx.sym.Symbol.tojson writes it."""
-    names = ["data", "a_i2h_weight", "a_t0_i2h", "a_t0_out", add, "b_i2h_weight", "b_t0_i2h"]
-    operators = ["null", "null", "FullyConnected", "elemwise_mul", add, "null", "FullyConnected"]
-    inputs: list[list[int]] = [[], [], [0, 1], [2], [3, 0] if add == "elemwise_add" else [3], [], [4, 5]]
-    nodes = [
-        {"op": op, "name": name, "inputs": [[index, 0, 0] for index in indices]}
-        for op, name, indices in zip(operators, names, inputs, strict=True)
+    """The graph of two LSTM cells unrolled for three steps, with an operator between them, as mx.sym.Symbol.tojson writes it."""
+    nodes: list[dict[str, Any]] = []
+
+    def node(op: str, name: str, *inputs: tuple[int, int] | int, **attributes: str) -> int:
+        edges = [[*each, 0] if isinstance(each, tuple) else [each, 0, 0] for each in inputs]
+        nodes.append({"op": op, "name": name, "inputs": edges, "attrs": attributes})
+        return len(nodes) - 1
+
+    data = node("null", "data")
+    steps: list[tuple[int, int] | int] = [
+        (node("SliceChannel", "steps", data, axis="0", num_outputs="3", squeeze_axis="1"), n) for n in range(3)
     ]
-    path.write_text(json.dumps({"nodes": nodes}))
+    for cell in "ab":
+        parts = [node("null", f"{cell}_{part}") for part in ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")]
+        h, c = (node("_zeros", f"{cell}_begin_{n}", shape="(0, 4)", dtype="float32") for n in (0, 1))
+        for t, x in enumerate(steps):
+            name = f"{cell}_t{t}_"
+            products = [node("FullyConnected", f"{name}{word}", value, *parts[2 * n : 2 * n + 2], num_hidden="16")
+                        for n, (word, value) in enumerate((("i2h", x), ("h2h", h)))]  # fmt: skip
+            gates = node("SliceChannel", f"{name}slice", node("elemwise_add", f"{name}plus0", *products), num_outputs="4")
+            i, f, o = (node("sigmoid", f"{name}{word}", (gates, n)) for word, n in (("i", 0), ("f", 1), ("o", 3)))
+            kept = node("elemwise_mul", f"{name}mul0", f, c)
+            c = node("elemwise_add", f"{name}state", kept, node("elemwise_mul", f"{name}mul1", i, node("tanh", f"{name}c", (gates, 2))))
+            h = node("elemwise_mul", f"{name}out", o, node("tanh", f"{name}activation0", c))
+            more = [x] if add == "elemwise_add" else []
+            steps[t] = node(add, f"{cell}_{add}_{t}", h, *more) if cell == "a" else h
+    node("stack", "y", *steps, axis="0", num_args="3")
+    path.write_text(json.dumps({"nodes": nodes, "heads": [[len(nodes) - 1, 0, 0]]}))
 
 
 def test_the_graph_beside_says_what_stands_between(tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ def sources(scope: Scope, name: str) -> list[StoredNumbers]:
     return result
 
 
+def stored_by(scope: Scope, nodes: Iterable[Operation]) -> set[str]:
+    """Return the names of the stored tensors that some operations read, themselves or through others that make constants of them."""
+    constants = {value for node in nodes for value in node.reads if scope.constant(value) is not None}
+    return {tensor.name for value in constants for tensor in sources(scope, value)}
+
+
 @dataclass
 class Scattered:
     """Numbers on their way into stored tensors.

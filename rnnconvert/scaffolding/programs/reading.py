@@ -416,6 +416,13 @@ def describe_file(path: Path, format: str, model: Callable[[Checkpoint], Program
     return describe(model(checkpoint), "", partial)
 
 
+def check_accounted(checkpoint: Checkpoint) -> None:
+    """Raise RefusedError for a recurrent layer with something that no layer here has, such as an attribute that is not known."""
+    for name, stack in checkpoint.layers.items():
+        for each in stack.unconvertible:
+            raise RefusedError(each.feature, "a model of layers", each.reason, "", name)
+
+
 def describe(
     work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})
 ) -> Description:
@@ -430,7 +437,7 @@ def describe(
     """
     model = work.model(work.checkpoint.path)
     fixed = _fixed(work, fix) if fix else {}
-    lengths = _lengths_of(work, axes)
+    lengths = lengths_of(work, axes)
     ranks = {name: len(each) for name, each in lengths.items()}
     description = ReadingBudget().read(
         lambda needs: GraphReading(work, model.units, title or "model", needs, partial, ranks).description(fixed), _needed(work, lengths)
@@ -460,7 +467,7 @@ def _fixed(work: ProgramModel, fix: FixedInputs) -> dict[str, Array]:
     return fixed
 
 
-def _lengths_of(work: ProgramModel, axes: StatedAxes) -> dict[str, tuple[int | None, ...]]:
+def lengths_of(work: ProgramModel, axes: StatedAxes) -> dict[str, tuple[int | None, ...]]:
     """Return the caller's lengths of inputs by their names. Raises UsageError for others than there are."""
     main = work.read.scopes[0]
     stated = {name for name, value in work.declared.items() if value.dims is not None}

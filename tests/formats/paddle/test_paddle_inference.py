@@ -13,6 +13,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError, UnreadableError, UnreadLayersError
 from rnnconvert.formats.paddle import flow, program
+from rnnconvert.formats.paddle.lowering import ProgramLowering
 from tests import ROOT
 from tests.helpers.damage import endings
 from tests.helpers.judging import batch_first
@@ -141,13 +142,19 @@ def test_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("value", [10**400, None, "x", [[1], 2], {}, 1e308, float("nan"), True, "2", 3])
 def test_a_constant_is_numbers_or_not_known(value: Any) -> None:
     """A number of 400 digits ended in a TypeError of numpy's."""
-    filled = flow._filled(program.ProgramOperator("pd_op.full", {}, {}, {"value": value}, {}))
-    assert filled is None or filled.dtype in (np.int64, np.float64)
-    assert (filled is not None and filled.dtype == np.int64) == (value in (True, "2", 3) and not isinstance(value, dict))
+    stated = program.StatedProgram(GOLDEN / "new_rnn.json", ((),), {})
+    operator = program.ProgramOperator("full", {}, {"0": ("y",)}, {"value": value, "dtype": "float32"}, {"shape": (2,)})
+    main = ProgramLowering(stated, {}, {}).program([operator], 0).main
+    assert (
+        set(main.stored) == {"y"}
+        if value in (1e308, True, "2", 3) or value != value
+        else [node.domain for node in main.nodes] == ["paddle"]
+    )
 
 
-@pytest.mark.parametrize("kind", sorted(flow._CONSTANTS))
+@pytest.mark.parametrize("kind", ["full", "full_int_array", "fill_constant", "assign_value", "assign_value_"])
 def test_an_operator_that_writes_nothing_is_passed_by(kind: str) -> None:
     """A constant that was given to no variable ended in an IndexError."""
+    stated = program.StatedProgram(GOLDEN / "new_rnn.json", ((),), {})
     operators = [program.ProgramOperator(kind, {}, {}, {"value": 1.0}), program.ProgramOperator(kind, {}, {"Out": ("x",)}, {"value": 1.0})]
-    assert flow.calls(operators, [], {}, {}) == {}
+    assert flow.calls(stated, operators, []) == {}

@@ -1,0 +1,65 @@
+"""Operators that are a whole stack of recurrent layers, as cuDNN's is: written layer by layer, each reading the one before it.
+
+Such an operator reads (time, batch, features) and gives (time, batch, units of both directions); its states are those of all layers and
+directions, (layers x directions, batch, units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.program.lowering import Block
+from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+
+
+@dataclass(frozen=True)
+class StackOperator:
+    """An operator that is a stack.
+
+    kind     its name, and the domain of what is written
+    label    its name in the file
+    reads    the value of its sequence
+    gives    the values of its outputs, and of its final states, the hidden one first
+    states   the values of the states that it begins with; none where they are zeros
+    lengths  the value of the lengths of its sequences, if it has one
+    """
+
+    kind: str
+    domain: str
+    label: str
+    reads: str
+    gives: Sequence[str]
+    states: Sequence[str] = ()
+    lengths: Sequence[str] = ()
+
+    def call(self, stack: Recurrent) -> RecurrentCall:
+        """Return its call, for a stack of one layer or of several."""
+        sizes = CallSizes(stack.layers[-1].output_size, dtype=stack.dtype, width=stack.input_size)
+        finals = dict(zip(self.gives[1:], FINAL_WORDS, strict=False))
+        return RecurrentCall((self.reads, "tbi"), {self.gives[0]: "tbu"}, sizes, finals, self.states, self.lengths)
+
+    def write(self, block: Block, singles: Sequence[Recurrent]) -> list[tuple[Recurrent, RecurrentCall]]:
+        """Add an operation for each layer; return the layers with their calls.
+
+        singles  the layers, each as a stack of one
+        """
+        ways, value, calls, ends = singles[0].num_directions, self.reads, list[tuple[Recurrent, RecurrentCall]](), list[Sequence[str]]()
+        for number, single in enumerate(singles):
+            alone = len(singles) == 1
+            bounds: dict[str, Any] = {"axes": [0], "starts": [number * ways], "ends": [(number + 1) * ways]}
+            given = list(self.gives) if alone else [f"{name}/layer {number}" for name in self.gives]
+            given[0] = self.gives[0] if number == len(singles) - 1 else given[0]
+            states = self.states if alone else [block.add("Slice", [state], **bounds) for state in self.states]
+            block.add(self.kind, [value, *states, *self.lengths], given, self.label, self.domain)
+            layer = StackOperator(self.kind, self.domain, self.label, value, given, states, self.lengths)
+            calls.append((single, layer.call(single)))
+            value = given[0]
+            ends.append(given[1:])
+        for name, parts in zip(self.gives[1:], zip(*ends, strict=True), strict=True):
+            if len(singles) > 1:
+                block.add("Concat", parts, [name], axis=0)
+        return calls
