@@ -163,7 +163,7 @@ def net_export(
         notes,
         size,
         partial(_write, layers),
-        opened=lambda written: _BySequence(written, ports, unread),
+        opened=lambda written: BySequence(written, ports, unread),
         steps=steps,
     )
 
@@ -182,8 +182,8 @@ def _write(layers: Sequence[NetLayer], path: Path) -> None:
         file.write("\n".join([param.MAGIC, f"{len(rows)} {blobs}", *rows, ""]).encode())
 
 
-class _BySequence(ModelApart):
-    """A written model on batches: it runs on one sequence after the other."""
+class BySequence(ModelApart):
+    """A net on batches: it runs on one sequence after the other."""
 
     def __init__(self, written: FileModel, ports: tuple[Sequence[NetPort], Sequence[NetPort]], unread: Sequence[str]) -> None:
         """Wrap it.

@@ -1,7 +1,9 @@
-"""ncnn models: the layers LSTM, GRU and RNN of a .param with its .bin."""
+"""ncnn models: a .param with its .bin, whose layers LSTM, GRU and RNN are read, and all others as operations."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,6 @@ from rnnconvert.containers.data_files import replacing_both
 from rnnconvert.containers.files import ChecksumWriter, check_one_write
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
-from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, PASSED, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -21,18 +22,21 @@ from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
 from rnnconvert.formats.ncnn.export_to import recipe
-from rnnconvert.formats.ncnn.graph import calls
+from rnnconvert.formats.ncnn.lowering import RECURRENT, Net
 from rnnconvert.formats.ncnn.param import Numbers
+from rnnconvert.formats.ncnn.stored import INT8, arrays_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import pack, unpack
+from rnnconvert.recognition.computed import RecognisedLayers
+from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
+from rnnconvert.recognition.lowered import recognise_in
 from rnnconvert.rewrites import split_stack
 
 NAME = "ncnn"
 SUFFIXES = registry.endings(NAME)
 ZERO_STATES = True
 
-_KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
 """How many gates the matrices have, and how many blocks the bias."""
 _MOST = 1 << 31
@@ -62,35 +66,67 @@ def read(path: Path, options: Options) -> Checkpoint:
         if row.type == "Input" and param.CHECKSUM in row.parameters:
             check_one_write(path, weights_file, numbers.data, row.integer(param.CHECKSUM, path), param.BITS)
     contents = Contents()
-    layers = contents.layers
-    lost = ""
-    rows: dict[str, tuple[param.ParamLayer, Recurrent]] = {}
-    for described_layer in described:
-        if described_layer.type not in _KINDS:
-            lost = lost or ("" if param.skip(described_layer, numbers, path) else f"{described_layer.name!r} ({described_layer.type})")
+    layers, lost = contents.layers, ""
+    arrays: list[Mapping[str, Array]] = []
+    rows: dict[str, tuple[int, Recurrent]] = {}
+    for place, row in enumerate(described):
+        arrays.append({})
+        if row.type not in RECURRENT:
+            read_numbers = None if lost else arrays_of(row, numbers, path)
+            lost = lost or ("" if read_numbers is not None else f"{row.name!r} ({row.type})")
+            held, note = read_numbers or ({}, "")
+            arrays[-1] = held
+            contents.others |= {f"{row.name}/{local}": array for local, array in held.items()}
+            contents.warnings += [LayerNote(row.name, note, INTEGERS)] if note else []
             continue
-        name = unique(described_layer.name, layers)
+        name = unique(row.name, layers)
         if lost:
             contents.unread.append(LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD))
             continue
-        stored, notes = _stored(path, described_layer, numbers)
+        stored, notes = _stored(path, row, numbers)
         contents.warnings += [LayerNote(name, text, INTEGERS) for text in notes]
-        layers[name] = _layer(path, described_layer, name, stored, options)
-        rows[name] = described_layer, layers[name]
-        if len(described_layer.bottoms) > 1:
+        layers[name] = _layer(path, row, name, stored, options)
+        rows[name] = place, layers[name]
+        if len(row.bottoms) > 1:
             contents.warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself", PASSED))
         contents.arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not contents.unread and numbers.at < numbers.data.size:
         raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
-    contents.layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
-    contents.evidence = [f"{name}: a layer {layer.cell.kind.upper()}" for name, layer in contents.layers.items()]
-    contents.batch_first = dict.fromkeys(contents.layers, False)
-    return contents.checkpoint(path, NAME, options, beside=(str(weights_file),))
+    net = Net(path, described, arrays, rows, path.stat().st_size + numbers.data.nbytes)
+    calls = net.calls()
+    looked, received = recognise_in(net.program, _LATER, calls)
+    for name in rows:
+        layers[name] = layers[name].replace(calls=received[name])
+        contents.evidence.append(f"{name}: a layer {layers[name].cell.kind.upper()}")
+    for name, computed in looked.layers.items():
+        layers[name] = computed.stack
+        contents.warnings += computed.warnings
+        contents.evidence.append(computed.evidence)
+    if looked.layers or not (layers or contents.unread):
+        contents.unread += looked.refusals()
+    contents.batch_first = dict.fromkeys(layers, False)
+    return contents.checkpoint(path, NAME, options, read=_program(looked, calls), beside=(str(weights_file),))
+
+
+_LATER = re.compile(r"$^")
+"""What the framework adds to the names of layers: nothing."""
+
+
+def _program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall]) -> ReadProgram | None:
+    """Return the net with its layers; None for one that is not as its layers ask."""
+    if not looked.scopes:
+        return None
+    main, placed = looked.scopes[0], {}
+    for name, call in calls.items():
+        producer = main.producer(next(iter(call.outputs), ""))
+        if producer is not None:
+            placed[name] = PlacedCall(main, producer[0], call)
+    return ReadProgram(looked.scopes, placed, looked.layers)
 
 
 def _stored(path: Path, layer: param.ParamLayer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
     """Return the arrays of a layer as numbers, and what a user should know of how they were stored."""
-    kind, way = _KINDS[layer.type], layer.integer(2, path)
+    kind, way = RECURRENT[layer.type], layer.integer(2, path)
     output, size = layer.integer(0, path), layer.integer(1, path)
     hidden = layer.integer(3, path, output) if kind == "lstm" else output
     if way not in (0, 1, 2):
@@ -114,10 +150,7 @@ def _stored(path: Path, layer: param.ParamLayer, numbers: Numbers) -> tuple[dict
             charging(result[local].nbytes).memory(8 * result[local].size, path)
             with np.errstate(all="ignore"):
                 result[local] = (result[local] / scales.astype(np.float64)).astype(np.float32)
-        notes.append(
-            "its matrices are stored as int8, and are read as the float32 numbers that these stand for. ncnn's kernels for int8 also round "
-            f"their inputs, {ROUNDED}"
-        )
+        notes.append(f"its matrices are {INT8}")
     integers = [local for local, array in result.items() if array.dtype.kind != "f"]
     if integers:
         raise UnreadableError(path, f"{integers[0]} of layer {layer.name!r} are integers without scales")
@@ -130,7 +163,7 @@ def _layer(path: Path, layer: param.ParamLayer, name: str, stored: dict[str, Arr
     stated = {f"parameter {key}": value for key, value in layer.parameters.items()}
     facts = options.facts(name, "its layer", stated)
     facts.take(*(f"parameter {key}" for key in (0, 1, 2, 8, *((3,) if layer.type == "LSTM" else ()))))
-    layout = registry.layout(NAME, _KINDS[layer.type], True if layer.type == "GRU" else None)
+    layout = registry.layout(NAME, RECURRENT[layer.type], True if layer.type == "GRU" else None)
     shapes = {local: tuple(array.shape) for local, array in stored.items()}
     sizes = fit(layout, shapes)
     if sizes is None:

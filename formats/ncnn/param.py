@@ -18,6 +18,8 @@ from rnnconvert.core.limits import NET_LAYERS
 from rnnconvert.files.raw import map_bare
 
 MAGIC = "7767517"
+LISTS = -23300
+"""A parameter that is a list has its number subtracted from this one."""
 HALF, INT8, FULL = 0x01306B47, 0x000D4B38, 0x0002C056
 CHECKSUM, BITS = 19, 31
 """A parameter of the first input, which no version of ncnn asks for (0, 1, 2 and 11 are its lengths; before 2021 there were 20): the
@@ -116,57 +118,3 @@ class Numbers:
         places = self._bytes(count + -count % 4, what)[:count]
         self.reading.memory(4 * count, self.path)
         return table[places]
-
-
-_OF_SHAPES = (
-    "Input", "Split", "Concat", "Slice", "Reshape", "Permute", "Flatten", "Dropout", "Noop", "Crop", "Padding", "Squeeze", "ExpandDims",
-    "Tile", "Packing", "Cast", "ShuffleChannel", "CopyTo", "Fold", "Unfold", "Flip",
-)  # fmt: skip
-_OF_NUMBERS = (
-    "Softmax", "ReLU", "Sigmoid", "TanH", "Eltwise", "BinaryOp", "UnaryOp", "Pooling", "Clip", "Reduction", "Interp", "HardSigmoid",
-    "HardSwish", "Swish", "Mish", "ELU", "SELU", "GELU", "Log", "Exp", "Power", "Threshold", "AbsVal", "BNLL", "ArgMax", "Softplus", "Erf",
-    "MatMul", "CumulativeSum", "GLU", "LRN", "Pooling1D",
-)  # fmt: skip
-WEIGHTLESS = frozenset((*_OF_SHAPES, *_OF_NUMBERS))
-"""Types of layers without numbers in the .bin."""
-
-
-def skip(layer: ParamLayer, numbers: Numbers, path: Path) -> bool:
-    """Go past the numbers of a layer without recurrence; return False if their size is unknown here."""
-    what = f"the numbers of layer {layer.name!r} ({layer.type})"
-
-    def number(key: int, default: int = 0) -> int:
-        value = layer.integer(key, path, default)
-        if value < 0:
-            raise UnreadableError(path, f"parameter {key} of layer {layer.name!r} is {value}")
-        return value
-
-    if layer.type in WEIGHTLESS:
-        return True
-    dense = {
-        "InnerProduct": (0, 1, 2),
-        "Convolution": (0, 5, 6),
-        "ConvolutionDepthWise": (0, 5, 6),
-        "Deconvolution": (0, 5, 6),
-        "Convolution1D": (0, 5, 6),
-        "ConvolutionDepthWise1D": (0, 5, 6),
-        "Embed": (0, 2, 3),
-    }.get(layer.type)
-    if dense is not None:
-        width, bias, size = (number(key) for key in dense)
-        if number(8) or number(18) or number(19):  # scales of integers, or weights that are another layer's outputs
-            return False
-        numbers.tagged(size, what)
-        if bias:
-            numbers.raw(width, what)
-        return True
-    if layer.type == "MemoryData":
-        count = number(0) * (number(1) or 1) * (number(11) or 1) * (number(2) or 1)
-    elif layer.type == "LayerNorm":
-        count = 2 * number(0) * number(2, 1)
-    elif layer.type in ("BatchNorm", "Scale", "PReLU", "Bias"):
-        count = number(0) * (4 if layer.type == "BatchNorm" else 1 + (layer.type == "Scale" and bool(number(1))))
-    else:
-        return False
-    numbers.raw(count, what)
-    return True

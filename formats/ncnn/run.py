@@ -82,7 +82,7 @@ def witness(request: Mapping[str, Any]) -> None:
     inputs = _inputs(request["file"])
     rows = _rows_of_tables(request["file"])
     stated = [
-        seen.input(blob, _stated(blob, dims, every), "int32" if blob in rows else "float32", rows.get(blob))
+        seen.input(blob, _stated(blob, dims, every, seen.handed is None), "int32" if blob in rows else "float32", rows.get(blob))
         for blob, dims in inputs.items()
     ]
     calls = seen.calls(stated)
@@ -106,12 +106,14 @@ def witness(request: Mapping[str, Any]) -> None:
     seen.run(calls, call)
 
 
-def _stated(blob: str, dims: list[int], layers: Mapping[str, Any]) -> list[int]:
+def _stated(blob: str, dims: list[int], layers: Mapping[str, Any], drawn: bool) -> list[int] | None:
     """Return the sizes of an input; ncnn's files often leave them out, and the width is then that of a layer that reads it.
 
-    Raises NotImplementedError where no recurrent layer does: ncnn itself checks nothing.
+    Where no recurrent layer does they are None; raises NotImplementedError where the input is to be drawn: ncnn itself checks nothing.
     """
     widths = [layer["width"] for layer in layers.values() if layer["in"][0] == blob]
+    if not dims and not widths and not drawn:
+        return None
     if not dims and not widths:
         raise NotImplementedError(f"its input {blob} states no sizes")
     return dims or [0, widths[0]]  # 0: an open axis

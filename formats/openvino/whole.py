@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from rnnconvert.core.weights import Layer
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import by_names
-from rnnconvert.scaffolding.programs.units import ProgramModel
+from rnnconvert.scaffolding.programs.units import ProgramModel, computing_in
 
 NAME = "openvino"
 
@@ -24,15 +20,9 @@ class NetModel(ProgramModel):
         unit = super().layer_of_operation(name)
         assert unit.stack is not None
         dtype = self.read.calls[name].call.sizes.dtype
-        return unit.replace(stack=unit.stack.replace(layers=tuple(_computing(layer, dtype) for layer in unit.stack.layers)))
-
-
-def _computing(layer: Layer, dtype: np.dtype[Any]) -> Layer:
-    """Return a layer that gives its directions side by side, with weights that were stored in a narrower element type."""
-    directions = layer.directions
-    if directions[0].dtype != dtype:
-        directions = tuple(each.with_arrays({key: np.asarray(array, dtype) for key, array in each.arrays.items()}) for each in directions)
-    return replace(layer, directions=directions, merge="concat")
+        return unit.replace(
+            stack=unit.stack.replace(layers=tuple(replace(computing_in(layer, dtype), merge="concat") for layer in unit.stack.layers))
+        )
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:

@@ -140,7 +140,8 @@ def described_source(
         except NotRunError as error:
             raise NotRunError(f"{str(error).rstrip('.')}. {without_a_proof()}") from error
         opened.fix(description.fixed)
-        return opened
+        as_described = getattr(runners().get(model.framework), "as_described", None)
+        return opened if as_described is None else as_described(opened)
 
     return DescribedSource(path, path.name, description, model, run)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Layer
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.graphs.program.kinds import EACH, SAME
@@ -230,6 +234,14 @@ class ProgramModel:
                 self.arrays.setdefault(name, array)
                 self.values.setdefault(name, (scope, value))
         return aside
+
+
+def computing_in(layer: Layer, dtype: np.dtype[Any]) -> Layer:
+    """Return a layer whose weights were stored in a narrower element type than it computes in."""
+    if layer.directions[0].dtype == dtype:
+        return layer
+    arrays = [{key: np.asarray(array, dtype) for key, array in each.arrays.items()} for each in layer.directions]
+    return replace(layer, directions=tuple(each.with_arrays(new) for each, new in zip(layer.directions, arrays, strict=True)))
 
 
 def _resolved(scope: Scope, value: str) -> Array | None:
