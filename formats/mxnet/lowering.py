@@ -118,7 +118,7 @@ class SymbolRule(Rule):
             raise ValueError(f"{key} leaves a number open")
         return listed
 
-    def whole(self, key: str, default: int) -> int:
+    def integer(self, key: str, default: int) -> int:
         """Return an attribute that is one whole number."""
         return int(self.word(key, str(default)))
 
@@ -219,7 +219,7 @@ class SymbolRule(Rule):
         kernel = self.counts("kernel")
         settings = self._windows(len(kernel)) | {
             "dilations": self.counts("dilate") or [1] * len(kernel),
-            "group": self.whole("num_group", 1),
+            "group": self.integer("num_group", 1),
         }
         if turned:
             settings |= {"output_padding": adj} if any(adj := self.counts("adj")) else {}
@@ -243,7 +243,7 @@ class SymbolRule(Rule):
 
     def normalised(self) -> bool:
         """Write a BatchNorm by its stored means and variances; with fix_gamma its factors count as ones."""
-        axis, epsilon, fixed = self.whole("axis", 1), self.real("eps", 1e-3), self.flag("fix_gamma", True)
+        axis, epsilon, fixed = self.integer("axis", 1), self.real("eps", 1e-3), self.flag("fix_gamma", True)
         scale, numbers, rank = self.inputs[1], self.numbers(1), self.lowering.ranks.get(Entries(self.node.inputs)[0])
         if fixed and numbers is not None and (numbers != 1).any():
             scale = self.block.constant(np.ones_like(numbers))
@@ -260,7 +260,7 @@ class SymbolRule(Rule):
 
     def layer_normalised(self) -> bool:
         """Write a LayerNorm of the last axis."""
-        axis, self.outputs = self.whole("axis", -1), self.outputs[:1]
+        axis, self.outputs = self.integer("axis", -1), self.outputs[:1]
         if self.flag("output_mean_var") or (axis != -1 and axis != self.rank - 1):
             return False
         return self.add("LayerNormalization", self.inputs[:3], axis=-1, epsilon=self.real("eps", 1e-5))
@@ -274,9 +274,9 @@ class SymbolRule(Rule):
     def _places(self, index: int) -> str:
         return self.block.add("Cast", [self.inputs[index]], to=WIDE)
 
-    def taken(self) -> bool:
+    def gathered(self) -> bool:
         """Write indices of an axis; stored ones below zero are the first, unless they count from the end."""
-        mode, axis, stored = self.word("mode", "clip"), self.whole("axis", 0), self.numbers(1)
+        mode, axis, stored = self.word("mode", "clip"), self.integer("axis", 0), self.numbers(1)
         if mode not in ("clip", "wrap"):
             return False
         places = self._places(1)
@@ -287,7 +287,7 @@ class SymbolRule(Rule):
 
     def softened(self, kind: str) -> bool:
         """Write a softmax along an axis, by a temperature."""
-        axis, temperature = self.whole("axis", -1), self.real("temperature", 1.0)
+        axis, temperature = self.integer("axis", -1), self.real("temperature", 1.0)
         if self.flag("use_length") or self.word("dtype", self.dtype.name) != self.dtype.name:
             return False
         if temperature != 1.0:
@@ -349,7 +349,7 @@ class SymbolRule(Rule):
 
     def swapped(self) -> bool:
         """Write two axes exchanged."""
-        return self.transpose(self._exchanged(self.whole("dim1", 0), self.whole("dim2", 0)))
+        return self.transpose(self._exchanged(self.integer("dim1", 0), self.integer("dim2", 0)))
 
     def _exchanged(self, first: int, second: int) -> list[int]:
         """Return the axes in their order, with two exchanged. Raises ValueError for one that there is not."""
@@ -368,7 +368,7 @@ class SymbolRule(Rule):
 
     def range_of_axis(self) -> bool:
         """Write a range of an axis."""
-        axis, begin, end = self.whole("axis", 0), self.several("begin"), self.word("end", "None")
+        axis, begin, end = self.integer("axis", 0), self.several("begin"), self.word("end", "None")
         return self._cut(begin or [None], [None if end == "None" else int(end)], [1], [axis])
 
     def _cut(self, begin: Sequence[int | None], end: Sequence[int | None], steps: Sequence[int], axes: Sequence[int]) -> bool:
@@ -386,12 +386,12 @@ class SymbolRule(Rule):
 
     def parted(self) -> bool:
         """Write equal parts of an axis, or its elements."""
-        axis, count, single = self.whole("axis", 1), self.whole("num_outputs", 0), self.flag("squeeze_axis")
+        axis, count, single = self.integer("axis", 1), self.integer("num_outputs", 0), self.flag("squeeze_axis")
         return self._parts(axis, [None] * count, single)
 
     def parted_at(self) -> bool:
         """Write parts of an axis that begin at stated places, or equal ones."""
-        axis, count, single = self.whole("axis", 1), self.whole("sections", 0), self.flag("squeeze_axis")
+        axis, count, single = self.integer("axis", 1), self.integer("sections", 0), self.flag("squeeze_axis")
         begins = self.counts("indices")
         return self._parts(axis, [None] * count if count else [*begins], single)
 
@@ -450,7 +450,7 @@ class SymbolRule(Rule):
         """Write a product of two matrices, or of two stacks of them."""
         turns = self.flag("transpose_a"), self.flag("transpose_b")
         ranks = [self.rank_of(0), self.rank_of(1)]
-        if self.real("alpha", 1.0) != 1 or self.whole("axis", -2) != -2 or self.word("forward_stype"):
+        if self.real("alpha", 1.0) != 1 or self.integer("axis", -2) != -2 or self.word("forward_stype"):
             return False
         fits = ranks[0] == ranks[1] > 1 if stacked else ranks[1] == 2 and (ranks[0] == 2 or not turns[0])
         return fits and self.product(*turns, ranks)
@@ -474,7 +474,7 @@ class SymbolRule(Rule):
     def marked(self) -> bool:
         """Write places as rows of zeros with a one."""
         self.dtype, off, on = self.type_of("dtype", "float32"), self.real("off_value", 0.0), self.real("on_value", 1.0)
-        depth, levels = self.block.constant(np.array(self.whole("depth", 0), np.int64)), self.block.constant(np.array([0, 1], self.dtype))
+        depth, levels = self.block.constant(np.array(self.integer("depth", 0), np.int64)), self.block.constant(np.array([0, 1], self.dtype))
         ones = self.block.add("OneHot", [self._places(0), depth, levels], axis=-1)
         return self.add("Identity", [self.affine(ones, on - off, off)])
 
@@ -500,7 +500,7 @@ class SymbolRule(Rule):
 
     def reversed_sequences(self) -> bool:
         """Write sequences turned around, as far as they go."""
-        if self.whole("axis", 0) != 0:
+        if self.integer("axis", 0) != 0:
             return False
         if not self.flag("use_sequence_length"):
             return self.flip([0])
@@ -510,7 +510,7 @@ class SymbolRule(Rule):
     def last_of_sequences(self) -> bool:
         """Write the last step of sequences of one length."""
         last = self.block.constant(np.array(-1, np.int64))
-        return not self.flag("use_sequence_length") and self.add("Gather", [self.inputs[0], last], axis=self.whole("axis", 0))
+        return not self.flag("use_sequence_length") and self.add("Gather", [self.inputs[0], last], axis=self.integer("axis", 0))
 
     def masked(self) -> bool:
         """Write sequences of one length, which nothing masks."""
@@ -550,7 +550,7 @@ _RULES: Mapping[str, Callable[[SymbolRule], bool]] = {
     "Activation": SymbolRule.activated,
     **dict.fromkeys(("BatchNorm",), SymbolRule.normalised),
     **dict.fromkeys(("Cast", "cast", "amp_cast"), SymbolRule.cast),
-    **dict.fromkeys(("Concat", "concat"), lambda step: step.add("Concat", step.inputs, axis=step.whole("dim", 1))),
+    **dict.fromkeys(("Concat", "concat"), lambda step: step.add("Concat", step.inputs, axis=step.integer("dim", 1))),
     "Convolution": lambda step: step.convolved(False),
     "Deconvolution": lambda step: step.convolved(True),
     "Dropout": SymbolRule.dropped,
@@ -584,7 +584,7 @@ _RULES: Mapping[str, Callable[[SymbolRule], bool]] = {
     "broadcast_to": SymbolRule.spread_to,
     "clip": lambda step: step.add("Clip", step.inputs, min=step.real("a_min", -np.inf), max=step.real("a_max", np.inf)),
     "dot": lambda step: step.multiplied(False),
-    "expand_dims": lambda step: step.unsqueeze(step.whole("axis", 0)),
+    "expand_dims": lambda step: step.unsqueeze(step.integer("axis", 0)),
     "hard_sigmoid": lambda step: step.add("HardSigmoid", step.inputs, alpha=step.real("alpha", 0.2), beta=step.real("beta", 0.5)),
     **dict.fromkeys(("_linalg_gemm2", "linalg_gemm2"), lambda step: step.multiplied(True)),
     "log_softmax": lambda step: step.softened("LogSoftmax"),
@@ -604,9 +604,9 @@ _RULES: Mapping[str, Callable[[SymbolRule], bool]] = {
     "softmax": lambda step: step.softened("Softmax"),
     "square": lambda step: step.add("Mul", [*step.inputs, *step.inputs]),
     "squeeze": SymbolRule.squeezed,
-    "stack": lambda step: step.stack(step.whole("axis", 0)),
+    "stack": lambda step: step.stack(step.integer("axis", 0)),
     **dict.fromkeys(("sum", "sum_axis"), _reducing("ReduceSum")),
-    "take": SymbolRule.taken,
+    "take": SymbolRule.gathered,
     "tile": lambda step: step.tile(step.counts("reps"), step.rank),
     "transpose": SymbolRule.transposed,
     "where": SymbolRule.chosen,
@@ -635,10 +635,10 @@ class SymbolLowering:
         self._names: dict[int, str] = {}
         self.calls: list[tuple[Recurrent, RecurrentCall, str]] = []
         self.stacks: list[tuple[str, RecurrentCall]] = []
-        taken = set[str]()
+        names = set[str]()
         for node in graph.nodes:
-            name = node.name if node.name not in taken else f"{node.name} (node {node.index})"
-            taken.add(name)
+            name = node.name if node.name not in names else f"{node.name} (node {node.index})"
+            names.add(name)
             self._names[node.index] = name
             for index, _ in node.inputs:
                 self.readers[index].append(node)

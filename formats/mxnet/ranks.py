@@ -45,20 +45,20 @@ _FIRST_ALONE = {"BatchNorm", "LayerNorm", "InstanceNorm", "Embedding", "LeakyReL
 """Operators whose other inputs have axes of their own."""
 
 
-def ranks_of(graph: SymbolGraph, known: Mapping[str, int]) -> dict[Key, int]:
+def ranks_of(graph: SymbolGraph, stated_ranks: Mapping[str, int]) -> dict[Key, int]:
     """Return how many axes values have, as far as the operators that give and read them show.
 
-    known  how many axes variables have, by their names
+    stated_ranks  how many axes variables have, by their names
     """
     ranks: dict[Key, int] = {}
     for node in graph.nodes:
         stated = re.findall(r"\d+", node.attributes.get("__shape__", "")) if node.operator == "null" else ()
-        if node.operator == "null" and (node.name in known or stated):
-            ranks[node.index, 0] = known.get(node.name, len(stated))
+        if node.operator == "null" and (node.name in stated_ranks or stated):
+            ranks[node.index, 0] = stated_ranks.get(node.name, len(stated))
     _spread(graph, ranks)
     for node in graph.nodes:  # a step of an unrolled cell flattens (batch, features), as far as nothing shows other axes
-        made = graph.nodes[node.inputs[0][0]] if node.operator == "FullyConnected" and node.inputs else None
-        if made is not None and made.operator in SPLITS and _is(made, "squeeze_axis"):
+        split = graph.nodes[node.inputs[0][0]] if node.operator == "FullyConnected" and node.inputs else None
+        if split is not None and split.operator in SPLITS and _is(split, "squeeze_axis"):
             ranks.setdefault(node.inputs[0], 2)
     _spread(graph, ranks)
     return ranks
@@ -80,14 +80,14 @@ def _follow(node: SymbolNode, outputs: int, ranks: dict[Key, int]) -> None:
         return
     gives: list[Key] = [(node.index, number) for number in range(outputs)]
     if node.operator in _FIXED:
-        read, given = _FIXED[node.operator](node)
+        read, output = _FIXED[node.operator](node)
         if read is not None and node.inputs:
             ranks.setdefault(node.inputs[0], read)
         states = 0 if node.operator not in RECURRENT else 2 if node.attributes.get("mode") == "lstm" else 1
         for key in node.inputs[2 : 2 + states]:
             ranks.setdefault(key, 3)
-        for key in gives if given is not None else ():
-            ranks.setdefault(key, given or 0)
+        for key in gives if output is not None else ():
+            ranks.setdefault(key, output or 0)
         if node.operator not in _MORE:
             return
     more = _MORE[node.operator](node) if node.operator in _MORE else 0
@@ -96,9 +96,9 @@ def _follow(node: SymbolNode, outputs: int, ranks: dict[Key, int]) -> None:
     if more is None:
         return
     reads = node.inputs[1:] if node.operator == "where" else node.inputs[:1] if node.operator in _FIRST_ALONE else node.inputs
-    known = next((ranks[key] for key in reads if key in ranks), None)
-    behind = next((ranks[key] - more for key in gives if key in ranks), None)
-    rank = known if known is not None else behind
+    forward = next((ranks[key] for key in reads if key in ranks), None)
+    backward = next((ranks[key] - more for key in gives if key in ranks), None)
+    rank = forward if forward is not None else backward
     if rank is not None:
         for key in reads:
             ranks.setdefault(key, rank)

@@ -32,6 +32,6 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     if checkpoint.read is None:
         return by_names(checkpoint)
     work = SymbolModel(checkpoint)
-    shown = {*work.read.computed, *(stack.name for stack in work.read.singles.values())}
+    in_graph = {*work.read.computed, *(stack.name for stack in work.read.singles.values())}
     singles = [single.name for stack in checkpoint.layers.values() for single in single_layers(stack)]
-    return work.model(checkpoint.path) if shown.issuperset(singles) else by_names(checkpoint)
+    return work.model(checkpoint.path) if in_graph.issuperset(singles) else by_names(checkpoint)

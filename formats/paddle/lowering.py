@@ -132,16 +132,16 @@ class ProgramRule(Rule):
             raise ValueError(f"{keys[0]} is not whole")
         return [int(number) for number in listed]
 
-    def known(self, keys: Sequence[str], parameter: str = "", place: int = -1) -> list[int]:
+    def integers_of(self, keys: Sequence[str], parameter: str = "", place: int = -1) -> list[int]:
         """Return whole numbers likewise. Raises ValueError for those that a run decides."""
         numbers = self.stated_or_read(keys, parameter, place)
         if numbers is None:
             raise ValueError(f"a run decides its {keys[0]}")
         return numbers
 
-    def whole(self, keys: Sequence[str], default: int, parameter: str = "", place: int = -1) -> int:
+    def integer(self, keys: Sequence[str], default: int, parameter: str = "", place: int = -1) -> int:
         """Return one whole number."""
-        return next(iter(self.known(keys, parameter, place)), default)
+        return next(iter(self.integers_of(keys, parameter, place)), default)
 
     def real(self, keys: Sequence[str], default: float, parameter: str = "", place: int = -1) -> float:
         """Return a number that it states, or reads as a constant."""
@@ -178,7 +178,7 @@ class ProgramRule(Rule):
         parts = self.argument(several) if several else []
         values = parts or self.argument(parameter, place)
         if not values:
-            return self.whole_numbers(self.known(keys))
+            return self.whole_numbers(self.integers_of(keys))
         self._read |= {*keys}
         if len(values) == 1 and not parts:
             return self.block.add("Cast", values, to=WIDE)
@@ -190,11 +190,11 @@ class ProgramRule(Rule):
     def pair(self, kind: str) -> bool:
         """Write an operator of two values; the second one's axes stand at the end of the first one's, or from an axis on."""
         left, right = self.argument("X", 0)[0], self.argument("Y", 1)[0]
-        axis, ranks = self.whole(["axis"], -1), [len(self.lowering.shapes.get(value, ())) for value in (left, right)]
+        axis, ranks = self.integer(["axis"], -1), [len(self.lowering.shapes.get(value, ())) for value in (left, right)]
         if axis >= 0 and axis + ranks[1] < ranks[0]:
             right = self.block.add("Unsqueeze", [right], axes=list(range(ranks[1], ranks[0] - axis)))
-        whole = self.dtype is not None and self.dtype.kind != "f"
-        return not (whole and kind in ("Div", "Pow")) and self.add(kind, [left, right])
+        integers = self.dtype is not None and self.dtype.kind != "f"
+        return not (integers and kind in ("Div", "Pow")) and self.add(kind, [left, right])
 
     def compared(self, kind: str) -> bool:
         """Write where two values compare."""
@@ -253,7 +253,7 @@ class ProgramRule(Rule):
 
     def softmax(self, kind: str) -> bool:
         """Write a softmax along an axis."""
-        axis = self.whole(["axis"], -1)
+        axis = self.integer(["axis"], -1)
         self._read |= {"data_format"}
         return self.softmax_along(kind, self.rank, axis % self.rank)
 
@@ -267,7 +267,7 @@ class ProgramRule(Rule):
     def flat_product(self) -> bool:
         """Write fluid's product, which takes the first axes of a value as rows and the others as columns."""
         left, right = self.argument("X", 0)[0], self.argument("Y", 1)[0]
-        rows, columns = self.whole(["x_num_col_dims"], 1), self.whole(["y_num_col_dims"], 1)
+        rows, columns = self.integer(["x_num_col_dims"], 1), self.integer(["y_num_col_dims"], 1)
         if columns != 1 or len(self.lowering.shapes[right]) != 2:
             return False
         if rows == len(self.lowering.shapes[left]) - 1:
@@ -276,8 +276,8 @@ class ProgramRule(Rule):
         return rows == 1 and self.add("MatMul", [flat, right])
 
     def _windows(self, axes: int) -> dict[str, Any]:
-        layout, pads = self.word(["data_format"], "NCHW"), self.known(["paddings"])
-        algorithm, strides = self.word(["padding_algorithm"], "EXPLICIT"), self.known(["strides"]) or [1] * axes
+        layout, pads = self.word(["data_format"], "NCHW"), self.integers_of(["paddings"])
+        algorithm, strides = self.word(["padding_algorithm"], "EXPLICIT"), self.integers_of(["strides"]) or [1] * axes
         if layout not in ("NCHW", "NCDHW", "AnyLayout", "NCL") or algorithm not in ("EXPLICIT", "VALID", "SAME"):
             raise ValueError("its channels are last")
         if algorithm != "EXPLICIT":
@@ -288,14 +288,14 @@ class ProgramRule(Rule):
     def convolved(self, turned: bool) -> bool:
         """Write a convolution, or a transposed one."""
         weight, axes = self.argument("Filter", 1)[0], self.rank - 2
-        settings = self._windows(axes) | {"group": self.whole(["groups"], 1), "dilations": self.known(["dilations"]) or [1] * axes}
+        settings = self._windows(axes) | {"group": self.integer(["groups"], 1), "dilations": self.integers_of(["dilations"]) or [1] * axes}
         settings["kernel_shape"] = list(self.lowering.shapes[weight])[2:]
         if settings.get("auto_pad") == "SAME_UPPER" and {*settings["dilations"]} != {1}:
             return False
         if self.argument("ResidualData") or self.argument("Bias"):
             return False
         if turned:
-            adj = self.known(["output_padding"])
+            adj = self.integers_of(["output_padding"])
             settings |= {"output_padding": adj} if any(adj) else {}
             sizes = self.stated_or_read(["output_size"], "OutputSizeTensor", 2)
             if sizes is None or sizes or "auto_pad" in settings:
@@ -305,7 +305,7 @@ class ProgramRule(Rule):
     def pooled(self) -> bool:
         """Write the largest number, or the mean, of windows over the axes of space, or of all of them."""
         kind = Fields({"max": "MaxPool", "avg": "AveragePool"})[self.word(["pooling_type"], "max")]
-        size, everywhere = self.known(["ksize", "kernel_size"], "", 1), self.flag(["global_pooling"])
+        size, everywhere = self.integers_of(["ksize", "kernel_size"], "", 1), self.flag(["global_pooling"])
         settings, ceil, inside = self._windows(len(size)), self.flag(["ceil_mode"]), self.flag(["exclusive"], True)
         if everywhere or (self.flag(["adaptive"]) and {*size} == {1}):
             return self.add(f"Global{kind}", self.inputs[:1])
@@ -324,7 +324,7 @@ class ProgramRule(Rule):
 
     def layer_normalised(self) -> bool:
         """Write a layer norm of the axes from one on."""
-        first, epsilon = self.whole(["begin_norm_axis"], 1), self.real(["epsilon"], 1e-5)
+        first, epsilon = self.integer(["begin_norm_axis"], 1), self.real(["epsilon"], 1e-5)
         scale, bias = self.argument("Scale", 1), self.argument("Bias", 2)
         self.outputs = [self.lowering.output(self.operator, "Y")]
         if first != self.rank - 1:
@@ -346,9 +346,9 @@ class ProgramRule(Rule):
         mode = self.word(["dropout_implementation", "mode"], "downgrade_in_infer")
         rate = self.real(["dropout_prob", "p"], 0.5, "", 2)
         self.outputs = self.outputs[:1]
-        kept = 1.0 if mode == "upscale_in_train" else 1 - rate
+        factor = 1.0 if mode == "upscale_in_train" else 1 - rate
         self._read |= {"axis"}
-        return bool(self.stated.get("is_test")) and self.add("Identity", [self.affine(self.inputs[0], kept, 0.0)])
+        return bool(self.stated.get("is_test")) and self.add("Identity", [self.affine(self.inputs[0], factor, 0.0)])
 
     def embedded(self, column: bool) -> bool:
         """Write rows of a matrix by their numbers; that of padding must be zero, as it counts so.
@@ -356,7 +356,7 @@ class ProgramRule(Rule):
         column  whether the numbers have a last axis of length 1
         """
         ids, weight = (self.argument("Ids") or self.argument("", 0))[0], (self.argument("W") or self.argument("", 1))[0]
-        padding, rows = self.whole(["padding_idx"], -1), self.block.arrays.get(weight)
+        padding, rows = self.integer(["padding_idx"], -1), self.block.arrays.get(weight)
         if padding != -1 and (rows is None or np.asarray(rows[padding]).any()):
             return False
         if column:
@@ -365,18 +365,18 @@ class ProgramRule(Rule):
 
     def reduced_to(self, kind: str) -> bool:
         """Write a reduction of the numbers along axes."""
-        axes, keep = self.known(["dim", "axis"], "", 1), self.flag(["keep_dim", "keepdim"])
-        whole = self.flag(["reduce_all"]) or not axes
+        axes, keep = self.integers_of(["dim", "axis"], "", 1), self.flag(["keep_dim", "keepdim"])
+        everything = self.flag(["reduce_all"]) or not axes
         stated, before = self.stated.get("out_dtype", self.stated.get("dtype", -1)), self.lowering.dtypes.get(self.inputs[0])
         if str(stated).lower().startswith(("-1", "undefined")) or _TYPES.get(stated) == before:
             self._read |= {"dtype", "out_dtype"}
         if kind == "ReduceMean" and self.dtype is not None and self.dtype.kind != "f":
             return False
-        return self.add(kind, self.inputs[:1], keepdims=int(keep), **({} if whole else {"axes": axes}))
+        return self.add(kind, self.inputs[:1], keepdims=int(keep), **({} if everything else {"axes": axes}))
 
     def placed(self, kind: str) -> bool:
         """Write the place of the largest or smallest number along an axis."""
-        axis, keep = self.known(["axis"], "Axis", 1), self.flag(["keepdims"])
+        axis, keep = self.integers_of(["axis"], "Axis", 1), self.flag(["keepdims"])
         to = _TYPES.get(self.stated.get("dtype", 3), WIDE)
         self._read |= {"dtype"}
         return len(axis) == 1 and not self.flag(["flatten"]) and self.place(kind, to, axis[0], int(keep))
@@ -400,7 +400,7 @@ class ProgramRule(Rule):
 
     def squeezed(self) -> bool:
         """Write axes of length 1 away: of those that are named, those that are that long."""
-        axes = [axis % self.rank for axis in self.known(["axes", "axis"], "", 1) or range(self.rank)]
+        axes = [axis % self.rank for axis in self.integers_of(["axes", "axis"], "", 1) or range(self.rank)]
         lengths = self.lengths()
         if any(lengths[axis] == -1 for axis in axes):
             return False
@@ -410,14 +410,14 @@ class ProgramRule(Rule):
     def unsqueezed(self) -> bool:
         """Write further axes of length 1, one after the other."""
         value, self._read = self.inputs[0], self._read | {"axes", "axis"}
-        axes = self.known(["axes", "axis"], "AxesTensor", 1)
+        axes = self.integers_of(["axes", "axis"], "AxesTensor", 1)
         for axis in axes:
             value = self.block.add("Unsqueeze", [value], axes=[axis])
         return self.first().add("Identity", [value])
 
     def flattened(self) -> bool:
         """Write some axes as one."""
-        first, last = (axis % max(self.rank, 1) for axis in (self.whole(["start_axis"], 1), self.whole(["stop_axis"], -1)))
+        first, last = (axis % max(self.rank, 1) for axis in (self.integer(["start_axis"], 1), self.integer(["stop_axis"], -1)))
         lengths = list(self.lengths())
         if lengths[:first].count(-1) <= first and first <= last:
             words = [0] * first + [-1] + lengths[last + 1 :]
@@ -427,33 +427,33 @@ class ProgramRule(Rule):
 
     def flattened_from(self) -> bool:
         """Write all axes as two, as Paddle 1 does."""
-        return self.first().add("Flatten", self.inputs[:1], axis=self.whole(["axis"], 1))
+        return self.first().add("Flatten", self.inputs[:1], axis=self.integer(["axis"], 1))
 
     def joined(self) -> bool:
         """Write values behind one another."""
-        return self.add("Concat", self.inputs, axis=self.whole(["axis"], 0, "AxisTensor", 1))
+        return self.add("Concat", self.inputs, axis=self.integer(["axis"], 0, "AxisTensor", 1))
 
     def parted(self, count: bool) -> bool:
         """Write parts of an axis.
 
         count  whether they are equal ones, whose number is stated
         """
-        axis = self.whole(["axis"], 0, "AxisTensor", 1 if count else 2)
-        sections = [] if count else self.known(["sections"], "SectionsTensorList", 1)
+        axis = self.integer(["axis"], 0, "AxisTensor", 1 if count else 2)
+        sections = [] if count else self.integers_of(["sections"], "SectionsTensorList", 1)
         if not sections:
             return self.add("Split", self.inputs[:1], axis=axis)
         return self.split(sections, axis)
 
     def ranges(self) -> bool:
         """Write ranges of axes, some of which go away as single elements."""
-        axes, gone = self.known(["axes"]), self.known(["decrease_axis"])
-        steps = self.known(["strides"], "StridesTensor", 3) or [1] * len(axes)
+        axes, gone = self.integers_of(["axes"]), self.integers_of(["decrease_axis"])
+        steps = self.integers_of(["strides"], "StridesTensor", 3) or [1] * len(axes)
         starts, ends = (
             self.numbers_value([key], f"{word}Tensor", place, f"{word}TensorList")
             for key, word, place in (("starts", "Starts", 1), ("ends", "Ends", 2))
         )
         if min(steps, default=1) < 0:  # there, -1 is the place before the first one
-            last = self.known(["ends"], "EndsTensor", 2)
+            last = self.integers_of(["ends"], "EndsTensor", 2)
             ends = self.whole_numbers([BEGIN if (end, step < 0) == (-1, True) else end for end, step in zip(last, steps, strict=True)])
         along, by = self.whole_numbers(axes), self.whole_numbers(steps)
         gone = [] if gone == [-1] else gone
@@ -462,10 +462,10 @@ class ProgramRule(Rule):
             return self.add("Slice", value)
         return self.add("Squeeze", [self.block.add("Slice", value)], axes=gone)
 
-    def taken(self) -> bool:
+    def gathered(self) -> bool:
         """Write indices of an axis."""
         places = self.argument("Index", 1)
-        axis = self.whole(["axis", "dim"], 0, "Axis", 2)
+        axis = self.integer(["axis", "dim"], 0, "Axis", 2)
         if len(self.lowering.shapes.get(places[0], ())) == 2:  # (n, 1) counts as (n)
             places = [self.block.add("Squeeze", places, axes=[1])]
         return self.add("Gather", [self.inputs[0], *places], axis=axis)
@@ -485,7 +485,7 @@ class ProgramRule(Rule):
         if dtype is None or self.argument("ValueTensor"):
             return False
         with np.errstate(over="ignore", invalid="ignore"):
-            level = np.array(float(stated), np.float64).astype(dtype)
+            level = np.array(_number(stated), np.float64).astype(dtype)
         parts = self.argument("ShapeTensorList")
         if shape is not None and not parts and -1 not in shape and math.prod(shape) <= _LARGEST:
             self.block.constant(np.full(shape, level, dtype), self.outputs[0])
@@ -512,13 +512,13 @@ class ProgramRule(Rule):
         """Write one number in a shape, of which one axis is as long as one of a value's."""
         stated = self.stated.get("str_value", "") or self.stated.get("value", 0)
         self._read |= {"str_value", "value", "dtype"}
-        shape, source, target = self.known(["shape"]), self.whole(["input_dim_idx"], 0), self.whole(["output_dim_idx"], 0)
+        shape, source, target = self.integers_of(["shape"]), self.integer(["input_dim_idx"], 0), self.integer(["output_dim_idx"], 0)
         dtype = _TYPES.get(self.stated.get("dtype", 5))
         length = self.block.add("Slice", [self.block.add("Shape", self.inputs[:1])], axes=[0], starts=[source], ends=[source + 1])
         parts = [length if axis == target else self.whole_numbers([size]) for axis, size in enumerate(shape)]
         if dtype is None:
             return False
-        level = StoredNumbers.of(np.array([float(stated)], np.float64).astype(dtype))
+        level = StoredNumbers.of(np.array([_number(stated)], np.float64).astype(dtype))
         return self.add("ConstantOfShape", [self.block.add("Concat", parts, axis=0)], value=level)
 
     def listed(self) -> bool:
@@ -527,7 +527,7 @@ class ProgramRule(Rule):
         self._read |= {*keys, "dtype"}
         there = [self.stated[key] for key in keys if key in self.stated]
         numbers = next((numbers for numbers in there if numbers != ()), () if there else None)
-        dtype, shape = _TYPES.get(self.stated.get("dtype", 3)), self.known(["shape"])
+        dtype, shape = _TYPES.get(self.stated.get("dtype", 3)), self.integers_of(["shape"])
         if dtype is None or not isinstance(numbers, tuple):
             return False
         self.block.constant(np.array(numbers, np.float64).astype(dtype).reshape(shape if "shape" in self.stated else -1), self.outputs[0])
@@ -535,7 +535,7 @@ class ProgramRule(Rule):
 
     def tiled(self) -> bool:
         """Write a value several times along its axes."""
-        return self.tile(self.known(["repeat_times"], "RepeatTimes", 1), self.rank)
+        return self.tile(self.integers_of(["repeat_times"], "RepeatTimes", 1), self.rank)
 
     def expanded(self) -> bool:
         """Write a value repeated along axes of length 1; -1 is the value's own length."""
@@ -557,10 +557,17 @@ class ProgramRule(Rule):
 
     def marked(self) -> bool:
         """Write places as rows of zeros with a one."""
-        depth, levels = self.whole(["depth", "num_classes"], 0, "depth_tensor", 1), self.block.constant(np.array([0, 1], np.float32))
+        depth, levels = self.integer(["depth", "num_classes"], 0, "depth_tensor", 1), self.block.constant(np.array([0, 1], np.float32))
         self._read |= {"dtype", "allow_out_of_range"}
         places = self.block.add("Cast", self.inputs[:1], to=WIDE)
         return self.dtype == np.float32 and self.add("OneHot", [places, self.block.constant(np.array(depth, np.int64)), levels], axis=-1)
+
+
+def _number(stated: Any) -> float:
+    """Return an attribute that is a number, or the text of one. Raises ValueError for another."""
+    if not isinstance(stated, str | int | float):
+        raise ValueError(f"{stated!r} is not a number")
+    return float(stated)
 
 
 def _pairing(kind: str) -> Callable[[ProgramRule], bool]:
@@ -613,9 +620,9 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     **dict.fromkeys(("flatten_contiguous_range",), ProgramRule.flattened),
     "flatten": lambda step: step.flattened() if "start_axis" in step.stated else step.flattened_from(),
     "flatten2": ProgramRule.flattened_from,
-    **dict.fromkeys(("flip", "reverse"), lambda step: step.flip(step.known(["axis"], "", 1))),
+    **dict.fromkeys(("flip", "reverse"), lambda step: step.flip(step.integers_of(["axis"], "", 1))),
     "full_with_tensor": ProgramRule.filled_with,
-    **dict.fromkeys(("gather", "index_select"), ProgramRule.taken),
+    **dict.fromkeys(("gather", "index_select"), ProgramRule.gathered),
     "gelu": lambda step: step.gelu(int(step.flag(["approximate"]))),
     **dict.fromkeys(("hard_sigmoid", "hardsigmoid"), lambda step: step.add(
         "HardSigmoid", step.inputs[:1], alpha=step.real(["slope"], 0.2), beta=step.real(["offset"], 0.5))),
@@ -649,10 +656,10 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     "split_with_num": lambda step: step.parted(True),
     "square": lambda step: step.add("Mul", [*step.inputs[:1], *step.inputs[:1]]),
     **dict.fromkeys(("squeeze", "squeeze2"), ProgramRule.squeezed),
-    "stack": lambda step: step.stack(step.whole(["axis"], 0)),
+    "stack": lambda step: step.stack(step.integer(["axis"], 0)),
     "tile": ProgramRule.tiled,
-    **dict.fromkeys(("transpose", "transpose2"), lambda step: step.first().transpose(step.known(["perm", "axis"]))),
-    **dict.fromkeys(("unbind", "unstack"), lambda step: step.unstack(step.whole(["axis"], 0))),
+    **dict.fromkeys(("transpose", "transpose2"), lambda step: step.first().transpose(step.integers_of(["perm", "axis"]))),
+    **dict.fromkeys(("unbind", "unstack"), lambda step: step.unstack(step.integer(["axis"], 0))),
     **dict.fromkeys(("unsqueeze", "unsqueeze2"), ProgramRule.unsqueezed),
     "where": ProgramRule.chosen,
 }  # fmt: skip
@@ -681,9 +688,9 @@ class FluidOperator:
         """
         states = [named(state) for word in ("H0", "C0") for state in self.operator.inputs.get(word, ())]
         hidden = next(iter(self.operator.outputs.get("Hidden", ())), "")
-        given = [name for names in self.operator.outputs.values() for name in names if name != hidden]
+        others = [name for names in self.operator.outputs.values() for name in names if name != hidden]
         sizes = CallSizes(self.stack.layers[-1].output_size, width=self.stack.input_size)
-        finals = dict.fromkeys(map(named, given), FINAL_WORDS[0])
+        finals = dict.fromkeys(map(named, others), FINAL_WORDS[0])
         return RecurrentCall((reads, "ti"), {named(hidden): "tu"} if hidden else {}, sizes, finals, states)
 
 
@@ -742,17 +749,17 @@ class ProgramLowering:
                 ends[int(operator.attributes.get("col", len(ends)))] = next(self.name(name) for name in read)
                 continue
             rule, outputs = ProgramRule(self, operator, [], block), list[str]()
-            own = [(layer, self.name(layer.reads)) for layer in self.fluid if layer.operator is operator]
+            recurrent = [(layer, self.name(layer.reads)) for layer in self.fluid if layer.operator is operator]
             for name in (each for names in operator.outputs.values() for each in names):
-                taken = name in self._written or name in self.arrays or name in read
-                self._written[name] = self._written.get(name, 0) + taken
+                again = name in self._written or name in self.arrays or name in read
+                self._written[name] = self._written.get(name, 0) + again
                 self._state(name)
                 outputs.append(self.name(name))
             if operator.type in FED:
                 inputs += outputs
                 declared += [self._declared(operator, value) for value in outputs]
                 continue
-            self.stacks += [(layer.name, layer.call(reads, self.name)) for layer, reads in own]
+            self.stacks += [(layer.name, layer.call(reads, self.name)) for layer, reads in recurrent]
             block.operator = operator.type
             if id(operator) in self.owners:
                 self._recurrent(rule, self.owners[id(operator)])

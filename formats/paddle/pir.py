@@ -44,7 +44,7 @@ def read(path: Path) -> StatedProgram:
         listed = tree["program"]["regions"][0]["blocks"][0]["ops"]
         operators = _operators(listed, parameters)
         tensors = dict(
-            pair for entry in listed for value in _made(entry) for pair in zip(_values(value), _tensors(value["TT"]), strict=True)
+            pair for entry in listed for value in _outputs(entry) for pair in zip(_values(value), _tensors(value["TT"]), strict=True)
         )
         shapes = {name: tuple(int(length) for length in tensor[1]) for name, tensor in tensors.items()}
         types = {name: _TYPES.get(tensor[0]["#"].partition(".")[2], "") for name, tensor in tensors.items()}
@@ -55,7 +55,7 @@ _TYPES = {"t_f16": "float16", "t_bf16": "bfloat16", "t_f32": "float32", "t_f64":
           "t_i16": "int16", "t_i32": "int32", "t_i64": "int64", "t_bool": "bool"}  # fmt: skip
 
 
-def _made(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _outputs(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the values that an operator gives; a parameter's bears its own name."""
     return [] if entry["#"] == "p" else [value for value in entry["O"] if value.get("TT", {}).get("#", "").startswith("0.t_")]
 

@@ -36,7 +36,7 @@ Value = str | float | bool
 @dataclass(frozen=True)
 class ProgramOperator:
     """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, those that are
-    whole numbers or real ones in a row, and the names of those that are none of these.
+    whole numbers or real ones in a row, and the names of all others.
     """
 
     type: str

@@ -32,11 +32,6 @@ def bounded(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(length) for length in shape)
 
 
-def transpose(array: Array, order: Sequence[int]) -> Array:
-    """Return an array with its axes in another order; reversed, if none is given."""
-    return array.transpose([axis_of(axis, array.ndim) for axis in order] or None)
-
-
 def reshape(array: Array, shape: Sequence[int], keep_zeros: bool = False) -> Array:
     """Return an array in another shape, of which one length may be -1.
 
@@ -69,16 +64,6 @@ def flatten(array: Array, first: int, last: int = -1) -> Array:
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """Return arrays side by side along an axis."""
     return np.concatenate(arrays, axis_of(axis, arrays[0].ndim))
-
-
-def stack(arrays: Sequence[Array], axis: int) -> Array:
-    """Return arrays side by side along an axis of their own."""
-    return np.stack(arrays, axis)
-
-
-def unstack(array: Array, axis: int) -> list[Array]:
-    """Return the elements along an axis."""
-    return list(np.moveaxis(array, axis_of(axis, array.ndim), 0))
 
 
 def split(array: Array, axis: int, parts: int | Sequence[int]) -> list[Array]:
@@ -122,33 +107,6 @@ def cut(
         axis = axis_of(axes[place] if axes else place, array.ndim)
         check_range(array.shape[axis], start, end)
         index[axis] = slice(start, end, steps[place] if steps else 1)
-    return array[tuple(index)]
-
-
-def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[int]]) -> Array:
-    """Return the elements that a strided slice takes.
-
-    masks  for each range whether its begin and its end are left open, whether it stands for all unnamed axes, whether it
-           is a new axis, and whether it is one element, whose axis disappears
-    """
-    index: list[slice | int | None] = []
-    axis = 0
-    for place in range(len(begin)):
-        open_begin, open_end, others, new, single = (bool(mask[place]) for mask in masks)
-        if others:
-            index.append(Ellipsis)  # type: ignore[arg-type]
-            axis = array.ndim - sum(not (masks[2][after] or masks[3][after]) for after in range(place, len(begin)))
-        elif new:
-            index.append(None)
-        elif single:
-            index.append(int(begin[place]))
-            axis += 1
-        else:
-            first, last = None if open_begin else int(begin[place]), None if open_end else int(end[place])
-            if 0 <= axis < array.ndim:
-                check_range(array.shape[axis], first, last)
-            index.append(slice(first, last, int(steps[place])))
-            axis += 1
     return array[tuple(index)]
 
 

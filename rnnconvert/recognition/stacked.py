@@ -51,14 +51,14 @@ class StackOperator:
         for number, single in enumerate(singles):
             alone = len(singles) == 1
             bounds: dict[str, Any] = {"axes": [0], "starts": [number * ways], "ends": [(number + 1) * ways]}
-            given = list(self.gives) if alone else [f"{name}/layer {number}" for name in self.gives]
-            given[0] = self.gives[0] if number == len(singles) - 1 else given[0]
+            outputs = list(self.gives) if alone else [f"{name}/layer {number}" for name in self.gives]
+            outputs[0] = self.gives[0] if number == len(singles) - 1 else outputs[0]
             states = self.states if alone else [block.add("Slice", [state], **bounds) for state in self.states]
-            block.add(self.kind, [value, *states, *self.lengths], given, self.label, self.domain)
-            layer = StackOperator(self.kind, self.domain, self.label, value, given, states, self.lengths)
+            block.add(self.kind, [value, *states, *self.lengths], outputs, self.label, self.domain)
+            layer = StackOperator(self.kind, self.domain, self.label, value, outputs, states, self.lengths)
             calls.append((single, layer.call(single)))
-            value = given[0]
-            ends.append(given[1:])
+            value = outputs[0]
+            ends.append(outputs[1:])
         for name, parts in zip(self.gives[1:], zip(*ends, strict=True), strict=True):
             if len(singles) > 1:
                 block.add("Concat", parts, [name], axis=0)

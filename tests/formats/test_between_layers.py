@@ -81,8 +81,8 @@ def symbol(path: Path, add: str) -> None:
                         for n, (word, value) in enumerate((("i2h", x), ("h2h", h)))]  # fmt: skip
             gates = node("SliceChannel", f"{name}slice", node("elemwise_add", f"{name}plus0", *products), num_outputs="4")
             i, f, o = (node("sigmoid", f"{name}{word}", (gates, n)) for word, n in (("i", 0), ("f", 1), ("o", 3)))
-            kept = node("elemwise_mul", f"{name}mul0", f, c)
-            c = node("elemwise_add", f"{name}state", kept, node("elemwise_mul", f"{name}mul1", i, node("tanh", f"{name}c", (gates, 2))))
+            past = node("elemwise_mul", f"{name}mul0", f, c)
+            c = node("elemwise_add", f"{name}state", past, node("elemwise_mul", f"{name}mul1", i, node("tanh", f"{name}c", (gates, 2))))
             h = node("elemwise_mul", f"{name}out", o, node("tanh", f"{name}activation0", c))
             more = [x] if add == "elemwise_add" else []
             steps[t] = node(add, f"{cell}_{add}_{t}", h, *more) if cell == "a" else h

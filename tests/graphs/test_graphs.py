@@ -242,8 +242,6 @@ def test_where_states_come_from() -> None:
         lambda array: moves.cut(array, [0], [50]),
         lambda array: moves.cut(array, [-50], [None]),
         lambda array: moves.cut(array, [-1], [-50], [-1]),
-        lambda array: moves.strided(array, [0, 0], [0, 50], [1, 1], masks=[[0, 0], [1, 0], *[[0, 0]] * 3]),
-        lambda array: moves.strided(array, [0, 0], [0, 50], [1, 1], masks=[[0, 0], [1, 0], [1, 0], *[[0, 0]] * 2]),
     ],
 )
 def test_what_does_nothing_to_short_sequences_alone_is_a_change(move: Callable[[Any], Any]) -> None:
@@ -257,7 +255,6 @@ def test_what_does_nothing_to_short_sequences_alone_is_a_change(move: Callable[[
         lambda array: moves.cut(array, [0, 0], [3, (1 << 31) - 1]),
         lambda array: moves.cut(array, [0], [None]),
         lambda array: moves.cut(moves.cut(array, [-1], [-4], [-1]), [-1], [-(1 << 31)], [-1]),
-        lambda array: moves.strided(array, [0, 0], [0, 5], [1, 1], masks=[[0, 0], [1, 0], [1, 0], *[[0, 0]] * 2]),
     ],
 )
 def test_what_does_nothing_to_any_sequence_is_none(move: Callable[[Any], Any]) -> None:
