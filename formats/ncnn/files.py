@@ -76,7 +76,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             lost = lost or ("" if read_numbers is not None else f"{row.name!r} ({row.type})")
             held, note = read_numbers or ({}, "")
             arrays[-1] = held
-            contents.others |= {f"{row.name}/{local}": array for local, array in held.items()}
+            contents.others |= {unique(f"{row.name}/{local}", contents.others): array for local, array in held.items()}
             contents.warnings += [LayerNote(row.name, note, INTEGERS)] if note else []
             continue
         name = unique(row.name, layers)

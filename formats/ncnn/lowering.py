@@ -20,8 +20,9 @@ from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
 
 RECURRENT = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _RANKS = (1, 2, 3)
-_MOST_TRIED = 3**4
-"""How often a net is written at most to find out how many axes its inputs have."""
+_MOST_TRIED = 1 << 16
+"""The most layers that are written to find out how many axes the inputs have, those of all trials together."""
+_MOST_UNKNOWN = 8
 _READ = {"Embed": 1, "Convolution1D": 2, "Pooling1D": 2, "ConvolutionDepthWise1D": 2, "Convolution": 3, "Pooling": 3,
          "ConvolutionDepthWise": 3}  # fmt: skip
 """How many axes an input has that a layer reads at once."""
@@ -43,6 +44,7 @@ class Net:
     layers: Mapping[str, tuple[int, Recurrent]]
     size: int
     _lacking: int = field(default=0, init=False)
+    _reading: dict[str, list[tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def calls(self) -> dict[str, RecurrentCall]:
         """Return the calls of the recurrent layers by their names."""
@@ -56,12 +58,19 @@ class Net:
         tops = [top for row in self.rows for top in row.tops]
         if len({*tops}) < len(tops):
             raise ValueError("two layers give one blob")
+        given = set[str]()
+        for place, row in enumerate(self.rows):
+            if not given.issuperset(row.bottoms):
+                raise ValueError("a layer reads what none before it gives")
+            given.update(row.tops)
+            for index, bottom in enumerate(row.bottoms):
+                self._reading.setdefault(bottom, []).append((place, index))
         inputs = [row for row in self.rows if row.type == "Input" and row.tops]
         stated = {row.tops[0]: lengths for row in inputs if (lengths := self._stated(row)) is not None}
         unknown = [row.tops[0] for row in inputs if row.tops[0] not in stated]
-        trials = [*itertools.islice(itertools.product(_RANKS, repeat=len(unknown)), _MOST_TRIED + 1)]
         best, fewest, several = self._written(stated), self._lacking, False
-        for ranks in trials if unknown and len(trials) <= _MOST_TRIED else ():
+        trials = itertools.product(_RANKS, repeat=len(unknown)) if 0 < len(unknown) < _MOST_UNKNOWN else ()
+        for ranks in trials if len(self.rows) * len(_RANKS) ** len(unknown) < _MOST_TRIED else ():
             tried = self._written({**stated, **{blob: [None] * rank for blob, rank in zip(unknown, ranks, strict=True)}})
             if self._lacking < fewest:
                 best, fewest, several = tried, self._lacking, False
@@ -88,12 +97,12 @@ class Net:
 
     def _readers(self, blob: str) -> Iterator[tuple[int, ParamLayer, int]]:
         """Yield the layers that read a blob, or a copy of it: the place of each, the layer, and at which place it reads the blob."""
-        blobs = {blob}
-        for place, row in enumerate(self.rows):
-            for index, bottom in enumerate(row.bottoms):
-                if bottom in blobs:
-                    yield place, row, index
-                    blobs.update(row.tops if row.type == "Split" else ())
+        waiting = [blob]
+        while waiting:
+            for place, index in self._reading.get(waiting.pop(), ()):
+                row = self.rows[place]
+                yield place, row, index
+                waiting += row.tops if row.type == "Split" else ()
 
     def _written(self, inputs: Mapping[str, Lengths]) -> Program:
         """Return the net as a program, with these lengths of its inputs; count the layers that have no equivalent."""
@@ -139,7 +148,7 @@ def _call(row: ParamLayer, stack: Recurrent) -> RecurrentCall:
 
 def _sides(row: ParamLayer) -> tuple[list[str], list[str]]:
     """Return what a recurrent layer reads and gives: its states with the directions in front of the batch, under names that no blob has."""
-    reads = [*row.bottoms[:1], *(f"{blob} read by {row.tops[0]}" for blob in row.bottoms[1:])]
+    reads = [*row.bottoms[:1], *(f"{blob} read by {'/'.join(row.tops)}" for blob in row.bottoms[1:])]
     return reads or [""], [*row.tops[:1], *(f"{blob} as given" for blob in row.tops[1:])]
 
 

@@ -97,13 +97,20 @@ class LayerRule(Rule):
             raise ValueError(f"{key}={text}")
         return int(text)
 
+    def flag(self, key: int, default: int = 0) -> bool:
+        """Return a parameter that is a truth, which some of ncnn's kernels compare with 1, and others with 0."""
+        number = self.whole(key, default)
+        if number not in (0, 1):
+            raise ValueError(f"{key}={number}")
+        return bool(number)
+
     def real(self, key: int, default: float = 0.0) -> float:
         """Return a parameter that is a real number, as ncnn holds it."""
         self._read.add(key)
         text = self.row.parameters.get(key)
         if text is not None and not _REAL.fullmatch(text):
             raise ValueError(f"{key}={text}")
-        return float(np.float32(default if text is None else text))
+        return _as_held(default if text is None else text)
 
     def listed(self, key: int) -> list[float]:
         """Return a parameter that is a list: "2,0,1" is one of two numbers."""
@@ -112,7 +119,7 @@ class LayerRule(Rule):
         count, *numbers = text.split(",")
         if not count.isdecimal() or int(count) != len(numbers):
             raise ValueError(f"{LISTS - key}={text}")
-        return [float(np.float32(number)) if _REAL.fullmatch(number) else int(number) for number in numbers]
+        return [_as_held(number) if _REAL.fullmatch(number) else int(number) for number in numbers]
 
     def places(self, key: int) -> list[int]:
         """Return a parameter that is a list of whole numbers."""
@@ -179,7 +186,8 @@ class LayerRule(Rule):
         array = self.arrays.get(name)
         if array is None:
             raise ValueError(f"it has no {name}")
-        value = self.block.constant(np.asarray(array, np.float32), f" {self.label}/{name}", f"{self.label}/{name}")
+        # Layers may share a name; blobs do not.
+        value = self.block.constant(np.asarray(array, np.float32), f" {self.outputs[0]}/{name}", f"{self.label}/{name}")
         return self.block.add("Reshape", [value, self.whole_numbers(shape)]) if shape else value
 
     def length(self, name: str, place: int, axis: int) -> str:
@@ -471,7 +479,7 @@ class LayerRule(Rule):
 
     def softmax(self) -> bool:
         """Write a softmax along an axis; old files mean another axis."""
-        axis, meant, lengths = self.axis(0), self.whole(1), self.lengths()
+        axis, meant, lengths = self.axis(0), self.flag(1), self.lengths()
         if not meant and self.whole(0):
             return False
         self.inputs = [self.x()]
@@ -498,7 +506,7 @@ class LayerRule(Rule):
 
     def binary(self) -> bool:
         """Write an operator of two blobs, or of a blob and a number."""
-        number, by_number, value = self.whole(0), self.whole(1), self.real(2)
+        number, by_number, value = self.whole(0), self.flag(1), self.real(2)
         if by_number:
             lengths, pair = self.lengths(), [self.x(), self.constant(value)]
         elif len(self.inputs) == 2:
@@ -557,7 +565,7 @@ class LayerRule(Rule):
 
     def multiplied(self) -> bool:
         """Write a product of matrices, or of stacks of them; a vector is one row, or one column."""
-        turned, ranks = self.whole(0), [self.rank(place) for place in (0, 1)]
+        turned, ranks = self.flag(0), [self.rank(place) for place in (0, 1)]
         most, every, factors = max(2, *ranks), list[Lengths](), list[str]()
         for place, rank in enumerate(ranks):
             name, lengths = self.x(place), list(self.lengths(place))
@@ -584,7 +592,7 @@ class LayerRule(Rule):
     def reduce(self) -> bool:
         """Write a reduction of the numbers along axes."""
         number, every, factor, axes, keep, meant = (
-            self.whole(0), self.whole(1, 1), self.real(2, 1.0), self.places(3), self.whole(4), self.whole(5),
+            self.whole(0), self.flag(1, 1), self.real(2, 1.0), self.places(3), self.flag(4), self.flag(5),
         )  # fmt: skip
         lengths = self.lengths()
         if (axes and not meant) or number not in _REDUCED:
@@ -595,7 +603,7 @@ class LayerRule(Rule):
         kind, before = _REDUCED[number]
         value = self.block.add(before, [value]) if before else value
         if along:
-            value = self.block.add(kind, [value], axes=[axis + 1 for axis in along], keepdims=int(bool(keep)))
+            value = self.block.add(kind, [value], axes=[axis + 1 for axis in along], keepdims=int(keep))
         if not left:
             value = self.block.add("Unsqueeze", [value], axes=[1])
         return bool(along) and self.gives(left or [1], "Identity", [self.affine(value, factor, 0.0)])
@@ -604,7 +612,7 @@ class LayerRule(Rule):
 
     def connected(self) -> bool:
         """Write a product with a matrix, of each row of a blob of two axes that are as long, and else of all its numbers."""
-        self.whole(0), self.whole(1), self.whole(2), self.whole(8)
+        self.whole(0), self.flag(1), self.whole(2), self.whole(8)
         weight, x, lengths = self.arrays.get("weight_data"), self.x(), self.lengths()
         if weight is None:
             return False
@@ -626,7 +634,8 @@ class LayerRule(Rule):
     def product_with(self) -> bool:
         """Write a product with a stored matrix, and what is added to it."""
         alpha, beta = self.real(0, 1.0), self.real(1, 1.0)
-        turn, turned, left, right, added, spread = (self.whole(key) for key in (2, 3, 4, 5, 6, 10))
+        turn, turned, left, right, added = (self.flag(key) for key in (2, 3, 4, 5, 6))
+        spread = self.whole(10)
         for key in (7, 8, 9, 12, 20, 21, 22):  # sizes, and how it is computed
             self.whole(key)
         if left or not right or self.whole(11) or self.whole(13) not in (0, 1) or self.whole(14) or self.whole(18) or self.rank() != 2:
@@ -691,7 +700,8 @@ class LayerRule(Rule):
         """Write a convolution over the last axes, or its transpose."""
         for key in (0, 1, 5, 6, 8, *((11,) if rank == 2 else ())):
             self.whole(key)
-        if len(self.inputs) != 1 or self.whole(28 if transposed else 19) or "weight_data" not in self.arrays:
+        self.flag(5)
+        if len(self.inputs) != 1 or self.flag(28 if transposed else 19) or "weight_data" not in self.arrays:
             return False
         groups, weight, lengths = self.whole(7, 1) if grouped else 1, self.arrays["weight_data"], self.lengths()
         strides, pads = self._strided(rank, (3, 13), (4, 15, 14, 16))
@@ -746,7 +756,7 @@ class LayerRule(Rule):
 
     def pooled(self, rank: int) -> bool:
         """Write the largest number, or the mean, of windows over the last axes, or of these axes as a whole."""
-        kind, overall, mode, counted, adaptive = (self.whole(key) for key in (0, 4, 5, 6, 7))
+        kind, mode, overall, counted, adaptive = self.whole(0), self.whole(5), *(self.flag(key) for key in (4, 6, 7))
         wide, out_wide = self.whole(1), self.whole(8)
         kernel = [self.whole(11, wide), wide] if rank == 2 else [wide]
         out = [self.whole(18, out_wide), out_wide] if rank == 2 else [out_wide]
@@ -764,7 +774,7 @@ class LayerRule(Rule):
             if any(length is None or count is None or length % count for length, count in space):
                 return False
             kernel = [length // count for length, count in space if length and count]
-            strides, pads, mode, counted = kernel, [0] * 2 * rank, 1, 0
+            strides, pads, mode, counted = kernel, [0] * 2 * rank, 1, False
         if min(kernel) < 1 or mode not in (0, 1, 2, 3) or min(pads) < 0:
             return False
         around: dict[str, Any] = {"pads": pads} if mode < 2 else {"auto_pad": ("SAME_UPPER", "SAME_LOWER")[mode - 2]}
@@ -775,14 +785,14 @@ class LayerRule(Rule):
                 pads[axis + rank] += -((length or size) + pads[axis] + pads[axis + rank] - size) % stride
         settings: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, **around}
         if kind:
-            settings["count_include_pad"] = int(bool(counted) or mode > 1)
+            settings["count_include_pad"] = int(counted or mode > 1)
         return self.gives(
             [lengths[0], *self._windows(lengths[1:], kernel, strides, around)], "AveragePool" if kind else "MaxPool", [x], **settings
         )
 
     def normalised(self, kind: str) -> bool:
         """Write numbers by their mean and variance along the last axes, with a scale and a shift where it has them."""
-        size, epsilon, scaled, lengths = self.whole(0), self.real(1, 0.001), self.whole(2, 1), self.lengths()
+        size, epsilon, scaled, lengths = self.whole(0), self.real(1, 0.001), self.flag(2, 1), self.lengths()
         over = 1 if len(lengths) < 3 or lengths[-1] == size else 2
         if len(lengths) > 3 or (over == 2 and (None in lengths[1:] or math.prod(length or 1 for length in lengths[1:]) != size)):
             return False
@@ -800,7 +810,7 @@ class LayerRule(Rule):
         """Write a norm of the first axis's places, or of groups of them, over all others."""
         groups = {"groups": self.whole(0, 1)} if kind == "GroupNormalization" else {}
         first = int(bool(groups))
-        channels, epsilon, scaled = self.whole(first), self.real(first + 1, 0.001), self.whole(first + 2, 1)
+        channels, epsilon, scaled = self.whole(first), self.real(first + 1, 0.001), self.flag(first + 2, 1)
         lengths = self.lengths()
         if lengths[0] not in (channels, None) or (not groups and len(lengths) < 3):
             return False
@@ -826,7 +836,7 @@ class LayerRule(Rule):
 
     def by_first_axis(self) -> bool:
         """Write a scale and a shift of the first axis's places."""
-        size, biased = self.whole(0), self.whole(1)
+        size, biased = self.whole(0), self.flag(1)
         lengths = self.lengths()
         if size == ANOTHER_LAYERS or lengths[0] not in (size, None) or len(self.inputs) != 1:
             return False
@@ -850,6 +860,13 @@ class LayerRule(Rule):
             return False
         shape = [-1, *[1] * (len(lengths) - 1)] if size > 1 else [1]
         return self.alike_with("PRelu", [self.stored("slope_data", shape)])
+
+
+def _as_held(number: float | str) -> float:
+    """Return a number in float32. Raises ValueError for one beyond."""
+    if abs(float(number)) > _LARGEST:
+        raise ValueError(f"{number} in float32")
+    return float(np.float32(number))
 
 
 _UNARY = {
@@ -897,7 +914,7 @@ _RULES: Mapping[str, Callable[[LayerRule], bool]] = {
     "ExpandDims": LayerRule.expand,
     "Flatten": LayerRule.flatten,
     "Flip": LayerRule.flipped,
-    "GELU": lambda step: step.alike("Gelu", **({"approximate": "tanh"} if step.whole(0) else {})),
+    "GELU": lambda step: step.alike("Gelu", **({"approximate": "tanh"} if step.flag(0) else {})),
     "GLU": LayerRule.gated,
     "Gemm": LayerRule.product_with,
     "GroupNorm": lambda step: step.by_channel("GroupNormalization"),

@@ -107,7 +107,7 @@ class ProgramModel:
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[Operation], str]] = []
         seen: dict[object, str] = {}
-        used: set[str] = set()
+        used = {*calls, *self.read.computed}
         twice = False
         inside = {node for computed in self.read.computed.values() for node in computed.nodes}
         within = set(bodies(inside))
@@ -133,7 +133,7 @@ class ProgramModel:
                 if unit is None:
                     continue
                 first = seen.get(_what(unit))
-                unit = unit.replace(name=unique(unit.name, used))
+                unit = unit.replace(name=unique(unit.name, used)) if node in plain else unit
                 used.add(unit.name)
                 if node in plain:
                     self.plain_layers[unit.name] = plain[node]
