@@ -20,6 +20,16 @@ def index(value: Any) -> bool:
     return type(value) is int and 0 <= value <= SIZE
 
 
+def offset(value: Any) -> bool:
+    """Return whether a value is a place that may be in front of an axis."""
+    return type(value) is int and abs(value) <= SIZE
+
+
+def ends(value: Any) -> bool:
+    """Return whether a value is how many places are added at both ends, or left out where that is below zero."""
+    return isinstance(value, list) and len(value) == 2 and all(map(offset, value))
+
+
 def truth(value: Any) -> bool:
     """Return whether a value is a truth."""
     return isinstance(value, bool)

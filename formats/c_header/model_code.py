@@ -433,8 +433,10 @@ class WrittenModel:
         before = self._length(entry.of, lengths, local)
         if entry.pads is None:
             return f"(({before} + {entry.stride - 1}) / {entry.stride})"
-        longer = f"{before} + {sum(entry.pads)}"
-        return f"({longer} < {entry.reach} ? 0 : ({longer} - {entry.reach}) / {entry.stride} + 1)"
+        more = sum(entry.pads)
+        longer, reach = f"{before} + {max(more, 0)}", entry.reach + max(-more, 0)
+        several = f" * {entry.by}" if entry.by > 1 else ""
+        return f"({longer} < {reach} ? 0 : (({longer} - {reach}) / {entry.stride} + 1){several})"
 
     def _by_runs(self) -> Iterator[str]:
         program, name, values = self.program, self.name, self.program.values

@@ -41,7 +41,9 @@ class TimeAxis:
     length  its length, if stated
     of      the axis of which it has the windows; None for the axis of an input or of a stated length
     reach   how many steps a window reaches over, and `stride` by how many it moves
-    pads    steps that are added before and after; None for as many as windows of the number of steps by the stride need
+    pads    steps that are added before and after, left out where that is below zero; None for as many as windows of the number of steps
+            by the stride need
+    by      how many times each window is there
     """
 
     length: int | None = None
@@ -49,13 +51,20 @@ class TimeAxis:
     reach: int = 1
     stride: int = 1
     pads: tuple[int, int] | None = (0, 0)
+    by: int = 1
 
     def windows(self, length: int) -> int:
         """Return how many windows an axis of a length has."""
         if self.pads is None:
             return -(-length // self.stride)
         free = length + sum(self.pads) - self.reach
-        return free // self.stride + 1 if free >= 0 else 0
+        return (free // self.stride + 1) * self.by if free >= 0 else 0
+
+    @property
+    def longer(self) -> int | None:
+        """By how many steps it is longer than the axis of which it has the windows; None if that differs from length to length."""
+        plain = self.of is not None and self.pads is not None and self.stride == self.by == 1
+        return sum(self.pads) - self.reach + 1 if plain and self.pads is not None else None
 
 
 class Across(NamedTuple):
@@ -152,10 +161,21 @@ class StepProgram:
         """Return whether two axes have windows of one axis, as many of one as of the other at every length."""
         if first.of is None or second.of is None or self.root(first.of) != self.root(second.of):
             return False
-        if first.stride != second.stride:
+        if (first.stride, first.by) != (second.stride, second.by):
             return False
         first_free, second_free = ((axis.reach - sum(axis.pads)) if axis.pads is not None else None for axis in (first, second))
         return first_free == second_free
+
+    def windowed(self, axis: TimeAxis) -> int:
+        """Return the number of an axis of windows: the one that it is of, where it has one window for each step of that."""
+        assert axis.of is not None
+        of = self.axes[self.root(axis.of) or 0]
+        if axis.longer is not None and of.of is not None and of.longer is not None and of.longer >= 0:  # first longer, then shorter
+            axis = TimeAxis(None, of.of, pads=(of.longer + axis.longer, 0))
+        if axis.longer == 0 and axis.of is not None:
+            return axis.of
+        self.axes.append(axis)
+        return len(self.axes) - 1
 
     def length(self, axis: int | None) -> int | None:
         """Return the length of a time axis, None for one that a run decides."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -384,11 +384,21 @@ def _joined(r: _HeaderReading, operation: StepOperation, *tensors: SourceTensor)
 def _strided(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
     s = operation.settings
     wide, axis = r.parted(x, s["length"], s["inner"])
-    start = s["start"]
+    first, last = sorted((s["start"], s["start"] + (s["count"] - 1) * (-s["step"] if s["back"] else s["step"])))
+    low, high = max(0, -first), max(0, last + 1 - s["length"])
+    wide, start = _with_ends(r, wide, axis, low, high, s), s["start"] + low
     if s["back"]:
-        wide, start = r.flip(wide, axis), s["length"] - 1 - start
+        wide, start = r.flip(wide, axis), s["length"] + low + high - 1 - start
     y = r.slice(wide, axis, start, start + (s["count"] - 1) * s["step"] + 1, s["step"])
     return r.flat(y, x.rank - 1)
+
+
+def _with_ends(r: _HeaderReading, x: SourceTensor, axis: int, low: int, high: int, s: Mapping[str, Any]) -> SourceTensor:
+    """Return a tensor with more places at the ends of an axis, of which an operation says what stands there."""
+    from rnnconvert.scaffolding.operations import padded
+
+    pairs = [(low, high) if place == axis else (0, 0) for place in range(x.rank)]
+    return padded(r, r.real(x), pairs, s["outside"], float(s["number"])) if low or high else x
 
 
 def _turned(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
@@ -553,8 +563,11 @@ def _again(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> Sour
 
 
 def _some_steps(r: _HeaderReading, operation: StepOperation, x: SourceTensor) -> SourceTensor:
-    s = operation.settings
-    return r.slice(x, 1, s["start"], s["start"] + (s["count"] - 1) * s["step"] + 1, s["step"])
+    s, (low, high) = operation.settings, operation.settings["ends"]
+    x = _with_ends(r, x, 1, max(low, 0), max(high, 0), s)
+    x = r.slice(x, 1, max(-low, 0), x.dims[1] - max(-high, 0), s["step"])
+    wide = r.expand(r.unsqueeze(x, [2]), (*x.dims[:2], s["by"], x.dims[2]))
+    return r.reshape(wide, (x.dims[0], x.dims[1] * s["by"], x.dims[2]))
 
 
 _Rule = Callable[..., SourceTensor | list[SourceTensor]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnnconvert.formats.c_header import checks
 from rnnconvert.formats.c_header.program import Across, OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues, TimeAxis
-from rnnconvert.formats.c_header.step_operations import FOLDED, STEP_KINDS, fold_in, pooled
+from rnnconvert.formats.c_header.step_operations import FOLDED, OUTSIDE, STEP_KINDS, beyond, fold_in, pooled
 
 # Steps that keep something from those before
 
@@ -93,10 +93,9 @@ def _windowed(program: StepProgram, x: StepValues, s: Settings, reach: int) -> i
     """Return the time axis of windows."""
     time = checks.time(x, "windows of no sequence")
     pads = None if s["pads"] is None else (s["pads"][0], s["pads"][1])
-    if s["stride"] == 1 and (pads is None or sum(pads) == reach - 1):
+    if s["stride"] == 1 and pads is None:
         return time
-    program.axes.append(TimeAxis(None, time, reach, s["stride"], pads))
-    return len(program.axes) - 1
+    return program.windowed(TimeAxis(None, time, reach, s["stride"], pads))
 
 
 def _conv_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
@@ -407,21 +406,28 @@ def _again(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str
 
 
 def _some_steps_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
-    x = checks.single(read)
-    length = None if x.time is None else program.length(x.time)
-    last = s["start"] + (s["count"] - 1) * s["step"]
-    checks.whether(length and last < length, "some steps of a sequence of any length")
-    program.axes.append(TimeAxis(s["count"]))
-    return [StepValues(x.size, len(program.axes) - 1)]
+    x, pads = checks.single(read), (s["ends"][0], s["ends"][1])
+    time = checks.time(x, "some steps of no sequence")
+    length = program.length(time)
+    checks.whether(s["outside"] is not None or max(pads) <= 0, "steps beyond the ends")
+    checks.whether(s["outside"] != "reflect" or (length or 0) > max(pads), "a reflection of more steps than a sequence is sure to have")
+    axis = program.windowed(TimeAxis(None, time, 1, s["step"], pads, s["by"]))
+    checks.whether(program.length(axis) != 0, "no step is left")
+    return [StepValues(x.size, axis)]
 
 
 def _some_steps(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
-    size = read[0].size
+    """Yield steps so far apart, each several times, with more of them at the ends."""
+    size, by = read[0].size, f" / {s['by']}" if s["by"] > 1 else ""
     yield "size_t t;"
     yield "int i;"
-    where = f"({s['start']} + t * {s['step']}) * {size} + i"
     yield "(void)n0;"
-    yield f"for (t = 0; t < m; t++) for (i = 0; i < {size}; i++) y0[t * {size} + i] = x0[{where}];"
+    yield "for (t = 0; t < m; t++) {"
+    yield f"    long at = (long)(t{by} * {s['step']}) - ({s['ends'][0]});"
+    yield f"    for (i = 0; i < {size}; i++) {{"
+    yield from (f"        {line}" for line in beyond(w, s, f"y0[t * {size} + i]", f"x0[at * {size} + i]", "(long)n0"))
+    yield "    }"
+    yield "}"
 
 
 def _over_sequences(s: Settings) -> str:
@@ -505,11 +511,11 @@ KINDS: Mapping[str, OperationKind] = {
     ),
     "again": OperationKind({"length": checks.count}, _again_gives, _again, _over_sequences, why="repeats what comes of a whole sequence"),
     "some steps": OperationKind(
-        {"start": checks.index, "step": checks.count, "count": checks.count},
+        {"step": checks.count, "by": checks.count, "ends": checks.ends, **OUTSIDE},
         _some_steps_gives,
         _some_steps,
         _over_sequences,
-        why="takes some of the steps",
+        why="takes some of the steps, or adds others",
     ),
 }
 """The operations that there are."""

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnnconvert.core.limits import AXES
+from rnnconvert.core.limits import AXES, SIZE
 from rnnconvert.formats.c_header import checks
 from rnnconvert.formats.c_header.program import Across, OperationKind, Settings, Shapes, Spelling, StepProgram, StepValues
 
@@ -233,21 +233,42 @@ def _joined(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[st
 
 def _strided_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
     x = checks.single(read)
-    last = s["start"] + (s["count"] - 1) * (-s["step"] if s["back"] else s["step"])
-    checks.whether(
-        not x.size % (s["length"] * s["inner"]) and s["start"] < s["length"] and 0 <= last < s["length"], "what is taken of an axis"
-    )
+    first, last = sorted((s["start"], s["start"] + (s["count"] - 1) * (-s["step"] if s["back"] else s["step"])))
+    beyond = {"constant": SIZE, "edge": SIZE, "reflect": s["length"] - 1, None: 0}[s["outside"]]
+    checks.whether(not x.size % (s["length"] * s["inner"]) and first >= -beyond and last < s["length"] + beyond, "what is taken of an axis")
     return [StepValues(x.size // s["length"] * s["count"], x.time)]
 
 
 def _strided(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator[str]:
-    """Yield a slice of one axis."""
+    """Yield a slice of one axis, with more places at its ends."""
     count, inner, length = s["count"], s["inner"], s["length"]
     outer = read[0].size // (length * inner)
     yield "int i;"
     row = f"({s['start']} {'-' if s['back'] else '+'} i / {inner} % {count} * {s['step']})"
-    where = f"{row} * {inner} + i % {inner}" + (f" + i / {count * inner} * {length * inner}" if outer > 1 else "")
-    yield f"for (i = 0; i < {outer * count * inner}; i++) y0[i] = x0[{where}];"
+    rest = f" * {inner} + i % {inner}" + (f" + i / {count * inner} * {length * inner}" if outer > 1 else "")
+    if s["outside"] is None:
+        yield f"for (i = 0; i < {outer * count * inner}; i++) y0[i] = x0[{row}{rest}];"
+        return
+    yield f"for (i = 0; i < {outer * count * inner}; i++) {{"
+    yield f"    int at = {row};"
+    yield from (f"    {line}" for line in beyond(w, s, "y0[i]", f"x0[at{rest}]", str(length)))
+    yield "}"
+
+
+BEYOND: Mapping[str, str] = {
+    "edge": "at = at < 0 ? 0 : at >= {n} ? {n} - 1 : at;",
+    "reflect": "at = at < 0 ? -at : at >= {n} ? 2 * ({n} - 1) - at : at;",
+}
+"""The place `at` of an axis of length n that stands for one beyond its ends."""
+
+
+def beyond(w: Spelling, s: Settings, y: str, x: str, length: str) -> Iterator[str]:
+    """Yield the statements that assign the number at the place `at` of an axis, or what stands beyond its ends."""
+    if s["outside"] == "constant":
+        yield f"{y} = at < 0 || at >= {length} ? {w.number(s['number'])} : {x};"
+    else:
+        yield from ([BEYOND[s["outside"]].replace("{n}", length)] if s["outside"] else [])
+        yield f"{y} = {x};"
 
 
 def _turned_gives(program: StepProgram, s: Settings, read: Sequence[StepValues], name: str) -> list[StepValues]:
@@ -374,6 +395,9 @@ def _norm_arrays(s: Settings) -> Shapes:
     return {word: (s["width"],) for word in ("scale", "shift") if s[word]}
 
 
+OUTSIDE = {"outside": checks.perhaps(checks.among("constant", *BEYOND)), "number": checks.number}
+"""What stands beyond the ends of an axis, None if nothing does, and the number that does."""
+
 STEP_KINDS: Mapping[str, OperationKind] = {
     "dense": OperationKind(
         {"width": checks.count, "units": checks.count, "bias": checks.truth},
@@ -418,10 +442,11 @@ STEP_KINDS: Mapping[str, OperationKind] = {
         {
             "length": checks.count,
             "inner": checks.count,
-            "start": checks.index,
+            "start": checks.offset,
             "step": checks.count,
             "count": checks.count,
             "back": checks.truth,
+            **OUTSIDE,
         },
         _strided_gives,
         _strided,

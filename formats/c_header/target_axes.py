@@ -155,11 +155,25 @@ def _stack(m: ModelBuilder, node: Node[kinds.Stack]) -> None:
     _join(m, node.y, [ProgramTensor(each.value, (*each.axes[:place], 1, *each.axes[place:])) for each in tensors], place)
 
 
-def _take(m: ModelBuilder, x: ProgramTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False) -> int:
+def _take(
+    m: ModelBuilder, x: ProgramTensor, axis: int, start: int, count: int, step: int = 1, back: bool = False,
+    outside: str | None = None, number: float = 0.0,
+) -> int:  # fmt: skip
     length, inner = x.place(axis)
     if start == 0 and count == length and not back:
         return x.value
-    (y,) = m.add("taken", [x.value], length=length, inner=inner, start=start, step=step, count=count, back=back)
+    (y,) = m.add(
+        "taken", [x.value], length=length, inner=inner, start=start, step=step, count=count, back=back, outside=outside, number=number
+    )
+    return y
+
+
+def _take_steps(
+    m: ModelBuilder, x: ProgramTensor, ends: tuple[int, int], step: int = 1, by: int = 1, outside: str | None = None, number: float = 0.0
+) -> int:
+    if ends == (0, 0) and step == by == 1:
+        return x.value
+    (y,) = m.add("some steps", [x.value], step=step, by=by, ends=list(ends), outside=outside, number=number)
     return y
 
 
@@ -186,18 +200,47 @@ def _slice(m: ModelBuilder, node: Node[kinds.Slice]) -> None:
     timed = x.axes[axis] == TIME
     length = m.program.length(m.program.values[x.value].time) if timed else x.place(axis)[0]
     if length is None:
-        raise ValueError("it takes some steps of a sequence of any length")
+        first, last = node.kind.start or 0, node.kind.end or 0
+        if first < 0 or last > 0 or node.kind.end == 0 or step < 1:
+            raise ValueError("it takes some steps of a sequence of any length")
+        m.give(node.y, _take_steps(m, x, (-first, last), step), x.axes)
+        return
     start, end, _ = slice(node.kind.start, node.kind.end, step).indices(length)
     places = range(start, end, step)
     if step < 1 or not places:
         raise ValueError("it takes nothing, or the other way round")
     if timed:
-        value = x.value
-        if len(places) < length:
-            (value,) = m.add("some steps", [x.value], start=start, step=step, count=len(places))
-        m.give(node.y, value, x.axes)
+        m.give(node.y, _take_steps(m, x, (-start, places[-1] + 1 - length), step), x.axes)
         return
     m.give(node.y, _take(m, x, axis, start, len(places), step), (*x.axes[:axis], len(places), *x.axes[axis + 1 :]))
+
+
+def _with_ends(m: ModelBuilder, node: Node[kinds.Pad | kinds.PadAxes | kinds.Crop]) -> None:
+    """Add places at the ends of axes, or leave some out."""
+    x, kind = m(node.x), node.kind
+    outside, number = (kind.mode, float(kind.number)) if isinstance(kind, kinds.PadAxes) else ("constant", 0.0)
+    for axis, (low, high) in enumerate(kind.pairs, 0 if len(kind.pairs) == len(x.axes) else 1):
+        beyond = outside if max(low, high) > 0 and not isinstance(kind, kinds.Crop) else None
+        low, high = (-low, -high) if isinstance(kind, kinds.Crop) else (low, high)
+        if (low, high) != (0, 0) and x.axes[axis] == TIME:
+            x = ProgramTensor(_take_steps(m, x, (low, high), outside=beyond, number=number), x.axes)
+        elif (low, high) != (0, 0):
+            count = x.place(axis)[0] + low + high
+            value = _take(m, x, axis, -low, count, outside=beyond, number=number)
+            x = ProgramTensor(value, (*x.axes[:axis], count, *x.axes[axis + 1 :]))
+    m.give(node.y, x.value, x.axes)
+
+
+def _upsample(m: ModelBuilder, node: Node[kinds.Upsample]) -> None:
+    x = m(node.x)
+    for axis, by in enumerate(node.kind.by, 1):
+        if x.axes[axis] == TIME:
+            x = ProgramTensor(_take_steps(m, x, (0, 0), by=int(by)), x.axes)
+        elif by > 1:
+            length, inner = x.place(axis)
+            (value,) = m.add("repeated", [x.value], inner=inner, count=int(by))
+            x = ProgramTensor(value, (*x.axes[:axis], length * by, *x.axes[axis + 1 :]))
+    m.give(node.y, x.value, x.axes)
 
 
 def _split(m: ModelBuilder, node: Node[kinds.Split]) -> None:
@@ -249,6 +292,7 @@ AXES: Rules = {
     **on(kinds.ReshapeAll, _reshape), **on(kinds.MergeAxes, _reshape), **on(kinds.SplitAxis, _reshape), **on(kinds.Squeeze, _squeeze),
     **on(kinds.Unsqueeze, _unsqueeze), **on(kinds.StepsToBatch, _steps_to_batch), **on(kinds.BatchToSteps, _batch_to_steps),
     **on(kinds.Concatenate, _concatenate), **on(kinds.Stack, _stack), **on(kinds.Select, _select), **on(kinds.Slice, _slice),
+    **on(kinds.Pad, _with_ends), **on(kinds.PadAxes, _with_ends), **on(kinds.Crop, _with_ends), **on(kinds.Upsample, _upsample),
     **on(kinds.Split, _split), **on(kinds.Flip, _flip), **on(kinds.Repeat, _repeat), **on(kinds.Expand, _expand),
 }  # fmt: skip
 """The kinds that are known."""

@@ -41,6 +41,6 @@ def recipe(path: Path, ports: Ports) -> list[str]:
         f"net.load_model({str(numbers)!r})",
         "run = net.create_extractor()",
         *ports.lines,
-        *(f"run.input({name!r}, ncnn.Mat({variable}))" for name, variable in ports.inputs.items()),
-        *(f"{variable} = run.extract({name!r})[1].numpy()" for name, variable in ports.outputs.items()),
+        *(f"run.input({name!r}, ncnn.Mat({variable}).clone())" for name, variable in ports.inputs.items()),
+        *(f"{variable} = np.array(run.extract({name!r})[1])" for name, variable in ports.outputs.items()),
     ]

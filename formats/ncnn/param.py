@@ -88,7 +88,7 @@ class Numbers:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.data = map_bare(path)
+        self.data = map_bare(path, empty=True)
         self.at = 0
         self.reading = charging(self.data.size)
 

@@ -354,10 +354,14 @@ def _conv(w: _IrWriter, node: Operation) -> None:
 
 def _pool(w: _IrWriter, node: Operation) -> None:
     kernel = node.attributes["kernel_shape"]
-    most = node.kind == "MaxPool"
+    most, ceil = node.kind == "MaxPool", node.attributes.get("ceil_mode", 0)
     data = {"kernel": _listed(kernel), **_window(node, len(kernel), dilated=most)}
     # As the common operations, a window that begins in the padding behind is none; the set that knows that word has no other pooling.
-    data["rounding_type"] = "ceil_torch" if node.attributes.get("ceil_mode", 0) else "floor"
+    # No window of a largest number begins there; its CPU plugin does not run one that is longer than the input, unless it is padded.
+    data["rounding_type"] = "ceil_torch" if ceil and not most else "floor"
+    if most and ceil:
+        steps, pads = (list(map(int, data[word].split(","))) for word in ("strides", "pads_end"))
+        data["pads_end"] = _listed([pad + step - 1 for pad, step in zip(pads, steps, strict=True)])
     if not most:
         data["exclude-pad"] = str(not node.attributes.get("count_include_pad", 0)).lower()
         w.put(node, "AvgPool", None, "", **data)

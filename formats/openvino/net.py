@@ -285,7 +285,7 @@ def read(path: Path) -> tuple[list[Net], XmlElement, Path | None]:
             "Convert the original model with today's OpenVINO.",
         )
     weights_file = companion(path, path.with_suffix(".bin").name)
-    numbers = map_file(weights_file) if weights_file.exists() and weights_file.stat().st_size else None
+    numbers = map_file(weights_file, empty=True) if weights_file.exists() else None
     info = root.first("rt_info")
     for entry in info.every("info") if info is not None else ():
         if numbers is not None and _CHECKSUM.fullmatch(stated := entry.attributes.get("crc32", "")):

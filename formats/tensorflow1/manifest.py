@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[Stored, tuple[Path, ...]]:
         file = companion(path, entry["filename"])
         if not file.is_file():
             raise MissingFileError(file)
-        data = map_bare(file) if file.stat().st_size else np.zeros(0, np.uint8)
+        data = map_bare(file, empty=True)
         array = view(data, 0, tuple(shape), np.dtype("<f4"), file, name)
         if array.nbytes != data.size:
             raise UnreadableError(file, f"it has {data.size} bytes, and the shape {shape} of {name!r} takes {array.nbytes}")

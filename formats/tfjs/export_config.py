@@ -56,6 +56,8 @@ def _stated(m: LayersWriter, node: Node[kinds.Kind], keras_layer: KerasLayer, ke
     """Return a setting as the file states it."""
     if isinstance(value, KerasLayer):
         return {"class_name": value.class_name, "config": configured(m, node, value)}
+    if isinstance(node.kind, kinds.Reshape):  # TensorFlow.js takes what -1 stands for as unknown
+        return [-1 if length is None else length for length in node.y.shape[1:]]
     if key == "activation":
         if value not in FUNCTIONS:
             reason = "its hard_sigmoid is 0.2 x + 0.5, as in Keras 2" if value == "hard_sigmoid" else "it has no such function"

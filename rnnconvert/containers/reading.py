@@ -320,16 +320,22 @@ def read_small(path: str | os.PathLike[str], most: int = 64 << 20) -> bytes:
     return content
 
 
-def map_file(path: str | os.PathLike[str]) -> Array:
+def map_file(path: str | os.PathLike[str], empty: bool = False) -> Array:
     """Return the bytes of a file, as a read-only memory map.
 
-    Raises UnreadableError if the file is absent, empty, a folder, no regular file, or may not be read.
+    empty  whether there may be none: in a part of a model that holds numbers alone, where it has none
+
+    Raises UnreadableError if the file is absent, empty otherwise, a folder, no regular file, or may not be read.
     """
+    import numpy as np  # the command line imports this module for every command
+
     with open_regular(path) as file:
         listed = _listed.get()
         if listed is not None:
             listed.append(Path(path))
         identity = _identity(os.fstat(file.fileno()))
+        if identity.size == 0 and empty:
+            return np.zeros(0, np.uint8)
         if identity.size == 0:
             raise UnreadableError(path, "the file is empty", "Save or fetch it again.")
         try:
@@ -341,8 +347,6 @@ def map_file(path: str | os.PathLike[str]) -> Array:
     under_way = _current.get()
     if under_way is not None:
         under_way.add(path, identity, mapped)
-    import numpy as np  # the command line imports this module for every command
-
     array = np.frombuffer(mapped, np.uint8)
     mapped.address = array.ctypes.data
     return array

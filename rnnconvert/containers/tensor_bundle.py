@@ -131,8 +131,7 @@ class _Shards:
         if number not in self._files:
             stem = self.index.name[: -len(SUFFIX)]
             path = companion(self.index, f"{stem}.data-{number:05d}-of-{self.count:05d}")
-            empty = path.is_file() and not path.stat().st_size  # variables of no elements alone
-            self._files[number] = path, np.zeros(0, np.uint8) if empty else map_file(path)
+            self._files[number] = path, map_file(path, empty=True)  # of variables without elements alone
         return self._files[number]
 
     def content(self, entry: _BundleEntry, name: str) -> Array:

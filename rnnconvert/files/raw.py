@@ -59,14 +59,19 @@ def _is_message(data: Array) -> bool:
 def check_bare(data: Array, path: object) -> None:
     """Raise UnreadableError for bytes that are a file of another kind."""
     what = begins_otherwise(bytes(data[:_HEAD]))
-    if data[0] == 0x08 and _is_message(data):
+    if data.size and data[0] == 0x08 and _is_message(data):
         what = "a protobuf message, as models are"
     if what:
         raise UnreadableError(path, f"bare numbers are expected in it, but it is {what}", "Give the file of the numbers alone.")
 
 
-def map_bare(path: str | os.PathLike[str]) -> Array:
-    """Return the bytes of a file of bare numbers. Raises UnreadableError for a file of another kind, and for one that cannot be read."""
-    data = map_file(path)
+def map_bare(path: str | os.PathLike[str], empty: bool = False) -> Array:
+    """Return the bytes of a file of bare numbers.
+
+    empty  as in map_file
+
+    Raises UnreadableError for a file of another kind, and for one that cannot be read.
+    """
+    data = map_file(path, empty)
     check_bare(data, path)
     return data

@@ -38,7 +38,7 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
         for file in names:
             if not file.is_file():
                 raise MissingFileError(file)
-            parts.append(map_bare(file) if file.stat().st_size else np.zeros(0, np.uint8))
+            parts.append(map_bare(file, empty=True))
         files += names
         size = sum(part.size for part in parts)
         if len(parts) > 1:

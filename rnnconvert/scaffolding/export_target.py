@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,8 @@ class ExportTarget(Protocol):
 
 _SIZES = (2, 7)
 """The batch, and every other axis that a model leaves open."""
+_BETWEEN_AXES = re.compile(r", (?!axis \d)")
+"""What divides axes; an open one may be called "x, axis 1"."""
 
 
 def ports(description: Description, inputs: Sequence[str], outputs: Sequence[str]) -> Ports:
@@ -85,7 +88,7 @@ def ports(description: Description, inputs: Sequence[str], outputs: Sequence[str
     lines = []
     for (name, _, words), array in zip(split, arrays, strict=False):
         axes = words[:-1]
-        shape = array.shape[-len(axes.split(", ")) :] if axes else ()
+        shape = array.shape[-len(_BETWEEN_AXES.split(axes)) :] if axes else ()
         lines.append(f"{names[name]} = np.{'ones' if array.dtype.kind in 'iu' else 'zeros'}({shape}, np.{array.dtype})  # ({axes})")
     read, written = ({name: names[name] for name, _, _ in side} for side in (split[: len(inputs)], split[len(inputs) :]))
     return Ports(read, written, lines)

@@ -55,10 +55,10 @@ def padding_word(kind: kinds.Windowed) -> str:
 
 def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
     """Return how many windows an axis has. Raises ValueError where it has none."""
-    free = length + pads[0] + pads[1] - window
+    free = length + pads[0] + pads[1] + (stride - 1 if ceil else 0) - window
     if isinstance(free, int) and free < 0:
         raise ValueError("a window longer than its axis")
-    return (free + (stride - 1 if ceil else 0)) // stride + 1
+    return free // stride + 1
 
 
 class ConvSettings(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,6 +119,36 @@ def test_streams_drawn_by_a_seed(tmp_path: Path, ending: str) -> None:
         agrees(tmp_path / f"m.{ending}", inputs, keras_outputs(model, inputs), done)
 
     each(drawn(range(200), 4 if ending == "json" else 15, f"streams for {ending}"), check)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_cell_is_written_as_a_stream_where_it_is_written_whole(tmp_path: Path, ending: str) -> None:
+    """Whatever its functions: what a target lacks of a cell does not depend on whether its states go in and out."""
+    k = needed("keras", "keras")
+    functions = [
+        "tanh", "sigmoid", "relu", "hard_sigmoid", "softsign", "linear", "elu", "selu", "softplus", "relu6", "silu", "hard_silu",
+        "leaky_relu", "exponential", "gelu", "mish",
+    ]  # fmt: skip
+    cells = {
+        "lstm": k.layers.LSTM, "gru": k.layers.GRU, "rnn": k.layers.SimpleRNN,
+        "first gru": lambda *words, **more: k.layers.GRU(*words, reset_after=False, **more),
+    }  # fmt: skip
+
+    def refused(**options: Any) -> str:
+        try:
+            rc.export_model(tmp_path / "m.keras", tmp_path / f"m.{ending}", format=FORMATS.get(ending), force=True, **options)
+        except rc.RefusedError as error:
+            return error.feature
+        return ""
+
+    def check(case: tuple[str, str, bool]) -> None:
+        cell, function, gate = case
+        words = {"recurrent_activation" if gate and cell != "rnn" else "activation": function}
+        model = k.Sequential([k.Input((12, 2)), cells[cell](3, return_sequences=True, **words), k.layers.Dense(2)])
+        model.save(tmp_path / "m.keras")
+        assert refused() == refused(stateful=True)
+
+    each(drawn(itertools.product(cells, functions, (False, True)), 12, f"cells for {ending}"), check)
 
 
 def between(k: Any) -> dict[str, Any]:

@@ -417,3 +417,67 @@ def test_code_is_not_written_for_cells_that_layers_lack(tmp_path: Path) -> None:
     rc.save(checkpoint(stack.replace(name="rnn")), tmp_path / "source.onnx", "onnx")
     with pytest.raises(rc.RefusedError, match=r"a cell with peepholes.*Write the model as a file"):
         rc.scaffold(tmp_path / "source.onnx", "pytorch")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("target", ["onnx", "xml", "tflite", "param"])
+def test_a_model_without_weights_is_proved_and_its_lines_run(tmp_path: Path, target: str) -> None:
+    """Its file of numbers is empty, and its axes have names with a comma."""
+    torch = needed("torch", "torch")
+
+    class Plain(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.tanh(x) + x
+
+    torch.jit.trace(Plain(), torch.zeros(2, 3, 4)).save(str(tmp_path / "m.pt"))
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / f"m.{target}", axes=3, verify=True)
+    assert done.equal
+    names: dict[str, Any] = {}
+    exec("\n".join(done.recipe), names)
+    assert names["x"].ndim == names["output"].ndim == (2 if target == "param" else 3)
+    assert not rc.load(tmp_path / f"m.{target}").layers
+
+
+@pytest.mark.parametrize("target", RUN_THERE)
+def test_a_shape_is_stated_as_far_as_it_is_known(tmp_path: Path, target: str) -> None:
+    """For each step and for all of them: TensorFlow.js takes what -1 stands for as unknown, and builds no weights upon it."""
+    k = needed("keras", "keras")
+    a = k.layers
+
+    def check(case: tuple[tuple[int, ...], int | None, bool]) -> None:
+        sizes, time, each_step = case
+        shape = [a.TimeDistributed(a.Reshape(sizes)), a.TimeDistributed(a.Flatten())] if each_step else [a.Reshape((time or -1, 16))]
+        model = k.Sequential([k.Input((time, 6, 3)), a.TimeDistributed(a.Conv1D(4, 3)), *shape, a.LSTM(2)])
+        fill(model, 3)
+        agrees(model, [[values(2, 5, 6, 3)]], tmp_path, target)
+
+    each(product(((2, -1), (-1, 4), (-1,), (-1, 2, 2)), (None, 5), (False, True)), check)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("target", ["onnx", "xml", "tflite", "h"])
+def test_pools_whose_windows_may_be_longer_than_their_input(tmp_path: Path, target: str) -> None:
+    """Of torch, whose last window may reach behind the input: over a length that is stated, and over one that is open."""
+    torch = needed("torch", "torch")
+    random = np.random.default_rng(3)
+
+    def check(case: tuple[int, int, int, int, bool]) -> None:
+        kernel, stride, dilation, length, stated = case
+        pool = torch.nn.MaxPool1d(kernel, stride, int(random.integers(kernel // 2 + 1)), dilation, ceil_mode=True)
+        x = values(2, 3, length)
+        try:
+            truth = pool(torch.from_numpy(x)).numpy()
+        except RuntimeError as error:
+            raise NotComparedError(str(error)) from None  # no window
+        if not np.isfinite(truth).all():
+            raise NotComparedError("a window of padding alone, whose largest number is minus infinity or the type's lowest")
+        torch.jit.script(pool).save(str(tmp_path / "m.pt"))
+        try:
+            rc.export_model(tmp_path / "m.pt", tmp_path / f"m.{target}", axes=[(None, 3, length if stated else None)], force=True)
+        except rc.RefusedError as error:
+            assert error.feature.startswith(("a pool", "ceil_mode")), error
+            raise NotComparedError(str(error)) from None
+        (output,) = RUNS[target](tmp_path / f"m.{target}")([x])
+        np.testing.assert_array_equal(output, truth)
+
+    each(drawn(product((1, 2, 3), (1, 2, 3), (1, 2, 3), range(1, 7), (False, True)), 60, f"pools for {target}"), check)

@@ -523,6 +523,75 @@ def test_windows_over_frames(tmp_path: Path) -> None:
     agree_and_again(tmp_path / "m.h", data, [keras.ops.convert_to_numpy(model(data))])
 
 
+def with_ends(k: Any) -> dict[str, tuple[Any, list[Any]]]:
+    """Layers that add places, leave some out or repeat them, by names: the shape of an input, and layers."""
+    a = k.layers
+    space = [a.ZeroPadding2D(((1, 2), (0, 3))), a.Conv2D(4, 3), a.Cropping2D(((1, 1), (0, 1))), a.UpSampling2D((2, 3))]
+    frames = [a.TimeDistributed(each) for each in (a.ZeroPadding2D(1), a.UpSampling2D(2), a.Cropping2D(((1, 0), (2, 1))), a.Flatten())]
+    parts: dict[str, Any] = {"from the second": slice(1, None), "but for two": slice(None, -2), "every second": slice(1, -1, 2)}
+    return {
+        **{f"{name} {time}": ((time, 4), [layer, a.LSTM(3, return_sequences=True)]) for time in (None, 9) for name, layer in (
+            ("padded", a.ZeroPadding1D((2, 1))), ("cropped", a.Cropping1D((2, 1))), ("repeated", a.UpSampling1D(3)),
+        )},
+        **{name: ((None, 4), [a.Lambda(lambda x, part=part: x[:, part]), a.GRU(2)]) for name, part in parts.items()},
+        "repeated and halved": ((None, 4), [a.UpSampling1D(2), a.Conv1D(3, 4, strides=2), a.LSTM(2)]),
+        "images": ((6, 5, 3), [*space, a.GlobalAveragePooling2D()]),
+        "images over time": ((None, 5, 3), space),
+        "an image a step": ((None, 4, 5, 2), [*frames, a.LSTM(3)]),
+        "bodies": ((4, 5, 3, 2), [a.ZeroPadding3D((1, 2, 1)), a.Cropping3D(((0, 2), (1, 1), (1, 0))), a.UpSampling3D(2), a.Flatten()]),
+    }  # fmt: skip
+
+
+def test_places_at_the_ends_of_axes(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    need("gcc", absent({}))
+    every = with_ends(k)
+
+    def check(name: str) -> None:
+        shape, layers = every[name]
+        x = y = k.Input(shape)
+        for layer in layers:  # as calls of operators, not as Lambda
+            y = layer.function(y) if isinstance(layer, k.layers.Lambda) else layer(y)
+        model = k.Model(x, y)
+        fill(model, 3)
+        model.save(tmp_path / "m.keras")
+        done = export_model(tmp_path / "m.keras", tmp_path / "m.h", force=True)
+        strictly(tmp_path / "m.h", done)
+        for length in (9, 7) if None in shape else (9,):
+            data = np.random.default_rng(4).normal(size=(2, *(each or length for each in shape))).astype(np.float32)
+            agree_and_again(tmp_path / "m.h", data, k.ops.convert_to_numpy(model(data)))
+
+    each(every, check)
+
+
+def test_a_sequence_that_is_longer_at_first_meets_the_one_that_it_came_of(tmp_path: Path) -> None:
+    """Its windows give as many steps as there were; one that is shorter at first may have none left of a short sequence."""
+    torch = needed("torch", "torch")
+    need("gcc", absent({}))
+
+    class Causal(torch.nn.Module):
+        def __init__(self, mode: str, first: int) -> None:
+            super().__init__()
+            self.mode, self.first, self.conv = mode, first, torch.nn.Conv1d(4, 4, 3)
+
+        def forward(self, x: Any) -> Any:
+            y = x.transpose(1, 2)[:, :, self.first :]
+            return x + self.conv(torch.nn.functional.pad(y, (2 + self.first, 0), self.mode, 0.0)).transpose(1, 2)
+
+    torch.manual_seed(3)
+    x = torch.randn(2, 8, 4)
+    for mode in ("constant", "replicate"):
+        module = Causal(mode, 0).eval()
+        torch.jit.trace(module, x).save(str(tmp_path / "m.pt"))
+        export_model(tmp_path / "m.pt", tmp_path / "m.h", force=True, axes=3)
+        for part in (x, x[:, :1]):
+            agree_and_again(tmp_path / "m.h", part.numpy(), [module(part).detach().numpy()])
+    for module, words in ((Causal("reflect", 0), "a reflection of more steps"), (Causal("constant", 1), "may have several lengths")):
+        torch.jit.trace(module.eval(), x).save(str(tmp_path / "m.pt"))
+        with pytest.raises(RefusedError, match=words):
+            export_model(tmp_path / "m.pt", tmp_path / "m.h", force=True, axes=3)
+
+
 def test_one_layer_alone_needs_no_order(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     torch.manual_seed(0)
