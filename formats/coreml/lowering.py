@@ -567,7 +567,8 @@ class MilRule(Rule):
         """Write a list that is made of a tensor, or becomes one: it is its elements, one after another."""
         value, places = self.value("value"), self.array(self.value("indices"))
         if places is not None:
-            complete = places.tolist() == [*range(places.size)] and (value != "" or self.function.sizes.get(self.value("ls")) == places.size)
+            complete = places.tolist() == [*range(places.size)]
+            complete &= value != "" or self.function.sizes.get(self.value("ls")) == places.size
         else:
             maker = self.function.values.makers.get(self.value("indices"))
             counted = MilRule(self.function, maker, self.block, None) if maker is not None and maker.type == "range_1d" else self
