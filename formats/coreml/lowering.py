@@ -127,6 +127,7 @@ class FunctionLowering:
         self.wide: dict[str, tuple[str, Sequence[int]]] = {}
         self.loops: dict[str, LoopValues] = {}
         self.behind: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
 
     def program(self, path: Path, size: int, inputs: Sequence[Message], main: Message) -> Program:
         """Return the function as a program.
@@ -150,6 +151,9 @@ class FunctionLowering:
         tensor, value = message.within(2, 1), message.text(1)
         kind = self.dtype(tensor.number(1)) if tensor is not None else None
         self.dims[value] = dims(message, name)
+        length = message.within(2, 2, 2, 1)
+        if length is not None:
+            self.sizes[value] = length.number(1)
         if kind is not None:
             self.kinds[value] = kind
         return Declared(value, kind, self.dims[value])
@@ -559,6 +563,26 @@ class MilRule(Rule):
             return self.add("Gather", [*self.inputs, loop.iteration], axis=axis)
         return self.widened(self.block.add("Gather", [*self.inputs, loop.iteration], name=self.label, axis=axis), [axis])
 
+    def spread_out(self) -> bool:
+        """Write a list that is made of a tensor, or becomes one: it is its elements, one after another."""
+        value, places = self.value("value"), self.array(self.value("indices"))
+        if places is not None:
+            complete = places.tolist() == [*range(places.size)]
+            complete &= value != "" or self.function.sizes.get(self.value("ls")) == places.size
+        else:
+            maker = self.function.values.makers.get(self.value("indices"))
+            counted = MilRule(self.function, maker, self.block, None) if maker is not None and maker.type == "range_1d" else self
+            complete = (counted.integer("start"), counted.integer("step")) == (0, 1)
+            end = self.function.values.makers.get(counted.value("end"))
+            complete &= value != "" or (end is not None and end.type == "list_length" and end.inputs["ls"] == self.operation.inputs["ls"])
+        return complete and self.add("Identity", [value or self.value("ls")])
+
+    def read_at(self) -> bool:
+        """Write an element of a list."""
+        index = self.value("index")
+        counted = self.loop is not None and self.above_zero(index) in self.loop.counters
+        return self.add("Gather", [self.value("ls"), self.loop.iteration if self.loop is not None and counted else index], axis=0)
+
     def above_zero(self, name: str) -> str:
         """Return the value that an index is where that is not below zero: programs choose between it and one counted from the end."""
         name = uncast(self.function.values, name)
@@ -659,12 +683,14 @@ class _Listed:
     element  what a step gives, by its name, and whether it has an axis of length 1 in front
     ahead    by how many places what a step gives lies behind what it reads
     aliases  the variable's names in a step, in several element types
+    single   whether it has one place, which each step takes
     """
 
     element: str
     wide: bool
     ahead: int
     aliases: set[str]
+    single: bool = False
 
 
 class MilLoop:
@@ -698,11 +724,14 @@ class MilLoop:
         }
         values.states |= {alias: f"{name}/state" for name, listed in lists.items() if listed.ahead for alias in listed.aliases}
         self.function.write(self.steps, block, values)
-        states, collected = list[Variable](), list[tuple[str, str]]()
+        states, single, collected = list[Variable](), list[Variable](), list[tuple[str, str]]()
         for (name, after, first), final in zip(self._variables(), rule.outputs, strict=True):
             dtype, listed = self.function.kinds.get(name), lists.get(name)
             if listed is None:
                 states.append(Variable(first, dtype, name, after, final))
+                continue
+            if listed.single:
+                single.append(Variable(first, self.function.kinds.get(listed.element), name, listed.element, final))
                 continue
             element = block.add("Squeeze", [listed.element], axes=[0]) if listed.wide else listed.element
             if dtype is not None and dtype != self.function.kinds.get(listed.element, dtype):
@@ -718,7 +747,7 @@ class MilLoop:
         outer.operator = rule.operation.type
         rule.inputs = [limit]
         count = outer.add("Reshape", [rule.wide(0), outer.constant(np.zeros(0, np.int64))])
-        LoopLowering(label, going, goes_on, states, [], collected, count).write(outer, block)
+        LoopLowering(label, going, goes_on, states, single, collected, count).write(outer, block)
         for (name, _, first), final in zip(self._variables(), rule.outputs, strict=True):
             if name in self.function.dims and name in values.states:
                 begun = outer.add("Slice", [first], axes=[0], starts=[0], ends=[1])
@@ -772,6 +801,8 @@ class MilLoop:
     def _listed(self, name: str, after: str, first: str, counters: set[str], limit: str) -> _Listed | None:
         """Return the element that each step puts in its place of a variable; None for a variable that is otherwise used."""
         maker = self.makers.get(self._uncast(after))
+        if maker is not None and maker.type == "list_write":
+            return self._written(name, maker, first, counters, limit)
         aliases = {name} | {
             each.outputs[0]
             for each in self.function.values.operations_in(self.steps)
@@ -798,6 +829,21 @@ class MilLoop:
             element = source.inputs.get("x", [""])[0]
             return _Listed(element, False, ahead, aliases) if isinstance(element, str) else None
         return _Listed(updates, True, ahead, aliases)
+
+    def _written(self, name: str, maker: ProgramOperation, first: str, counters: set[str], limit: str) -> _Listed | None:
+        """Return the element that each step puts in its place of a list, or in the only one."""
+        rule, source = MilRule(self.function, maker, self.rule.block, None), self.makers.get(first)
+        others = [each for each in self.function.values.operations_in(self.steps) if each is not maker and name in each.values()]
+        if source is None or source.type != "make_list" or rule.value("ls") != name or others:
+            return None
+        index, length = rule.value("index"), MilRule(self.function, source, self.rule.block, None).value("init_length")
+        if index in counters:
+            places, steps = (self.rule.array(each) for each in (length, limit))
+            alike = length == limit or (places is not None and steps is not None and np.array_equal(places, steps))
+            return _Listed(rule.value("value"), False, 0, {name}) if alike else None
+        place = rule.array(index)
+        only = self.function.sizes.get(first) == 1 and place is not None and not place.any()
+        return _Listed(rule.value("value"), False, 0, {name}, single=True) if only else None
 
     def _uncast(self, name: str) -> str:
         return uncast(self.function.values, name)
@@ -872,6 +918,9 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "leaky_relu": lambda rule: rule.add("LeakyRelu", rule.inputs, alpha=rule.real("alpha", 0.01)),
     "linear": MilRule.linear,
     "linear_activation": lambda rule: rule.add("Identity", [rule.affine(rule.inputs[0], rule.real("alpha", 1.0), rule.real("beta", 0.0))]),
+    "list_gather": MilRule.spread_out,
+    "list_read": MilRule.read_at,
+    "list_scatter": MilRule.spread_out,
     "log": lambda rule: rule.add("Log", [rule.raised(1e-45)]),
     "matmul": MilRule.multiplied,
     "max_pool": lambda rule: rule.pooled("MaxPool"),

@@ -295,21 +295,33 @@ class NetworkRule(Rule):
     def convolved(self) -> bool:
         """Write a convolution of (batch, channels, height, width)."""
         windows = self._windows(51, 50)
-        if windows is None or self.rank() != 4 or self.integer(60) or len(self.inputs) > 1:
+        if windows is None or self.rank() not in (4, 5) or self.integer(60) or len(self.inputs) > 1:
             return False
         more = {"group": max(1, self.integer(10)), "dilations": self.listed(40) or [1, 1], **windows}
-        return self.add("Conv", [*self.inputs, self.weight(90), *([self.weight(91)] if self.integer(70) else [])], **more)
+        weights = [self.weight(90), *([self.weight(91)] if self.integer(70) else [])]
+        return self.of_images("Conv", weights, **more)
+
+    def of_images(self, kind: str, weights: Sequence[str], **settings: Any) -> bool:
+        """Write an operation on (batch, channels, height, width); on a sequence of such it is of each step."""
+        if self.rank() == 4:
+            return self.add(kind, [*self.inputs, *weights], **settings)
+        add, lengths = self.block.add, self.block.add("Shape", self.inputs)
+        joined = add("Concat", [self.whole_numbers([-1]), add("Slice", [lengths], axes=[0], starts=[2], ends=[5])], axis=0)
+        each = add(kind, [add("Reshape", [*self.inputs, joined]), *weights], name=self.label, **settings)
+        space = add("Slice", [add("Shape", [each])], axes=[0], starts=[1], ends=[4])
+        steps = add("Slice", [lengths], axes=[0], starts=[0], ends=[2])
+        return self.add("Reshape", [each, add("Concat", [steps, space], axis=0)])
 
     def pooled(self) -> bool:
         """Write the largest number, or the mean, of windows over height and width."""
         windows, kinds = self._windows(31, 30), {0: "MaxPool", 1: "AveragePool"}
         kind = kinds.get(self.integer())
-        if windows is None or self.rank() != 4 or kind is None or self.content.submessage(32) is not None:
+        if windows is None or self.rank() not in (4, 5) or kind is None or self.content.submessage(32) is not None:
             return False
         if self.integer(60):
-            return self.add(f"Global{kind}", self.inputs)
+            return self.of_images(f"Global{kind}", ())
         more = {"count_include_pad": 1 - self.integer(50)} if kind == "AveragePool" else {}
-        return self.add(kind, self.inputs, kernel_shape=self.listed(10) or [3, 3], **windows, **more)
+        return self.of_images(kind, (), kernel_shape=self.listed(10) or [3, 3], **windows, **more)
 
     def normed(self) -> bool:
         """Write a norm of channels, the third axis from the end, by what it has learned."""

@@ -181,7 +181,8 @@ def ends_of(description: Message, exact: bool) -> Ends:
         dims = [length if length > 0 else f"{name} {axis}" for axis, length in enumerate(lengths)]
         dtype = np.dtype(np.int32 if array.number(2) == INT32 else np.float32)
         inputs.append(Declared(name, dtype, dims if exact or len(dims) == 5 else None))
-    return inputs, [feature.text(1) for feature in description.every(10)]
+    # The class that a classifier names is a number or a text, which is chosen behind the network.
+    return inputs, [feature.text(1) for feature in description.every(10) if not {1, 3} & {*(feature.submessage(3) or feature).fields}]
 
 
 def _gives_sequences(number: int, content: Message) -> bool:

@@ -2,7 +2,7 @@
 
 FILES = {
     "equinox": {"kinds": "npy npz msgpack pickle folder", "endings": ".npz .eqx"},
-    "flax": {"kinds": "msgpack npz pickle folder", "endings": ".msgpack .npz", "usual": ".msgpack"},
+    "flax": {"kinds": "msgpack npz pickle safetensors folder", "endings": ".msgpack .npz", "usual": ".msgpack"},
     "haiku": {"kinds": "npz msgpack pickle folder", "endings": ".npz .msgpack"},
     "nnx": {"kinds": "npz msgpack pickle folder", "endings": ".npz .msgpack"},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,13 @@ from rnnconvert.language.packing import pack
 from rnnconvert.language.registry import endings, layouts_of
 from rnnconvert.rewrites import split_stack
 
+_BY_NAME = {"npz", "pickle", "safetensors"}
+"""The kinds of file that hold arrays by name, of any origin."""
+
 
 def recognise(name: str, file: Opened) -> FormatClaim | None:
     """See whether a file holds cells of a library; a tree with no cell at all counts as Flax's."""
-    by_name = file.kinds & {"npz", "pickle"}
+    by_name = file.kinds & _BY_NAME
     if file.path.is_dir():
         kind = file.cached(orbax_folder.recognise)
     elif by_name:
@@ -53,7 +56,15 @@ def recognise(name: str, file: Opened) -> FormatClaim | None:
 def _stored(file: Opened) -> Stored:
     if file.path.is_dir():
         return file.cached(orbax_folder.read)
-    return file.cached(archives.reader(file.path, file.head) if file.kinds & {"npz", "pickle"} else msgpack_file.read)
+    return by_path(file.cached(archives.reader(file.path, file.head) if file.kinds & _BY_NAME else msgpack_file.read))
+
+
+def by_path(stored: Stored) -> Stored:
+    """Return arrays by their paths, where a flat file has them by names with another sign between the words."""
+    words = next((sign for sign in "/,." if any(sign in name for name in stored.arrays)), "/")
+    if words == "/":
+        return stored
+    return replace(stored, arrays={name.replace(words, "/"): array for name, array in stored.arrays.items()})
 
 
 def _weights(stored: Stored) -> Mapping[str, Array]:

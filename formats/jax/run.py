@@ -91,9 +91,9 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
     if Path(file).is_dir():
         return _restored(Path(file))
     with Path(file).open("rb") as stream:
-        head = stream.read(6)
+        head = stream.read(9)
     zipped = head[:2] == b"PK"
-    if head == b"\x93NUMPY":
+    if head[:6] == b"\x93NUMPY":
         raise NotImplementedError("an .eqx file, whose arrays have no names: only its own model shows where they belong")
     if head[:1] in (b"\x80", b"(", b"c"):
         raise NotImplementedError("a pickle, which Python opens only by running it: the arrays that were read are run")
@@ -103,12 +103,24 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
         with np.load(file, allow_pickle=False) as archive:
             stored = dict(archive)
         # numpy has no word for bfloat16, and calls it two bytes of nothing.
-        return {path: array.view(jnp.bfloat16) if array.dtype == "V2" else array for path, array in stored.items()}
+        return _split({path: array.view(jnp.bfloat16) if array.dtype == "V2" else array for path, array in stored.items()})
+    if head[8:] == b"{":
+        try:
+            from safetensors.flax import load_file
+        except ImportError:
+            raise NotImplementedError("the library safetensors reads this file, and is not installed") from None
+        return _split({name: np.asarray(array) for name, array in load_file(file).items()})
     try:
         from flax import serialization
     except ImportError:
         raise NotImplementedError("flax reads msgpack, and is not installed; an .npz needs no flax") from None
     return dict(_leaves(serialization.msgpack_restore(Path(file).read_bytes())))
+
+
+def _split(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return arrays of a flat file by their paths: flax.traverse_util.flatten_dict joins the words of names by any sign."""
+    sign = next((sign for sign in "/,." if any(sign in name for name in arrays)), "/")
+    return {"/".join(name.split(sign)): array for name, array in arrays.items()}
 
 
 def _restored(folder: Path) -> dict[str, Array]:

@@ -7,6 +7,7 @@ name is preceded by the stack's.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,13 +81,14 @@ def read(path: Path, options: Options) -> Checkpoint:
         used = _computing(net, looked) if net.where else set[str]()
         if net.around is not None and net.around.name in recognised_loops:
             continue  # its steps are a layer of the graph around it
+        lowered = functools.cache(partial(lowering.program, net))
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
             if layer.type in _ODD:
                 unread.append(LayerNote(name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD))
             if layer.type not in KINDS:
                 continue
-            reader = OperationLayer(path, net, layer, name, options)
+            reader = OperationLayer(path, net, layer, name, options, lowered)
             why = reader.unreadable()
             if why:
                 unread.append(LayerNote(name, str(why), UNREAD))
@@ -99,9 +101,9 @@ def read(path: Path, options: Options) -> Checkpoint:
             contents.warnings += reader.warnings
             contents.evidence.append(f"{name}: an operation {layer.type}")
         if net.where:
-            calls = received_in(partial(lowering.program, net), [*homes.items()])
+            calls = received_in(lowered, [*homes.items()])
         else:
-            looked, calls = recognise_in(partial(lowering.program, net), _LATER, homes)
+            looked, calls = recognise_in(lowered, _LATER, homes)
             recognised_loops = {node.name for node in looked.nodes if node.kind == "Loop"}
             used |= _computing(net, looked)
         for name, received in calls.items():

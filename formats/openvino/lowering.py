@@ -127,9 +127,9 @@ class NetRule(Rule):
                 numbers = self.net.constant((layer.id, 0))
                 if numbers is None or (numbers < 0).any():
                     return False
-            elif layer.type not in _OF_LENGTHS:
+            elif layer.type not in (*_OF_LENGTHS, *_OF_SOME):
                 return False
-            waiting += layer.inputs
+            waiting += layer.inputs[:1] if layer.type in _OF_SOME else layer.inputs
         return True
 
     def reduced_to(self, kind: str) -> bool:
@@ -250,8 +250,10 @@ class NetRule(Rule):
         scaled = self.block.add("Mul", self.inputs[:2]) if len(self.inputs) > 1 else self.inputs[0]
         return self.add("Mul", [self.inputs[0], self.block.add("Sigmoid", [scaled])])
 
-    def convolved(self, grouped: bool) -> bool:
-        """Write a convolution of (batch, channels, space), in groups where the weights have an axis for them."""
+    def convolved(self, grouped: bool, backwards: bool = False) -> bool:
+        """Write a convolution of (batch, channels, space), or what it reads from what it gives; in groups where the weights have an axis
+        for them.
+        """
         weight, groups = self.inputs[1], 1
         if grouped:
             shape = self.lengths(1)
@@ -259,7 +261,12 @@ class NetRule(Rule):
                 return False
             groups, rows = shape[0], [shape[0] * shape[1], *shape[2:]]
             weight = self.block.add("Reshape", [weight, self.block.constant(np.array(rows, np.int64))])
-        return self.add("Conv", [self.inputs[0], weight], group=groups, dilations=self.words("dilations"), **self._windows())
+        settings = {"group": groups, "dilations": self.words("dilations"), **self._windows()}
+        if not backwards:
+            return self.add("Conv", [self.inputs[0], weight], **settings)
+        # A third input states how much space it gives.
+        more = {"output_padding": self.words("output_padding")} if self.layer.data.get("output_padding") else {}
+        return len(self.inputs) == 2 and "pads" in settings and self.add("ConvTranspose", [self.inputs[0], weight], **settings, **more)
 
     def pooled(self, kind: str) -> bool:
         """Write the largest number, or the mean, of windows over the axes of space."""
@@ -354,10 +361,9 @@ def _reducing(kind: str) -> Callable[[NetRule], bool]:
     return lambda step: step.reduced_to(kind)
 
 
-_OF_LENGTHS = {
-    "Add", "Concat", "Convert", "Divide", "Gather", "Maximum", "Minimum", "Multiply", "ReduceProd", "Reshape", "Slice", "Squeeze",
-    "StridedSlice", "Unsqueeze",
-}  # fmt: skip
+_OF_LENGTHS = {"Add", "Concat", "Convert", "Divide", "Maximum", "Minimum", "Multiply"}
+_OF_SOME = {"Gather", "ReduceProd", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Unsqueeze", "VariadicSplit"}
+"""Operations that give numbers of their first input; the others choose them."""
 _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "AvgPool": lambda step: step.pooled("AveragePool"),
     # The inputs of the first set's stand in another order.
@@ -378,7 +384,9 @@ _RULES: Mapping[str, Callable[[NetRule], bool]] = {
     "Gather": lambda step: not step.option("batch_dims") and step.with_axis("Gather", step.inputs[:2], step.axis(2)),
     "GatherElements": lambda step: step.add("GatherElements", step.inputs, axis=step.option("axis")),
     "Gelu": lambda step: step.gelu(int(step.word("approximation_mode", "ERF").upper() == "TANH")),
+    "ConvolutionBackpropData": lambda step: step.convolved(False, backwards=True),
     "GroupConvolution": lambda step: step.convolved(True),
+    "GroupConvolutionBackpropData": lambda step: step.convolved(True, backwards=True),
     "HardSigmoid": lambda step: step.with_constants("HardSigmoid", ("alpha", "beta")),
     "LogSoftmax": lambda step: step.softmax_along("LogSoftmax", step.rank(0), step.option("axis", 1)),
     "MVN": NetRule.standardised,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,14 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
 from rnnconvert.formats.openvino.net import Net, value_name
 from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.program.operations import Program
+from rnnconvert.graphs.program.spread import spread
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+from rnnconvert.recognition.lowered import scopes_in
 
 NAME = "openvino"
 
@@ -42,10 +47,15 @@ _MERGES = {"ReduceSum": "sum", "ReduceProd": "mul", "ReduceMean": "ave"}
 
 
 class OperationLayer:
-    """One operation on its way to the canonical form."""
+    """One operation on its way to the canonical form.
 
-    def __init__(self, path: Path, net: Net, layer: nets.NetOperation, name: str, options: Options) -> None:
+    lower  gives the graph as a program, in which the constants are computed that other operations put together: a file that OpenVINO
+           has not optimized has biases that are sums of parts, and states that are turned and cut
+    """
+
+    def __init__(self, path: Path, net: Net, layer: nets.NetOperation, name: str, options: Options, lower: Callable[[], Program]) -> None:
         self.path, self.net, self.layer, self.name, self.options = path, net, layer, name, options
+        self.graph = functools.cache(lambda: next(iter(scopes_in(lower)), None))
         self.kind = KINDS[layer.type]
         self.cell = layer.type.endswith("Cell")
         self.after = layer.data.get("linear_before_reset", "false").lower() in ("true", "1") if self.kind == "gru" else None
@@ -71,6 +81,8 @@ class OperationLayer:
             if value is None and local == "B":
                 continue
             array = self.net.constant(value)
+            if array is None and value is not None and (graph := self.graph()) is not None:
+                array = graph.constant(value_name(self.net, value))
             if array is None:
                 layer = self.net.producer(value)
                 origin = f"computed by {layer.type} {layer.name!r}" if layer is not None else "not there"
@@ -231,7 +243,9 @@ class OperationLayer:
                 self._use(value)
                 return array, "" if array is not None else "nothing"
             if layer.type not in ("Broadcast", "Tile", "Convert", "Reshape", "Unsqueeze", "Squeeze"):
-                return None, layer.type
+                graph = self.graph()
+                repeated = spread(graph, value_name(self.net, value)) if graph is not None and value is not None else None
+                return repeated, layer.type
             value = layer.inputs[0] if layer.inputs else None
         return None, "a chain of operations"
 

@@ -183,6 +183,8 @@ class Tracer:
         if node.domain:
             return None
         attributes = scope.attributes(node)
+        if node.kind == "Cast" and {attributes["to"], self.shapes.kind(scope, node.inputs[0])} <= {*_FLOATS}:
+            return self.element(*scope.resolve(node.inputs[0]))
         if node.kind == "Gather":
             axis = attributes.get("axis", 0)
             where = scope.constant(node.inputs[1])

@@ -48,6 +48,46 @@ def test_models_give_the_numbers_of_their_modules(tmp_path: Path) -> None:
     each(cases, check, str)
 
 
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("sequences", [True, False])
+def test_a_loop_over_lists_is_a_layer(sequences: bool, half: bool, tmp_path: Path) -> None:
+    """As coremltools writes Keras's layers of TensorFlow: a list of the steps, and one of the outputs, or of the last alone."""
+    ct, runtime = tools(), needed("onnxruntime", "onnxruntime")
+    mb = importlib.import_module("coremltools.converters.mil").Builder
+    random = np.random.default_rng(1)
+    w, u, b = (random.normal(size=shape).astype(np.float32) for shape in ((4, 3), (4, 4), (4,)))
+    x = random.normal(size=(5, 2, 3)).astype(np.float32)
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=x.shape)], opset_version=ct.target.iOS15)
+    def program(x: Any) -> Any:
+        steps = mb.make_list(init_length=5, elem_shape=(2, 3), dynamic_length=False)
+        steps = mb.list_scatter(ls=steps, indices=np.arange(5, dtype=np.int32), value=x)
+
+        def body(i: Any, outputs: Any, h: Any) -> Any:
+            total = mb.add(x=mb.linear(x=mb.list_read(ls=steps, index=i), weight=w, bias=b), y=mb.linear(x=h, weight=u))
+            h = mb.tanh(x=total)
+            return mb.add(x=i, y=1), mb.list_write(ls=outputs, index=i if sequences else 0, value=h), h
+
+        outputs = mb.make_list(init_length=5 if sequences else 1, elem_shape=(2, 4), dynamic_length=False)
+        first = (0, outputs, np.zeros((2, 4), np.float32))
+        _, outputs, _ = mb.while_loop(_cond=lambda i, *_: mb.less(x=i, y=5), _body=body, loop_vars=first)
+        return mb.list_gather(ls=outputs, indices=np.arange(5 if sequences else 1, dtype=np.int32))
+
+    path = tmp_path / "m.mlpackage"
+    precision = ct.precision.FLOAT16 if half else ct.precision.FLOAT32
+    ct.convert(program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS15, skip_model_load=True,
+               compute_precision=precision).save(str(path))  # fmt: skip
+    (layer,) = rc.load(path).layers.values()
+    assert (layer.cell.kind, layer.input_size, layer.hidden_size, layer.dtype.itemsize) == ("rnn", 3, 4, 2 if half else 4)
+    rc.export_model(path, tmp_path / "m.onnx")
+    (y,) = runtime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"x": x})
+    h, expected = np.zeros((2, 4)), []
+    for step in x:
+        h = np.tanh(step @ w.T + b + h @ u.T)
+        expected.append(h)
+    np.testing.assert_allclose(y, expected if sequences else expected[-1:], rtol=0, atol=2.0**-8 if half else 1e-6)
+
+
 def test_an_operation_without_a_rule_is_refused_by_its_name(tmp_path: Path) -> None:
     ct = tools()
     mb = importlib.import_module("coremltools.converters.mil").Builder

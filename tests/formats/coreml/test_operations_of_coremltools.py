@@ -177,6 +177,38 @@ def test_a_layer_gives_the_numbers_of_its_definition(case: str, tmp_path: Path) 
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_classifier_of_windows_gives_the_numbers_of_its_layers(tmp_path: Path) -> None:
+    """As Turi Create writes classifiers of activity: (time, batch, 1, rows, sensors) are convolved, and a class has a name."""
+    ct, random = tools(), np.random.default_rng(2)
+    building = importlib.import_module("coremltools.models.neural_network")
+    arrays, sizes = ct.models.datatypes.Array, {"kernel": (1, 2, 3, 4), "w": (5, 4), "u": (5, 5), "b": (5,), "head": (2, 5)}
+    builder = building.NeuralNetworkBuilder([("x", arrays(1, 8, 3)), ("h", arrays(5)), ("c", arrays(5))], [("p", None)], mode="classifier")
+    kernel, head = (random.normal(size=sizes[name]) for name in ("kernel", "head"))
+    w, u, b = ([random.normal(size=sizes[name]) for _ in range(4)] for name in ("w", "u", "b"))
+    builder.add_permute(name="turned", dim=(0, 3, 1, 2), input_name="x", output_name="rows")
+    builder.add_convolution("conv", 3, 4, 1, 2, 1, 2, "valid", 1, kernel, None, False, input_name="rows", output_name="windows")
+    builder.add_pooling("pool", 1, 2, 1, 2, "MAX", "VALID", input_name="windows", output_name="pairs")
+    builder.add_flatten("flat", 0, "pairs", "features")
+    w = [np.concatenate([each, each], 1) for each in w]  # of 4 channels in 2 places
+    builder.add_unilstm("lstm", u, w, b, 5, 8, ["features", "h", "c"], ["last", "h2", "c2"], output_all=False)
+    builder.add_inner_product("head", head, None, 5, 2, False, "last", "scores")
+    builder.add_softmax("softmax", "scores", "p")
+    builder.set_class_labels(["walk", "rest"], predicted_feature_name="activity")
+    ct.models.utils.save_spec(builder.spec, str(tmp_path / "m.mlmodel"))
+    rc.export_model(tmp_path / "m.mlmodel", tmp_path / "m.onnx")
+    x, h, c = random.normal(size=(3, 2, 1, 8, 3)), np.zeros((2, 5)), np.zeros((2, 5))
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))
+    (y,) = session.run(None, {"x": x.astype(np.float32), **{name: np.zeros((1, 2, 5, 1, 1), np.float32) for name in "hc"}})[:1]
+    windows = np.einsum("tbnkc,kco->tbno", x[:, :, 0].reshape(3, 2, 4, 2, 3), kernel[0])
+    features = windows.reshape(3, 2, 2, 2, 4).max(3).transpose(0, 1, 3, 2).reshape(3, 2, 8)
+    for step in features:  # rows i, f, o, z
+        i, f, o, z = (step @ w[gate].T + h @ u[gate].T + b[gate] for gate in range(4))
+        c = c / (1 + np.exp(-f)) + np.tanh(z) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+    expected = np.exp(h @ head.T)
+    np.testing.assert_allclose(y[0, :, :, 0, 0], expected / expected.sum(1, keepdims=True), rtol=0, atol=1e-5)
+
+
 def test_a_table_of_another_version_is_refused_by_its_operation(tmp_path: Path) -> None:
     """The operation has the name of one that is read, and other inputs; the file is not damaged."""
     ct = tools()

@@ -277,6 +277,25 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.parametrize("sign", ["/", ",", "."])
+def test_a_flattened_tree_is_read_by_the_words_of_its_names(sign: str, tmp_path: Path) -> None:
+    packages("jax", "flax", "torch")
+    from flax.traverse_util import flatten_dict
+    from safetensors.flax import save_file
+
+    variables = linen_model()[1]
+    arrays = flatten_dict(variables, sep=sign)
+    save_file(arrays, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", **arrays)
+    live = rc.from_jax(variables, nonlinearity="tanh")
+    for name in ("a.safetensors", "a.npz"):
+        loaded = rc.load(tmp_path / name)
+        assert loaded.format == "flax"
+        assert {path: bits(layer) for path, layer in loaded.layers.items()} == {path: bits(layer) for path, layer in live.items()}
+    report = rc.convert(tmp_path / "a.safetensors", tmp_path / "a.pt", verify=True, layers=["params/OptimizedLSTMCell_0"]).report
+    assert report is not None and report.equal and "flax-cpu" in str(report)
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("name", ["flax", "nnx"])
 def test_the_functions_that_a_file_does_not_hold_are_asked_for(name: str, kind: str, tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def operations(op: Any, x: Any, f: Callable[..., Any], i: Callable[..., Any]) ->
         "places of the best": lambda: op.convert(op.topk(x, op.constant(np.int64(2)), 1, "min", "value").output(1), "f32"),
         "convolution": lambda: op.convolution(image(), weights, [1, 1], [0, 1], [0, 1], [1, 1]),
         "a padded convolution": lambda: op.convolution(image(), weights, [2, 1], [0, 0], [0, 0], [1, 1], "same_upper"),
+        "a convolution backwards": lambda: op.convolution_backprop_data(
+            image(), weights[:2], [2, 1], None, [0, 1], [0, 1], [1, 1], "explicit", [1, 0]
+        ),
+        "groups backwards": lambda: op.group_convolution_backprop_data(
+            image(), weights[:2].reshape(2, 1, 2, 2, 3), [1, 2], None, [0, 0], [0, 0], [1, 1]
+        ),
         "groups": lambda: op.group_convolution(image(), weights[:2].reshape(2, 1, 2, 2, 3)[:, :, :1], [1, 1], [0, 0], [0, 0], [1, 1]),
         "largest of windows": lambda: op.max_pool(image(), [1, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(0),
         "means of windows": lambda: op.avg_pool(image(), [1, 2], [1, 0], [1, 0], [2, 2], False),
