@@ -23,7 +23,7 @@ from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.language import registry as layouts
 from rnnconvert.running import parent, registry, scripts
 from tests import slow
-from tests.helpers import drawn, ready, requirements, workers
+from tests.helpers import drawn, ready, requirements, ways_out, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -85,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
     config.option.slow = from_controller.get(_SLOW, bool(named or config.option.long or config.option.record_slow or config.option.slow))
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+    ways_out.install()
+    ways_out.WATCH.share = 1 if config.option.slow else slow.SHARE
     if not drawn.LONG and "XLA_FLAGS" not in os.environ:
         # The layers are small: JAX takes longer to compile them than to run them.
         os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -172,6 +174,14 @@ def freed_memory() -> Iterator[None]:
         _level = held()
 
 
+@pytest.fixture(autouse=True)
+def ways_out_typed() -> Iterator[None]:
+    """Every way out that an error of this test names is typed, on the file at hand, when the error is raised."""
+    ways_out.forget()
+    yield
+    assert not ways_out.WATCH.faults, "\n".join(ways_out.WATCH.faults)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the calls of tests/helpers/every_command.py read, in which the test runs."""
@@ -225,12 +235,14 @@ PEAKS: list[float] = []
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["peak"] = peak()
+        session.config.workeroutput.update(peak=peak(), typed=ways_out.WATCH.typed)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    PEAKS.append(getattr(node, "workeroutput", {}).get("peak", 0.0))
+    output = getattr(node, "workeroutput", {})
+    PEAKS.append(output.get("peak", 0.0))
+    ways_out.WATCH.typed += output.get("typed", 0)
 
 
 def pytest_unconfigure() -> None:
@@ -254,6 +266,7 @@ def peak() -> float:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.option.record_slow:
         slow.record(report for reports in terminalreporter.stats.values() for report in reports)
+    terminalreporter.write_line(f"{ways_out.WATCH.typed} ways out of errors typed")
     terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
 
 

@@ -189,7 +189,7 @@ class ConfiguredLayers:
         """Return the first layer of a name in a model."""
         listing = self._inside.get(id(layer))
         if listing is None:  # the model is held, so that no other takes its place in memory
-            listing = self._inside[id(layer)] = layer, {child.name: child for child in reversed(children(layer))}
+            listing = self._inside[id(layer)] = layer, {child.name: child for child in reversed(children(_each_step(layer)))}
         return listing[1].get(name)
 
     def path_of(self, name: str, place: str) -> str:
@@ -203,7 +203,9 @@ class ConfiguredLayers:
         for number, part in enumerate(parts):
             below = self._paths.get("/".join(parts[: number + 1])) or self._child(inside, part)
             if below is not None:
-                inside, path = below, [*path, below.name]
+                # A path may name the model inside of a TimeDistributed, or only the layers of that.
+                path += [_each_step(below).name] if _each_step(inside) is inside or below.name != path[-1] else []
+                inside = below
         wrapped = inside.inner("layer")
         by_wrapper = wrapped is not None and wrapped.name == last
         return "/".join(path) if by_wrapper or (last in self.repeated and path[-1:] == [last]) else name
@@ -228,8 +230,14 @@ class ConfiguredLayers:
 
 def _every(model: Entry) -> Iterator[Entry]:
     yield model
-    for child in children(model):
+    for child in children(_each_step(model)):
         yield from _every(child)
+
+
+def _each_step(layer: Entry) -> Entry:
+    """Return the model inside of a TimeDistributed; any other layer itself."""
+    inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
+    return inner if inner is not None and children(inner) else layer
 
 
 def _class_in(owner: str) -> str:

@@ -214,13 +214,20 @@ class Nodes(ABC):
         return open_size(symbol) if length is None or isinstance(length, str) else length
 
     def need(self, dim: Dim, length: Dim) -> None:
-        """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike."""
+        """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike.
+
+        What is cut into parts of a certain length is so many times as long: what a trace of one length lays out anew.
+        """
         difference = dim - length
         rest = difference.bare if isinstance(difference, Size) else difference
-        if isinstance(rest, Size):
+        while isinstance(rest, Size):
             symbol, value = rest.root
             if symbol and value > 0 and not isinstance(symbol, ComputedSymbol):
                 raise NeedError(symbol, value)
+            if not (isinstance(symbol, ComputedSymbol) and symbol.function == "//" and value > 0):
+                break
+            whole, parts = symbol.operands
+            rest = whole - parts * value
         if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 

@@ -23,7 +23,7 @@ from rnnconvert.language.layout import Sizes
 from tests import ROOT
 from tests.helpers.drawn import drawn, each
 from tests.helpers.stacks import BOTH, random_stack
-from tests.helpers.ways_out import FAULT, REFUSALS, Answer, answered
+from tests.helpers.ways_out import FAULT, REFUSALS, answered, followed
 
 LSTM, GRU, RNN = (Sizes(kind, 3, 4, parts=BOTH) for kind in ("lstm", "gru", "rnn"))
 LAYERS = {
@@ -141,21 +141,8 @@ def _check(case: tuple[Path, str], folder: Path) -> None:
     first = answered([str(file) if word == "FILE" else word for word in command.split()], folder)
     assert first.code != FAULT, first.error
     if first.code in REFUSALS:
-        _check_ways(first, folder)
-
-
-def _check_ways(refused: Answer, folder: Path) -> None:
-    for number, (way, words) in enumerate(refused.typed()):
-        place = folder / str(number)
-        place.mkdir()
-        (place / "layout.toml").write_text(refused.layout)
-        after = answered(words, place)
-        assert after.code != FAULT, after.error
-        assert after.text != refused.text, f"{way} is answered by the same error: {after.error}"
-        # A further question is no misuse: it names a way on.
-        assert after.code != 2 or refused.code == 2 or after.remedies, f"{way} is answered by a misuse: {after.error}\nof {refused.error}"
-        if way.startswith("--to "):
-            assert after.code not in REFUSALS, f"{way} is refused, too: {after.error}\nof {refused.error}"
+        _, faults = followed(first, folder)
+        assert not faults, "\n".join(faults)
 
 
 def test_every_way_out_that_an_error_names_leads_further(tmp_path: Path) -> None:

@@ -1,20 +1,33 @@
-"""The ways out that an error names, as commands: each is typed as it stands, on the file that it was said of."""
+"""The ways out that an error names, as commands: each is typed as it stands, on the file that it was said of.
+
+`WATCH` does so for the errors of every test, of commands and of the functions that do the same.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import random
 import re
 import shlex
+import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click.testing
 import pytest
 
-from rnnconvert.core import remedies
+from rnnconvert.cli.main import main
+from rnnconvert.core import arguments, remedies
+from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.remedies import Command, Flag, Remedy, Setting, Together
 from rnnconvert.language import registry
+from tests.helpers import drawn
 from tests.helpers.commands import call
 
 FAULT, REFUSALS = 70, (2, 3, 4)
@@ -48,7 +61,9 @@ class Answer:
     def typed(self) -> Iterator[tuple[str, list[str]]]:
         """Yield every way out, as it is spelled and as the words of a command."""
         for way in self.remedies:
-            yield from ((way.flags, words) for words in _typed(way, list(self.words)))
+            # What was typed already is the cause, and no way out.
+            if f" {way.flags} " not in f" {' '.join(self.words)} ":
+                yield from ((way.flags, words) for words in _typed(way, list(self.words)))
 
 
 class _Format(Remedy):
@@ -62,26 +77,33 @@ class _Format(Remedy):
         return f"--to {self.name}"
 
 
+_spelled: list[Remedy] = []
+"""The remedies that texts have spelled, in the order of time."""
+
+
+def _spell(remedy: Remedy) -> str:
+    _spelled.append(remedy)
+    return remedy.flags if remedies.called_by_flags() else remedy.keywords
+
+
 def answered(words: Sequence[object], folder: Path) -> Answer:
     """Run a command in a folder, and note the ways out that it names."""
-    spelled: list[Remedy] = []
-
-    def spell(remedy: Remedy) -> str:
-        spelled.append(remedy)
-        return remedy.flags if remedies.called_by_flags() else remedy.keywords
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Remedy, "__str__", spell)
+    mark = len(_spelled)
+    with pytest.MonkeyPatch.context() as patch, WATCH.paused():
+        patch.setattr(Remedy, "__str__", _spell)
         patch.chdir(folder)
         result = call(*words)
-    text = result.output
+    return _answer(words, result.exit_code, result.output, _spelled[mark:])
+
+
+def _answer(words: Sequence[object], code: int, text: str, spelled: Sequence[Remedy]) -> Answer:
     draft = _DRAFT.search(text)
     named = {remedy.flags: remedy for remedy in spelled if _is_named(remedy.flags, text)}
     # What stands in a longer way out is no way out of its own.
     apart = [remedy for flags, remedy in named.items() if not any(flags != other and flags in other for other in named)]
     first = next((line for line in text.splitlines() if line.startswith("error: ")), "")
     formats = [_Format(name) for match in _FORMATS.finditer(first) for name in re.split(", | or ", match[1]) if name in registry.cards()]
-    return Answer(tuple(map(str, words)), result.exit_code, first, text, (*apart, *formats), textwrap.dedent(draft[0]) if draft else "")
+    return Answer(tuple(map(str, words)), code, first, text, (*apart, *formats), textwrap.dedent(draft[0]) if draft else "")
 
 
 def _is_named(flags: str, text: str) -> bool:
@@ -119,3 +141,209 @@ def _words_of(way: Remedy) -> list[str]:
 def _target(format: str) -> str:
     card: Any = registry.cards()[format]
     return f"other{next(iter(card.written), '')}"
+
+
+# What the ways out lead to -------------------------------------------------------------------------
+
+
+def followed(refused: Answer, folder: Path) -> tuple[int, list[str]]:
+    """Type every way out of a refusal, each in a folder of its own. Return how many, and what is wrong with those that are false."""
+    faults = []
+    ways = list(refused.typed())
+    for number, (way, words) in enumerate(ways):
+        place = folder / str(number)
+        place.mkdir()
+        (place / "layout.toml").write_text(refused.layout)
+        after = answered(words, place)
+        why = _fault(way, refused, after)
+        if why:
+            faults.append(f"{way} {why}: {after.error}\nof `{' '.join(refused.words)}`: {refused.error}")
+    return len(ways), faults
+
+
+def _fault(way: str, refused: Answer, after: Answer) -> str:
+    if after.code == FAULT:
+        return "is answered by a fault"
+    if after.text == refused.text or (after.code in REFUSALS and after.error == refused.error):
+        return "is answered by the same error"
+    # A further question is no misuse: it names a way on.
+    if after.code == 2 and refused.code != 2 and not after.remedies:
+        return "is answered by a misuse"
+    if way.startswith("--to ") and after.code in REFUSALS:
+        return "is refused, too"
+    return ""
+
+
+# In every test ------------------------------------------------------------------------------------
+
+_CALLS = {
+    "convert": ("convert", "source", "target"),
+    "export_model": ("export", "source", "target"),
+    "scaffold": ("scaffold", "source"),
+    "upgrade": ("upgrade", "old", "new"),
+    "fuse": ("fuse", "model", "target"),
+    "inspect": ("inspect", "source"),
+    "load": ("inspect", "source"),
+}
+"""The functions that do what commands do: the command, and which of their arguments are its words."""
+_FLAGS = {keyword: flag for flag, keyword in remedies._KEYWORDS.items()} | {"format": "to"}
+_WRITERS = ("convert", "export", "upgrade", "fuse")
+"""The commands whose last word names what they write."""
+_WRITTEN = ("output", "weights", "out_dir", "reports", "save_inputs", "save_outputs", "sarif")
+"""The options of commands that name what they write."""
+
+
+@dataclass
+class Watch:
+    """Types the ways out of what a test's commands and calls refuse, on the file at hand; alike ones of one kind of file once.
+
+    share   of how many kinds of refusal one is followed; 0 for none
+    typed   how many ways out were typed
+    faults  what is wrong with those that led nowhere, in the test that runs
+    """
+
+    share: int = 0
+    typed: int = 0
+    faults: list[str] = field(default_factory=list)
+    _seen: set[tuple[str, ...]] = field(default_factory=set)
+    _paused: int = 0
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Follow nothing: what is typed here is followed already."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    def follow(self, words: Sequence[str], text: str) -> None:
+        """Type a command that was refused once more, then each way out that it names."""
+        if not self.share or self._paused or threading.current_thread() is not threading.main_thread():
+            return
+        kind = (words[0], _template(text), *{Path(word).suffix for word in words if Path(word).exists()})
+        if kind in self._seen or hash_of(kind) % self.share:
+            return
+        self._seen.add(kind)
+        with self.paused(), tempfile.TemporaryDirectory(prefix="ways-out-") as folder, remedies.of_the_command_line():
+            place = Path(folder)
+            refused = answered(_elsewhere(words), place)
+            if refused.code in REFUSALS:
+                count, faults = followed(refused, place)
+                self.typed += count
+                self.faults += [fault for fault in faults if not any(re.search(allowed, fault) for allowed in ALLOWED)]
+
+
+WATCH = Watch()
+
+ALLOWED = {"expected KEY=VALUE, as in ": "an example of how a setting is spelled, for an option that the command does not have"}
+"""Ways out that may lead to the same error, as patterns, and why."""
+
+
+def forget() -> None:
+    """Begin with another test."""
+    _spelled.clear()
+    WATCH.faults.clear()
+
+
+def hash_of(kind: Sequence[str]) -> int:
+    """A number that is the same in every process, for one kind of refusal and one seed."""
+    return random.Random(f"{drawn.SEED} {kind}").randrange(1 << 30)
+
+
+def _template(text: str) -> str:
+    """An error without what differs from file to file: names, paths, numbers."""
+    first = next((line for line in text.splitlines() if line.startswith("error: ")), text)
+    return re.sub(r"'[^']*'|\S*/\S*|[\w.-]+\.\w+(?=:)|\d+", "_", first)
+
+
+def _elsewhere(words: Sequence[str]) -> list[str]:
+    """The words of a command for another folder: what it reads by its whole path, what it writes by its name alone."""
+    command = main.get_command(click.Context(main), words[0])
+    if command is None:
+        return [*words]
+    given = command.make_context(words[0], list(words[1:]), resilient_parsing=True).params
+    arguments_ = [argument.name or "" for argument in command.params if isinstance(argument, click.Argument)]
+    places = [str(path) for name in arguments_ for path in _several(given[name])]
+    written = {str(path) for name in _WRITTEN for path in _several(given.get(name))}
+    written |= {*(places[1:][-1:] if words[0] in _WRITERS else [])}
+    return [Path(word).name if word in written else str(Path(word).absolute()) if Path(word).exists() else word for word in words]
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+
+
+def _as_words(name: str, arguments: Mapping[str, Any]) -> list[str] | None:
+    """A call of a function as a command; None where it was handed what no command can be."""
+    command, *places = _CALLS[name]
+    words = [command]
+    for place in places:
+        if not isinstance(arguments.get(place), (str, Path)):
+            return None
+        words.append(remedies.as_word(str(arguments[place])))
+    for keyword, value in arguments.items():
+        if keyword in places or value is None or value is False or value == ():
+            continue
+        flag = f"--{_FLAGS.get(keyword, keyword.replace('_', '-'))}"
+        if keyword in ("fix", "settings") or not _is_option(command, flag):
+            entries = value if keyword == "settings" else [f"{k}={v}" for k, v in (value if keyword == "fix" else {keyword: value}).items()]
+            words += [word for entry in entries for word in ("--fix" if keyword == "fix" else "--set", str(entry))]
+        elif value is True:
+            words.append(flag)
+        elif isinstance(value, (str, Path, int)):
+            words += [flag, str(value)]
+        elif isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+            words += [word for each in value for word in (flag, each)]
+        elif keyword != "verify":
+            return None
+    return words
+
+
+@functools.cache
+def _options(command: str) -> frozenset[str]:
+    found = main.get_command(click.Context(main), command)
+    return frozenset(option for parameter in found.params for option in parameter.opts) if found else frozenset()
+
+
+def _is_option(command: str, flag: str) -> bool:
+    return flag in _options(command)
+
+
+def install() -> None:
+    """Watch what the tests' commands and calls refuse."""
+    Remedy.__str__ = _spell  # type: ignore[method-assign]
+    invoke, checked = click.testing.CliRunner.invoke, arguments.checked
+
+    @functools.wraps(invoke)
+    def watched_invoke(runner: Any, cli: Any, args: Any = None, *more: Any, **extra: Any) -> Any:
+        result = invoke(runner, cli, args, *more, **extra)
+        if result.exit_code in REFUSALS and cli is main and args and not isinstance(args, str) and not (more or extra.get("input")):
+            WATCH.follow([*map(str, args)], result.output)
+        return result
+
+    def watched_function(function: Callable[..., Any]) -> Callable[..., Any]:
+        called = checked(function)
+        if function.__name__ not in _CALLS:
+            return called
+        signature = inspect.signature(function)
+
+        @functools.wraps(called)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return called(*args, **kwargs)
+            except RnnConvertError as error:
+                if error.exit_code in REFUSALS and WATCH.share:
+                    given = signature.bind(*args, **kwargs).arguments
+                    for name, parameter in signature.parameters.items():
+                        if parameter.kind is parameter.VAR_KEYWORD:
+                            given |= given.pop(name, {})
+                    words = _as_words(function.__name__, given)
+                    if words:
+                        WATCH.follow(words, f"error: {error}")
+                raise
+
+        return watched
+
+    click.testing.CliRunner.invoke = watched_invoke  # type: ignore[method-assign, assignment]
+    arguments.checked = watched_function  # type: ignore[assignment]

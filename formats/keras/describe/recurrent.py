@@ -6,10 +6,11 @@ strides and no dilation, and keeps its input's size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Cell
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.describe.masks import mask_on, masks_on
@@ -127,18 +128,18 @@ def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
 
 def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return the outputs of a Bidirectional."""
+    classes = {layer.kind for layer in facts.old.inside}
+    if not classes <= {"LSTM", "GRU", "SimpleRNN", "RNN"}:
+        raise _around(facts, classes)
     x, states, mask = _inputs(w, facts, values)
     facts.get("layer"), facts.get("backward_layer")
     merge, cells, units, biases = facts.get("merge_mode", "concat"), [], [], []
     if merge not in ("concat", "sum", "mul", "ave", None):
         raise refuse(facts.name, f"merge_mode = {merge!r}", "only concat, sum, mul, ave and None are known here")
-    classes = {layer.kind for layer in facts.old.inside}
     if classes == {"RNN"} and not mask and all(cell.kind == NORMED for layer in facts.old.inside for cell in layer.inside):
         return _normed_both(w, facts, x, states, merge)
-    if not classes <= {"LSTM", "GRU", "SimpleRNN"}:
-        raise refuse(
-            facts.name, f"a Bidirectional around {' and '.join(sorted(classes))}", "only plain LSTM, GRU and SimpleRNN are known here"
-        )
+    if "RNN" in classes:
+        raise _around(facts, classes)
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
         inner = LayerFacts(layer)
@@ -174,6 +175,11 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     )  # fmt: skip
     w.scope.add(kind, w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states})
     return [*outs, *finals]
+
+
+def _around(facts: LayerFacts, classes: Collection[str]) -> RefusedError:
+    words = " and ".join(sorted(classes))
+    return refuse(facts.name, f"a Bidirectional around {words}", "only plain LSTM, GRU and SimpleRNN are known here")
 
 
 def _normed_both(w: Writer, facts: LayerFacts, x: Value, states: Sequence[Value], merge: str | None) -> list[Value]:

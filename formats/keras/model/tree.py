@@ -102,8 +102,11 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
 
 def _forget_shapes(layer: SourceLayer) -> None:
     """Drop what Keras does not read: only the first layer of a Sequential takes the shape of its input from its configuration."""
-    for part in [] if layer.is_model or layer.kind == "InputLayer" else layer.walk():
-        part.entry = replace(part.entry, config={key: value for key, value in part.config.items() if key not in SHAPES})
+    if layer.is_model or layer.kind == "InputLayer":
+        return
+    layer.entry = replace(layer.entry, config={key: value for key, value in layer.config.items() if key not in SHAPES})
+    for inner in layer.inside:
+        _forget_shapes(inner)
 
 
 def _merge(where: Entry) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
 from rnnconvert.rewrites.sum_biases import SUM_BIASES
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.keras.upgrade.model import NewModel
 
 OLD_HARD_SIGMOID = "old_hard_sigmoid"
 """Stands in the settings of a layer whose hard_sigmoid is Keras 2's, 0.2 x + 0.5."""
@@ -66,10 +69,11 @@ class Layers:
         self.translator, self.backend, self.keeps_weights = translator, backend, keeps_weights
         self.notes = translator.notes
 
-    def new(self, old: SourceLayer, name: str, batch: int | None = None) -> New:
+    def new(self, old: SourceLayer, name: str, batch: int | None = None, model: NewModel | None = None) -> New:
         """Return any layer but a model.
 
         batch  how many sequences a batch has, if that is fixed
+        model  what is inside of a TimeDistributed, if that is a model
         Raises RefusedError for features that Keras 3 cannot hold.
         """
         rule = rule_of(old.entry)
@@ -91,6 +95,9 @@ class Layers:
             new.config.pop("name", None)
         elif old.kind == "Bidirectional":
             self._both(old, new, batch)
+        elif model is not None:
+            new.config["layer"] = model.serialised()
+            new.variables = [*model.variables("layer")]
         elif old.kind == "TimeDistributed":
             inner = self.new(old.inside[0], old.inside[0].name or "layer")
             if inner.softens:

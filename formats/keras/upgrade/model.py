@@ -124,9 +124,8 @@ class Models:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
         if old.is_model:
             return [model or self.model(old, outermost=False)]
-        layer = self.layers.new(old, name, batch)
-        if old.kind == "TimeDistributed" and old.inside[0].is_model:
-            raise refuse(old.name, "a model in a TimeDistributed", "the places of its weights are unknown")
+        each_step = old.kind == "TimeDistributed" and old.inside[0].is_model
+        layer = self.layers.new(old, name, batch, self.model(old.inside[0], outermost=False) if each_step else None)
         if not layer.softens:
             return [layer]
         self.notes.change(name, "the old hard_sigmoid is written out: Rescaling(0.2, 0.5), then ReLU(max_value=1)")

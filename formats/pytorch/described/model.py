@@ -303,6 +303,11 @@ class _Fit:
         return re.sub(r' *#[^\n]*|""".*?"""', "", code, flags=re.DOTALL)
 
     @cached_property
+    def ones(self) -> int:
+        """How many axes of its inputs can only have the length 1: they may as well not be there."""
+        return sum(axis == 1 for value in self.description.scope.inputs for axis in value.shape)
+
+    @cached_property
     def keeps_batch(self) -> bool:
         """Whether the first axis of an input is open, and the first one of every output."""
         scope = self.description.scope
@@ -325,7 +330,8 @@ def _chosen(
     tried: int,
     axes: StatedAxes,
 ) -> Description:
-    """Return the description that fits, that keeps a batch if there is one, and that spreads the fewest tensors; the first of those alike.
+    """Return the description that fits, that keeps a batch if there is one, has the fewest axes of length 1, and spreads the fewest
+    tensors; the first of those alike.
 
     It checks its numbers of axes if they matter.
 
@@ -335,11 +341,12 @@ def _chosen(
 
     Raises RefusedError if another number of axes is another model, or may be.
     """
-    fit = min(fits, key=lambda each: (not each.keeps_batch, each.spreads))
+    fit = min(fits, key=lambda each: (not each.keeps_batch, each.ones, each.spreads))
     alike = [other for other in fits if other is fit or (tried and fit.is_like(other))]
-    if tried and fit.ranks != usual_ranks and fit.reads_fixed_length and (refused is not None or len(alike) < len(fits)):
+    others_fit = any(other not in alike and other.ones <= fit.ones for other in fits)
+    if tried and fit.ranks != usual_ranks and fit.reads_fixed_length and (refused is not None or others_fit):
         numbers = " or ".join(dict.fromkeys(", ".join(map(str, other.ranks)) for other in fits))
-        others = "each of these gives another model" if len(alike) < len(fits) else f"another number is refused: {refused}"
+        others = "each of these gives another model" if others_fit else f"another number is refused: {refused}"
         raise RefusedError(
             "a program that computes with the length of an axis",
             "a model written as code",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.scaffolding.export import export_model
 from tests.formats.keras.test_whole_onnx import run
 from tests.helpers.frameworks import by_keras_2
+from tests.helpers.requirements import needed
 
 MAKE = """
 import sys
@@ -84,6 +87,19 @@ rows = random.normal(size=(5, 6, 4)).astype("float32")
 rows[random.random((5, 6)) > 0.6] = 0.5
 rows[1] = 0.5
 keep("masked", k.Model([ids, t, f], outputs), *gaps, rows)
+
+def eyes(name):
+    inside = [a.Conv2D(3, 2, name="c", input_shape=(5, 4, 2)), a.BatchNormalization(name="b"), a.Flatten(), a.Dense(4, name="d")]
+    return k.Sequential(inside, name=name)
+
+left, right, page = k.Input((3, 5, 4, 2)), k.Input((3, 5, 4, 2)), k.Input((None, 6))
+word = k.Input((6, 2))
+reader = k.Model(word, a.Bidirectional(a.GRU(2))(a.Dense(3, activation="relu")(word)))
+seen = a.Concatenate()([a.TimeDistributed(eyes("one"))(left), a.TimeDistributed(eyes("two"))(right)])
+text = a.LSTM(3)(a.TimeDistributed(reader)(a.Reshape((-1, 6, 2))(page)))
+pictures = [random.normal(size=(2, 3, 5, 4, 2)).astype("float32") for _ in range(2)]
+film = k.Model([left, right, page], [a.LSTM(5)(seen), text])
+keep("film", film, *pictures, random.normal(size=(2, 4, 6)).astype("float32"))
 """
 
 
@@ -95,14 +111,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-NAMES = ("translator", "both", "line", "image", "convolving", "masked")
+NAMES = ("translator", "both", "line", "image", "convolving", "masked", "film")
 
 
 @pytest.mark.parametrize(("name", "ending"), [*((name, ending) for name in NAMES for ending in ("h5", "keras")), ("convolving", "tf")])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
-    with np.load(folder / f"{name}.npz") as stored:
-        x, truth = ([stored[key] for key in sorted(stored.files) if key.startswith(word)] for word in "xy")
+    x, truth = _kept(folder, name)
     for output, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
         assert output.shape == expected.shape
         np.testing.assert_allclose(output, expected, rtol=3e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("ending", ["h5", "keras"])
+def test_models_that_are_called_for_each_step_are_those_of_keras_3(ending: str, folder: Path, tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    upgrade(folder / f"film.{ending}", tmp_path / "film.keras")
+    x, truth = _kept(folder, "film")
+    model = keras.saving.load_model(tmp_path / "film.keras")
+    for output, expected in zip(model(x, training=False), truth, strict=True):
+        np.testing.assert_allclose(np.asarray(output), expected, rtol=3e-5, atol=3e-6)
+
+
+def _kept(folder: Path, name: str) -> tuple[list[Any], list[Any]]:
+    """What Keras 2 was given, and what it computed."""
+    with np.load(folder / f"{name}.npz") as stored:
+        x, truth = ([stored[key] for key in sorted(stored.files) if key.startswith(word)] for word in "xy")
+    return x, truth
