@@ -174,7 +174,7 @@ class _ParameterReader:
         """Return the graph with what the layers receive in it."""
         if self.graph is None:
             return SymbolReading({name: stack.calls for name, stack in self.layers.items()})
-        bare = {_bare(full): array for full, array in self.arrays.items()}
+        bare = {_bare(full): (full, array) for full, array in self.arrays.items()}
         owned = {
             name: (stack, [*map(_bare, self.homes[name].values()), f"{self._prefixes[name]}parameters"])
             for name, stack in self.layers.items()
@@ -194,7 +194,7 @@ class _ParameterReader:
             layers[name] = computed.stack
             self.warnings += computed.warnings
             self.evidence.append(computed.evidence)
-            used |= {full for full in self.arrays if _bare(full) in graph.stored_by(computed)}
+            used |= graph.stored_by(computed)
         return Checkpoint(
             str(self.path),
             NAME,

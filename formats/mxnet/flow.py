@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.mxnet import symbol
-from rnnconvert.formats.mxnet.lowering import SymbolLowering
+from rnnconvert.formats.mxnet.lowering import NamedArrays, SymbolLowering
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.places import stored_by
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
@@ -54,15 +53,12 @@ class SymbolReading:
 
 
 def read(
-    path: Path,
-    layers: Mapping[str, tuple[Recurrent, Sequence[str]]],
-    arrays: Mapping[str, Array],
-    ranks: Mapping[str, int] = MappingProxyType({}),
+    path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: NamedArrays, ranks: Mapping[str, int] = MappingProxyType({})
 ) -> SymbolReading:
     """Return the graph of a file with its layers.
 
     layers  the layers of the parameters, each with the names of its arrays
-    arrays  the arrays of the file next to the graph
+    arrays  the arrays of the file next to the graph by the names of variables, each with its name there
     ranks   how many axes inputs have that the graph does not show
 
     Raises UnreadableError for a file that is not a graph.
@@ -76,7 +72,7 @@ def read(
 
     def lower() -> Program:
         lowering = SymbolLowering(symbol.graph_of(path), arrays, {index: layers[name][0] for index, name in owners.items()}, ranks)
-        program = lowering.program(path, path.stat().st_size + sum(array.nbytes for array in arrays.values()))
+        program = lowering.program(path, path.stat().st_size + sum(array.nbytes for _, array in arrays.values()))
         homes.extend(lowering.stacks)
         lowerings.append(lowering)
         return program
@@ -84,7 +80,8 @@ def read(
     looked, calls = recognise_in(lower, _STEP, homes)
     result = SymbolReading(calls)
     if looked.scope is not None:
-        computed = _computed(looked, owned, layers, result)
+        in_file = {arrays[array][0]: name for array, name in owned.items() if array in arrays}
+        computed = _computed(looked, in_file, layers, result)
         placed, singles = _placed(looked, lowerings[0])
         again: Callable[[Mapping[str, int]], ReadProgram | None] = lambda ranks: read(path, layers, arrays, ranks).program  # noqa: E731
         result.program = ReadSymbol(looked.scopes, placed, computed, {}, singles, again)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.malformed import MALFORMED, Entries, Fields, passes
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.mxnet.ranks import RECURRENT, ranks_of
-from rnnconvert.formats.mxnet.symbol import Key, SymbolGraph, SymbolNode
+from rnnconvert.formats.mxnet.symbol import MOST_OUTPUTS, Key, SymbolGraph, SymbolNode
 from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, Rule, needed
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.models.units import single_layers
@@ -49,7 +49,9 @@ _WITH_NUMBER = {
     "_div_scalar": ("Div", False), "_rdiv_scalar": ("Div", True), "_power_scalar": ("Pow", False), "_rpower_scalar": ("Pow", True),
     "_maximum_scalar": ("Max", False), "_minimum_scalar": ("Min", False),
 }  # fmt: skip
-"""Operators of a value and a number, and whether the number comes first. Before 0.9 they bore names as _PlusScalar."""
+"""Operators of a value and a number, and whether the number comes first."""
+_EARLIER = re.compile(r"_(r?)([a-z])([a-z]+)_scalar")
+"""Their names, which were _PlusScalar and _RMinusScalar before 0.9."""
 _COMPARED = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less", "lesser_equal": "LessOrEqual"}
 _FUNCTIONS = Fields({"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign"})
 """The act_type of Activation."""
@@ -61,6 +63,9 @@ _HINTS = frozenset(
      "cudnn_tensor_core_only", "min_calib_range", "max_calib_range", "num_filter", "num_hidden", "input_dim", "output_dim", "ctx"}
 )  # fmt: skip
 """Attributes that change no output of a trained model: hints, those of training, and sizes that the weights show."""
+
+
+NamedArrays: TypeAlias = "Mapping[str, tuple[str, Array]]"
 
 
 class SymbolRule(Rule):
@@ -387,15 +392,17 @@ class SymbolRule(Rule):
     def parted(self) -> bool:
         """Write equal parts of an axis, or its elements."""
         axis, count, single = self.integer("axis", 1), self.integer("num_outputs", 0), self.flag("squeeze_axis")
-        return self._parts(axis, [None] * count, single)
+        return self._parts(axis, [None] * min(count, MOST_OUTPUTS + 1), single)
 
     def parted_at(self) -> bool:
         """Write parts of an axis that begin at stated places, or equal ones."""
         axis, count, single = self.integer("axis", 1), self.integer("sections", 0), self.flag("squeeze_axis")
         begins = self.counts("indices")
-        return self._parts(axis, [None] * count if count else [*begins], single)
+        return self._parts(axis, [None] * min(count, MOST_OUTPUTS + 1) if count else [*begins], single)
 
     def _parts(self, axis: int, begins: Sequence[int | None], single: bool) -> bool:
+        if len(begins) > MOST_OUTPUTS:
+            raise ValueError(f"{len(begins)} parts")
         outputs = self.lowering.several(self.node, len(begins))
         names = [f"{output}/whole" for output in outputs] if single else outputs
         if not begins:
@@ -491,9 +498,9 @@ class SymbolRule(Rule):
     def filled_as(self, level: float) -> bool:
         """Write one number in the shape of a value; the number alone where all that read it have that shape from their other input."""
         readers, nodes = self.lowering.readers[self.node.index], self.lowering.graph.nodes
-        others = [nodes[index].operator for reader in readers for index, _ in reader.inputs if index != self.node.index]
-        apart = len(others) == len(readers) and not {"ones_like", "zeros_like"} & {*others}
-        if readers and apart and all(reader.operator in _SAME and reader.operator in _SPREADING for reader in readers):
+        alike = [reader.operator in _SAME and reader.operator in _SPREADING and len(reader.inputs) == 2 for reader in readers]
+        others = [nodes[index].operator for reader in readers for index, _ in reader.inputs[:2] if index != self.node.index]
+        if readers and all(alike) and len(others) == len(readers) and not {"ones_like", "zeros_like"} & {*others}:
             self.block.constant(np.array(level, self.dtype), self.outputs[0], self.label)
             return True
         return self.filled_like(level, self.dtype)
@@ -518,6 +525,8 @@ class SymbolRule(Rule):
         return not self.flag("use_sequence_length") and self.add("Identity", self.inputs[:1])
 
 
+_FOLLOWED = 256
+"""The most nodes behind an input in which the steps of a cell are searched."""
 _KEEPING = ("Embedding", "Dropout", "Cast", "_copy")
 """Operators that leave the first axes as they are."""
 _SPREADING = {"FullyConnected", *(name for name, kind in _SAME.items() if kind in ("Add", "Sub", "Mul")), *RECURRENT}
@@ -543,6 +552,8 @@ def _alike(kind: str) -> Callable[[SymbolRule], bool]:
 _RULES: Mapping[str, Callable[[SymbolRule], bool]] = {
     **{name: _alike(kind) for name, kind in _SAME.items()},
     **{name: _of_number(*row) for name, row in _WITH_NUMBER.items()},
+    **{_EARLIER.sub(lambda match: f"_{match[1].upper()}{match[2].upper()}{match[3]}Scalar", name): _of_number(*row)
+       for name, row in _WITH_NUMBER.items()},
     **{f"{mark}{name}{end}": _comparing(kind) for name, kind in {**_COMPARED, "not_equal": "NotEqual"}.items()
        for mark, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""))},
     **dict.fromkeys(("elemwise_div", "_div", "_Div", "broadcast_div"), SymbolRule.divided),
@@ -618,7 +629,7 @@ class SymbolLowering:
     """A symbol on its way into the common operations.
 
     graph    the symbol
-    arrays   the file's arrays by the names of its variables
+    arrays   the file's arrays by the names of its variables, each with its name in the file
     owners   the recurrent layers by the indices of the operators RNN that they are read of
     ranks    how many axes values have, as far as it shows
     dtypes   the element types of values
@@ -627,9 +638,11 @@ class SymbolLowering:
     stacks   the calls of whole stacks, by the names of the layers
     """
 
-    def __init__(self, graph: SymbolGraph, arrays: Mapping[str, Array], owners: Mapping[int, Recurrent], ranks: Mapping[str, int]) -> None:
-        self.graph, self.arrays, self.owners = graph, arrays, owners
-        self.ranks = ranks_of(graph, {**ranks, **{name: array.ndim for name, array in arrays.items()}})
+    def __init__(self, graph: SymbolGraph, arrays: NamedArrays, owners: Mapping[int, Recurrent], ranks: Mapping[str, int]) -> None:
+        self.graph, self.owners = graph, owners
+        self.arrays = {name: array for name, (_, array) in arrays.items()}
+        self._labels = {name: label for name, (label, _) in arrays.items()}
+        self.ranks = ranks_of(graph, {**ranks, **{name: array.ndim for name, array in self.arrays.items()}})
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self.readers: dict[int, list[SymbolNode]] = {node.index: [] for node in graph.nodes}
         self._names: dict[int, str] = {}
@@ -666,7 +679,7 @@ class SymbolLowering:
             if node.operator == "null" and node.name in self.arrays:
                 array = self.arrays[node.name]
                 self.dtypes[name] = array.dtype.newbyteorder("=")
-                block.constant(array, name, node.name)
+                block.constant(array, name, self._labels[node.name])
             elif node.operator == "null":
                 self.dtypes[name] = self._dtype(node)
                 inputs.append(name)
@@ -694,7 +707,7 @@ class SymbolLowering:
         rank = len(stated) or self.ranks.get((node.index, 0))
         lengths = stated or [0] * (rank or 0)
         waiting, seen = [node] if lengths else [], {node.index}
-        while waiting:  # steps of unrolled cells state how many there are
+        while waiting and len(seen) < _FOLLOWED:  # steps of unrolled cells state how many there are
             readers = [reader for reader in self.readers[waiting.pop().index] if reader.index not in seen]
             seen |= {reader.index for reader in readers}
             waiting += [reader for reader in readers if reader.operator in _KEEPING]
@@ -702,7 +715,21 @@ class SymbolLowering:
                 if split.operator == "SliceChannel" and split.attributes.get("squeeze_axis") in ("1", "True"):
                     axis = int(split.attributes.get("axis", "1"))
                     lengths[axis : axis + 1] = [int(split.attributes["num_outputs"])] if 0 <= axis < len(lengths) else []
-        return None if rank is None else [length or f"{node.name}, axis {axis}" for axis, length in enumerate(lengths)]
+        words: list[int | str | None] = [length or f"{node.name}, axis {axis}" for axis, length in enumerate(lengths)]
+        for reader in self.readers[node.index]:
+            if reader.index in self.owners and len(words) == 3:
+                words = self._of_layer(reader, node.index, words)
+        return words if rank is not None else None
+
+    def _of_layer(self, reader: SymbolNode, index: int, words: list[int | str | None]) -> list[int | str | None]:
+        """Return the axes of an input that an operator RNN reads, as its weights show them: a sequence, or a state for the same batch."""
+        stack, reads = self.owners[reader.index], [key[0] for key in reader.inputs]
+        if reads.index(index) == 0:
+            return [*words[:2], stack.input_size]
+        sequence, place = self.graph.nodes[reads[0]], reads.index(index)
+        batch = f"{sequence.name}, axis 1" if sequence.operator == "null" and "__shape__" not in sequence.attributes else None
+        width = stack.first.output_size if place == 2 else stack.hidden_size
+        return [stack.num_layers * stack.num_directions, batch, width] if place in (2, 3) else words
 
     def _recurrent(self, node: SymbolNode, stack: Recurrent, block: Block) -> None:
         """Write an operator RNN, layer by layer."""

@@ -45,6 +45,10 @@ _FIRST_ALONE = {"BatchNorm", "LayerNorm", "InstanceNorm", "Embedding", "LeakyReL
 """Operators whose other inputs have axes of their own."""
 
 
+_PASSES = 64
+"""The most walks to and fro through a graph."""
+
+
 def ranks_of(graph: SymbolGraph, stated_ranks: Mapping[str, int]) -> dict[Key, int]:
     """Return how many axes values have, as far as the operators that give and read them show.
 
@@ -66,12 +70,13 @@ def ranks_of(graph: SymbolGraph, stated_ranks: Mapping[str, int]) -> dict[Key, i
 
 def _spread(graph: SymbolGraph, ranks: dict[Key, int]) -> None:
     """Note what follows forwards and backwards, until nothing more does."""
-    count = -1
-    while count < len(ranks):
+    for _ in range(_PASSES):
         count = len(ranks)
         for order in (graph.nodes, reversed(graph.nodes)):
             for node in order:
                 _follow(node, graph.outputs[node.index], ranks)
+        if count == len(ranks):
+            break
 
 
 def _follow(node: SymbolNode, outputs: int, ranks: dict[Key, int]) -> None:

@@ -26,7 +26,7 @@ _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", 
 
 Key: TypeAlias = "tuple[int, int]"
 """A value: its node, and which of the node's outputs."""
-_MOST_OUTPUTS = 1 << 12
+MOST_OUTPUTS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def graph_of(path: Path) -> SymbolGraph:
     counts = [1] * len(rows)
     for row in rows:
         for index, number in row.inputs:
-            if not (0 <= index < row.index and 0 <= number < _MOST_OUTPUTS):
+            if not (0 <= index < row.index and 0 <= number < MOST_OUTPUTS):
                 raise ValueError(f"the node {row.name!r} reads what stands behind it")
     read = [key for row in rows for key in row.inputs]
     for index, number in [*read, *heads]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.mxnet.flow import ReadSymbol
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import by_names
 from rnnconvert.models.units import single_layers
@@ -19,6 +22,10 @@ class SymbolModel(ProgramModel):
     def read(self) -> ReadSymbol:
         """The graph as its adapter read it."""
         return self.checkpoint.read_as(ReadSymbol)
+
+    def layer_path(self, node: Operation, tensors: Sequence[str]) -> str:
+        """Return the beginning of the names of a layer's arrays, dense0_weight and dense0_bias."""
+        return next((name.partition(":")[2] or name for name in tensors), "").rpartition("_")[0]
 
     def layer_of_operation(self, name: str) -> Unit:
         """Return one of the layers of an operator."""

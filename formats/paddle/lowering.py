@@ -706,7 +706,10 @@ class ProgramLowering:
     def __init__(
         self, stated: StatedProgram, arrays: Mapping[str, Array], stacks: Mapping[int, Recurrent], fluid: Sequence[FluidOperator] = ()
     ) -> None:
-        self.stated, self.arrays, self.owners, self.fluid = stated, arrays, stacks, fluid
+        self.stated, self.arrays, self.owners = stated, arrays, stacks
+        self.fluid: dict[int, list[FluidOperator]] = {}
+        for layer in fluid:
+            self.fluid.setdefault(id(layer.operator), []).append(layer)
         self.shapes: dict[str, Sequence[int]] = Fields()
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self.names: dict[str, str] = {}
@@ -749,7 +752,7 @@ class ProgramLowering:
                 ends[int(operator.attributes.get("col", len(ends)))] = next(self.name(name) for name in read)
                 continue
             rule, outputs = ProgramRule(self, operator, [], block), list[str]()
-            recurrent = [(layer, self.name(layer.reads)) for layer in self.fluid if layer.operator is operator]
+            recurrent = [(layer, self.name(layer.reads)) for layer in self.fluid.get(id(operator), ())]
             for name in (each for names in operator.outputs.values() for each in names):
                 again = name in self._written or name in self.arrays or name in read
                 self._written[name] = self._written.get(name, 0) + again

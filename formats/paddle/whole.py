@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.paddle.flow import ReadStacks
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import by_names
 from rnnconvert.models.units import single_layers
@@ -19,6 +22,10 @@ class PaddleModel(ProgramModel):
     def read(self) -> ReadStacks:
         """The program as its adapter read it."""
         return self.checkpoint.read_as(ReadStacks)
+
+    def layer_path(self, node: Operation, tensors: Sequence[str]) -> str:
+        """Return what Paddle calls a layer: its arrays are linear_0.w_0 and linear_0.b_0."""
+        return next((name.rpartition(".")[0] for name in tensors if "." in name), "")
 
     def layer_of_operation(self, name: str) -> Unit:
         """Return one of the layers of an operator."""

@@ -94,7 +94,7 @@ def _with_axes(sequence: SourceTensor, ways: int, axes: str) -> SourceTensor:
     parts = {"b": Atom(batch), "t": Atom(time), "d": Atom(ways), "h": Atom(both // ways)}
     groups = {letter: (atom,) if atom.dim != 1 else () for letter, atom in parts.items()}
     groups["d"] = () if ways == 1 else groups["d"]
-    groups["u"] = (*groups["d"], *groups["h"])
+    groups["u"] = (Atom(both),) if "u" in axes else (*groups["d"], *groups["h"])
     dims = {**{letter: atom.dim for letter, atom in parts.items()}, "u": both}
     moved = MovedAxes((groups["b"], groups["t"], groups["u"]), tuple(groups[letter] for letter in axes))
     return SourceTensor(tuple(dims[letter] for letter in axes), sequence.dtype, sequence.name, origin=(sequence, moved))
