@@ -29,7 +29,7 @@ _READ = {"Embed": 1, "Convolution1D": 2, "Pooling1D": 2, "ConvolutionDepthWise1D
 
 
 @dataclass
-class Net:
+class NcnnNet:
     """The layers of a net, and their numbers.
 
     rows    in the order of the file
@@ -58,11 +58,11 @@ class Net:
         tops = [top for row in self.rows for top in row.tops]
         if len({*tops}) < len(tops):
             raise ValueError("two layers give one blob")
-        given = set[str]()
+        before = set[str]()
         for place, row in enumerate(self.rows):
-            if not given.issuperset(row.bottoms):
+            if not before.issuperset(row.bottoms):
                 raise ValueError("a layer reads what none before it gives")
-            given.update(row.tops)
+            before.update(row.tops)
             for index, bottom in enumerate(row.bottoms):
                 self._reading.setdefault(bottom, []).append((place, index))
         inputs = [row for row in self.rows if row.type == "Input" and row.tops]

@@ -49,7 +49,7 @@ Lengths = list[int | None]
 class Blobs:
     """What is known of the blobs of a net.
 
-    lengths  of their axes, None for one that is open; blobs whose axes are not known are not there
+    lengths  of their axes, None for one that is open; a blob whose axes nothing shows is missing
     alone    those that are the same for every sequence: their batch is 1
     whole    those that hold whole numbers
     batch    an input of the net, whose first axis is the batch
