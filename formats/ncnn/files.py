@@ -22,7 +22,7 @@ from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
 from rnnconvert.formats.ncnn.export_to import recipe
-from rnnconvert.formats.ncnn.lowering import RECURRENT, Net
+from rnnconvert.formats.ncnn.lowering import RECURRENT, NcnnNet
 from rnnconvert.formats.ncnn.param import Numbers
 from rnnconvert.formats.ncnn.stored import INT8, arrays_of
 from rnnconvert.language import registry
@@ -92,7 +92,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         contents.arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not contents.unread and numbers.at < numbers.data.size:
         raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
-    net = Net(path, described, arrays, rows, path.stat().st_size + numbers.data.nbytes)
+    net = NcnnNet(path, described, arrays, rows, path.stat().st_size + numbers.data.nbytes)
     calls = net.calls()
     looked, received = recognise_in(net.program, _LATER, calls)
     for name in rows:

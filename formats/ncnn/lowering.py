@@ -29,7 +29,7 @@ _READ = {"Embed": 1, "Convolution1D": 2, "Pooling1D": 2, "ConvolutionDepthWise1D
 
 
 @dataclass
-class Net:
+class NcnnNet:
     """The layers of a net, and their numbers.
 
     rows    in the order of the file
@@ -58,11 +58,11 @@ class Net:
         tops = [top for row in self.rows for top in row.tops]
         if len({*tops}) < len(tops):
             raise ValueError("two layers give one blob")
-        given = set[str]()
+        before = set[str]()
         for place, row in enumerate(self.rows):
-            if not given.issuperset(row.bottoms):
+            if not before.issuperset(row.bottoms):
                 raise ValueError("a layer reads what none before it gives")
-            given.update(row.tops)
+            before.update(row.tops)
             for index, bottom in enumerate(row.bottoms):
                 self._reading.setdefault(bottom, []).append((place, index))
         inputs = [row for row in self.rows if row.type == "Input" and row.tops]
@@ -108,8 +108,8 @@ class Net:
         """Return the net as a program, with these lengths of its inputs; count the layers that have no equivalent."""
         block, self._lacking = Block(" ", {}), 0
         names = [row.tops[0] for row in self.rows if row.type == "Input" and row.tops]
-        whole = {name for name in names if any(row.type == "Embed" for _, row, _ in self._readers(name))}
-        blobs = Blobs({name: list(lengths) for name, lengths in inputs.items()}, whole={*whole}, batch=next(iter(names), ""))
+        integers = {name for name in names if any(row.type == "Embed" for _, row, _ in self._readers(name))}
+        blobs = Blobs({name: list(lengths) for name, lengths in inputs.items()}, integers={*integers}, batch=next(iter(names), ""))
         layers = {place: (name, stack) for name, (place, stack) in self.layers.items()}
         for place, row in enumerate(self.rows):
             if row.type == "Input":
@@ -120,7 +120,7 @@ class Net:
                 self._lacking += not LayerRule(row, self.arrays[place], blobs, block).write()
         declared = [
             Declared(
-                name, np.dtype(np.int32 if name in whole else np.float32), ["batch", *lengths] if (lengths := inputs.get(name)) else None
+                name, np.dtype(np.int32 if name in integers else np.float32), ["batch", *lengths] if (lengths := inputs.get(name)) else None
             )
             for name in names
         ]

@@ -40,7 +40,7 @@ _KEYS = (("w", 0), ("h", 1), ("d", 11), ("c", 2))
 _REAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 """A number with a point or an exponent: ncnn reads the bits of any other one as those of a whole number."""
 _LARGEST = float(np.finfo(np.float32).max)
-_WHOLE = re.compile(r"[+-]?\d{1,10}")
+_INTEGER = re.compile(r"[+-]?\d{1,10}")
 
 Lengths = list[int | None]
 
@@ -49,15 +49,15 @@ Lengths = list[int | None]
 class Blobs:
     """What is known of the blobs of a net.
 
-    lengths  of their axes, None for one that is open; blobs whose axes are not known are not there
-    alone    those that are the same for every sequence: their batch is 1
-    whole    those that hold whole numbers
-    batch    an input of the net, whose first axis is the batch
+    lengths   of their axes, None for one that is open; a blob whose axes nothing shows is missing
+    alone     those that are the same for every sequence: their batch is 1
+    integers  those that hold whole numbers
+    batch     an input of the net, whose first axis is the batch
     """
 
     lengths: dict[str, Lengths] = field(default_factory=dict)
     alone: set[str] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)
+    integers: set[str] = field(default_factory=set)
     batch: str = ""
 
 
@@ -81,7 +81,7 @@ class LayerRule(Rule):
         del self.block.nodes[begun:]
         for top in self.outputs:
             self.blobs.lengths.pop(top, None)
-            self.blobs.whole.discard(top)
+            self.blobs.integers.discard(top)
         if done:
             self.block.operator = f"{self.row.type} with the parameter {unread[0]}={self.row.parameters[unread[0]]}"
         self.block.add(self.row.type, self.inputs, self.outputs, self.label, DOMAIN)
@@ -89,17 +89,17 @@ class LayerRule(Rule):
 
     # Parameters
 
-    def whole(self, key: int, default: int = 0) -> int:
+    def integer(self, key: int, default: int = 0) -> int:
         """Return a parameter that is a whole number."""
         self._read.add(key)
         text = self.row.parameters.get(key, str(default))
-        if not _WHOLE.fullmatch(text):
+        if not _INTEGER.fullmatch(text):
             raise ValueError(f"{key}={text}")
         return int(text)
 
     def flag(self, key: int, default: int = 0) -> bool:
         """Return a parameter that is a truth, which some of ncnn's kernels compare with 1, and others with 0."""
-        number = self.whole(key, default)
+        number = self.integer(key, default)
         if number not in (0, 1):
             raise ValueError(f"{key}={number}")
         return bool(number)
@@ -141,9 +141,9 @@ class LayerRule(Rule):
             raise ValueError(f"{self.inputs[place]} is not known")
         return lengths
 
-    def x(self, place: int = 0, whole: bool = False) -> str:
+    def x(self, place: int = 0, integers: bool = False) -> str:
         """Return a blob that it reads. Raises ValueError for one of whole numbers, unless the layer moves any."""
-        if self.inputs[place] in self.blobs.whole and not whole:
+        if self.inputs[place] in self.blobs.integers and not integers:
             raise ValueError("whole numbers")
         return self.inputs[place]
 
@@ -158,7 +158,7 @@ class LayerRule(Rule):
 
     def axis(self, index: int) -> int:
         """Return an axis of its first blob, counted from the front, that a parameter states."""
-        axis = self.whole(index)
+        axis = self.integer(index)
         return self.counted(axis, self.rank())
 
     @staticmethod
@@ -199,7 +199,7 @@ class LayerRule(Rule):
 
     def ends(self, kind: str, inputs: Sequence[str], **attributes: Any) -> bool:
         """Write one common operation, and the function of its result that the parameters 9 and 10 state."""
-        function, numbers = self.whole(9), self.listed(10)
+        function, numbers = self.integer(9), self.listed(10)
         if not function:
             return self.add(kind, inputs, **attributes)
         value = self.block.add(kind, inputs, name=self.label, **attributes)
@@ -228,42 +228,42 @@ class LayerRule(Rule):
             source = place if len(self.inputs) > 1 else 0
             self.block.add("Identity", [self.inputs[source]], [top], self.label)
             self.give(self.lengths(source), place)
-            self.blobs.whole.update({top} if self.inputs[source] in self.blobs.whole else ())
+            self.blobs.integers.update({top} if self.inputs[source] in self.blobs.integers else ())
         return len(self.inputs) in (1, len(self.outputs))
 
     def packed(self) -> bool:
         """Write the same numbers in another order of the memory."""
-        self.whole(0, 1)
-        return not self.whole(1) and self.whole(2) == self.whole(3) and self.copied()
+        self.integer(0, 1)
+        return not self.integer(1) and self.integer(2) == self.integer(3) and self.copied()
 
     def reshape(self) -> bool:
         """Write elements in another shape; of 0 is the length of the same axis in what it reads, and -1 what is left."""
-        stated = {axis: self.whole(key, _ABSENT) for axis, key in _KEYS}
-        if self.whole(3) or self.whole(12, -_ABSENT) != -_ABSENT or self.whole(13, -_ABSENT) != -_ABSENT:
+        stated = {axis: self.integer(key, _ABSENT) for axis, key in _KEYS}
+        if self.integer(3) or self.integer(12, -_ABSENT) != -_ABSENT or self.integer(13, -_ABSENT) != -_ABSENT:
             return False  # a permutation in old files, and axes of batches
         rank = next((rank for rank, axis in ((0, "w"), (1, "h"), (2, "c"), (3, "d")) if stated[axis] == _ABSENT), 4)
-        x, before = self.x(whole=True), self.lengths()
+        x, before = self.x(integers=True), self.lengths()
         if not rank:
             return self.copied()
-        own = dict(zip(AXES[len(before)], range(len(before)), strict=True))
+        places = dict(zip(AXES[len(before)], range(len(before)), strict=True))
         shape: list[str] = [self.whole_numbers([0])]
         after = Lengths()
         for axis in AXES[rank]:
             length = stated[axis]
-            same = not length and axis in own
-            after.append(before[own[axis]] if same else None if length == -1 else length or 1)
-            shape.append(self.length(x, 0, own[axis]) if same else self.whole_numbers([length or 1]))
+            same = not length and axis in places
+            after.append(before[places[axis]] if same else None if length == -1 else length or 1)
+            shape.append(self.length(x, 0, places[axis]) if same else self.whole_numbers([length or 1]))
         if None in after and None not in before and after.count(None) == 1:
             rest, total = math.prod(length or 1 for length in after), math.prod(length or 1 for length in before)
             after[after.index(None)] = total // rest
         if None not in before and None not in after and math.prod(map(int, before)) != math.prod(map(int, after)):  # type: ignore[arg-type]
             return False
-        self.blobs.whole.update(self.outputs[:1] if self.inputs[0] in self.blobs.whole else ())
+        self.blobs.integers.update(self.outputs[:1] if self.inputs[0] in self.blobs.integers else ())
         return self.gives(after, "Reshape", [x, self.block.add("Concat", shape, axis=0)])
 
     def permute(self) -> bool:
         """Write axes in another order."""
-        number, lengths = self.whole(0), self.lengths()
+        number, lengths = self.integer(0), self.lengths()
         if not number or len(lengths) < 2:
             return self.copied()
         letters = AXES[len(lengths)]
@@ -274,7 +274,7 @@ class LayerRule(Rule):
 
     def _axes(self, rank: int) -> list[int]:
         """Return the axes that Squeeze and ExpandDims name: in an array, or each by a separate number."""
-        flags = [AXES[rank].index(axis) for axis, key in _KEYS if self.whole(key) and axis in AXES[rank]]
+        flags = [AXES[rank].index(axis) for axis, key in _KEYS if self.integer(key) and axis in AXES[rank]]
         axes = sorted({self.counted(axis, rank) for axis in self.places(3)})
         return axes or sorted(flags)
 
@@ -313,19 +313,19 @@ class LayerRule(Rule):
         x, lengths, count = self.x(), self.lengths(), len(self.outputs)
         if len(bounds) not in (count - 1, count) if bounds else len(sizes) != count:
             return False
-        whole = lengths[axis]
-        if whole is None and not bounds and all(size == _ABSENT for size in sizes):
+        total = lengths[axis]
+        if total is None and not bounds and all(size == _ABSENT for size in sizes):
             for place in range(count):
                 self.give(lengths, place)
             return self.add("Split", [x], axis=axis + 1)
-        ends: Lengths = [end + whole if end < 0 and whole is not None else end for end in bounds[: count - 1]]
+        ends: Lengths = [end + total if end < 0 and total is not None else end for end in bounds[: count - 1]]
         for place, size in enumerate(sizes if not bounds else ()):
             at = ends[-1] if ends else 0
-            rest = None if whole is None and place == count - 1 else ((whole or 0) - (at or 0)) // (count - place)
+            rest = None if total is None and place == count - 1 else ((total or 0) - (at or 0)) // (count - place)
             ends.append(None if rest is None and size == _ABSENT else (at or 0) + (rest or 0 if size == _ABSENT else size))
-        ends += [whole] * bool(bounds)
+        ends += [total] * bool(bounds)
         for place, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            if start is None or not 0 <= start < (end or END) or (whole is not None and (end or END) > whole):
+            if start is None or not 0 <= start < (end or END) or (total is not None and (end or END) > total):
                 return False
             self.give([*lengths[:axis], None if end is None else end - start, *lengths[axis + 1 :]], place)
             self.block.add("Slice", [x], [self.outputs[place]], self.label, axes=[axis + 1], starts=[start], ends=[end or END])
@@ -336,7 +336,7 @@ class LayerRule(Rule):
         lengths, x = list(self.lengths()), self.x()
         starts, ends, axes = (self.places(key) for key in (9, 10, 11))
         offsets, sizes, behind = (
-            {axis: self.whole(key, 0) for axis, key in zip("whdc", keys, strict=True)}
+            {axis: self.integer(key, 0) for axis, key in zip("whdc", keys, strict=True)}
             for keys in ((0, 1, 13, 2), (3, 4, 14, 5), (6, 7, 15, 8))
         )
         ranges: list[tuple[int, int, int]] = []
@@ -394,7 +394,7 @@ class LayerRule(Rule):
     def tiled(self) -> bool:
         """Write a blob several times along its axes."""
         repeats, lengths = self.places(2), list(self.lengths())
-        axis, times = self.whole(0), self.whole(1, 1)
+        axis, times = self.integer(0), self.integer(1, 1)
         if not repeats:
             repeats = [1] * len(lengths)
             repeats[self.counted(axis, len(lengths))] = times
@@ -406,8 +406,8 @@ class LayerRule(Rule):
 
     def bordered(self) -> bool:
         """Write numbers around a blob."""
-        top, bottom, left, right, kind = (self.whole(key) for key in (0, 1, 2, 3, 4))
-        number, each, front, behind = self.real(5), self.whole(6), self.whole(7), self.whole(8)
+        top, bottom, left, right, kind = (self.integer(key) for key in (0, 1, 2, 3, 4))
+        number, each, front, behind = self.real(5), self.integer(6), self.integer(7), self.integer(8)
         lengths = self.lengths()
         sides = {"w": (left, right), "h": (top, bottom), "c": (front, behind) if len(lengths) == 3 else (0, 0), "d": (front, behind)}
         pairs = [sides[axis] for axis in AXES[len(lengths)]]
@@ -420,8 +420,8 @@ class LayerRule(Rule):
 
     def cast(self) -> bool:
         """Write a change of the element type."""
-        self.whole(0)
-        to = _TYPES.get(self.whole(1))
+        self.integer(0)
+        to = _TYPES.get(self.integer(1))
         return to is not None and self.alike("Cast", to=to)
 
     # Functions of each number
@@ -468,19 +468,19 @@ class LayerRule(Rule):
         """Write the first half of an axis times the sigmoid of the second one."""
         axis = self.axis(0)
         lengths = list(self.lengths())
-        whole = lengths[axis]
-        if whole is None or whole % 2:
+        total = lengths[axis]
+        if total is None or total % 2:
             return False
-        lengths[axis] = whole // 2
+        lengths[axis] = total // 2
         first, second = (
-            self.block.add("Slice", [self.x()], axes=[axis + 1], starts=[start], ends=[start + whole // 2]) for start in (0, whole // 2)
+            self.block.add("Slice", [self.x()], axes=[axis + 1], starts=[start], ends=[start + total // 2]) for start in (0, total // 2)
         )
         return self.gives(lengths, "Mul", [first, self.block.add("Sigmoid", [second])])
 
     def softmax(self) -> bool:
         """Write a softmax along an axis; old files mean another axis."""
         axis, meant, lengths = self.axis(0), self.flag(1), self.lengths()
-        if not meant and self.whole(0):
+        if not meant and self.integer(0):
             return False
         self.inputs = [self.x()]
         return self.give(lengths) and self.softmax_along("Softmax", len(lengths) + 1, axis + 1)
@@ -492,7 +492,7 @@ class LayerRule(Rule):
 
     def unary(self) -> bool:
         """Write a function of each number by its number."""
-        number, x, add = self.whole(0), self.x(), self.block.add
+        number, x, add = self.integer(0), self.x(), self.block.add
         self.give(self.lengths())
         if number in _UNARY:
             return self.add(_UNARY[number], [x])
@@ -506,7 +506,7 @@ class LayerRule(Rule):
 
     def binary(self) -> bool:
         """Write an operator of two blobs, or of a blob and a number."""
-        number, by_number, value = self.whole(0), self.flag(1), self.real(2)
+        number, by_number, value = self.integer(0), self.flag(1), self.real(2)
         if by_number:
             lengths, pair = self.lengths(), [self.x(), self.constant(value)]
         elif len(self.inputs) == 2:
@@ -551,7 +551,7 @@ class LayerRule(Rule):
 
     def eltwise(self) -> bool:
         """Write the product, the sum with weights, or the largest of blobs of one shape."""
-        kind, factors = self.whole(0), self.listed(1)
+        kind, factors = self.integer(0), self.listed(1)
         blobs = [self.x(place) for place in range(len(self.inputs))]
         if len(blobs) < 2 or kind not in (0, 1, 2) or (factors and (kind != 1 or len(factors) != len(blobs))):
             return False
@@ -592,7 +592,7 @@ class LayerRule(Rule):
     def reduce(self) -> bool:
         """Write a reduction of the numbers along axes."""
         number, every, factor, axes, keep, meant = (
-            self.whole(0), self.flag(1, 1), self.real(2, 1.0), self.places(3), self.flag(4), self.flag(5),
+            self.integer(0), self.flag(1, 1), self.real(2, 1.0), self.places(3), self.flag(4), self.flag(5),
         )  # fmt: skip
         lengths = self.lengths()
         if (axes and not meant) or number not in _REDUCED:
@@ -612,7 +612,7 @@ class LayerRule(Rule):
 
     def connected(self) -> bool:
         """Write a product with a matrix, of each row of a blob of two axes that are as long, and else of all its numbers."""
-        self.whole(0), self.flag(1), self.whole(2), self.whole(8)
+        self.integer(0), self.flag(1), self.integer(2), self.integer(8)
         weight, x, lengths = self.arrays.get("weight_data"), self.x(), self.lengths()
         if weight is None:
             return False
@@ -635,10 +635,18 @@ class LayerRule(Rule):
         """Write a product with a stored matrix, and what is added to it."""
         alpha, beta = self.real(0, 1.0), self.real(1, 1.0)
         turn, turned, left, right, added = (self.flag(key) for key in (2, 3, 4, 5, 6))
-        spread = self.whole(10)
+        spread = self.integer(10)
         for key in (7, 8, 9, 12, 20, 21, 22):  # sizes, and how it is computed
-            self.whole(key)
-        if left or not right or self.whole(11) or self.whole(13) not in (0, 1) or self.whole(14) or self.whole(18) or self.rank() != 2:
+            self.integer(key)
+        if (
+            left
+            or not right
+            or self.integer(11)
+            or self.integer(13) not in (0, 1)
+            or self.integer(14)
+            or self.integer(18)
+            or self.rank() != 2
+        ):
             return False
         if len(self.inputs) != 1 or "B_data" not in self.arrays or (added and spread != -1 and "C_data" not in self.arrays):
             return False
@@ -659,11 +667,11 @@ class LayerRule(Rule):
 
     def embedded(self) -> bool:
         """Write the rows of a table."""
-        self.whole(0), self.whole(1), self.whole(2), self.whole(3), self.whole(18)
-        if self.rank() != 1 or self.inputs[0] not in self.blobs.whole:
+        self.integer(0), self.integer(1), self.integer(2), self.integer(3), self.integer(18)
+        if self.rank() != 1 or self.inputs[0] not in self.blobs.integers:
             return False
         self.give([*self.lengths(), self.arrays["weight_data"].shape[1]] if "weight_data" in self.arrays else [])
-        rows = [self.stored("weight_data"), self.x(whole=True)]
+        rows = [self.stored("weight_data"), self.x(integers=True)]
         if "bias_data" not in self.arrays:
             return self.add("Gather", rows, axis=0)
         return self.add("Add", [self.block.add("Gather", rows, name=self.label, axis=0), self.stored("bias_data")])
@@ -671,8 +679,8 @@ class LayerRule(Rule):
     def held(self) -> bool:
         """Write stored numbers."""
         for _, key in _KEYS:
-            self.whole(key)
-        self.whole(21, 1)
+            self.integer(key)
+        self.integer(21, 1)
         return self.gives(self.arrays["data"].shape, "Unsqueeze", [self.stored("data")], axes=[0])
 
     def _strided(self, rank: int, strides: tuple[int, int], pads: tuple[int, int, int, int]) -> tuple[list[int], list[int]]:
@@ -681,13 +689,13 @@ class LayerRule(Rule):
         strides  the parameters of the width and the height
         pads     the parameters at the left, the right, the top, and the bottom
         """
-        wide = self.whole(strides[0], 1)
-        left = self.whole(pads[0])
-        right = self.whole(pads[1], left)
+        wide = self.integer(strides[0], 1)
+        left = self.integer(pads[0])
+        right = self.integer(pads[1], left)
         if rank == 1:
             return [wide], [left, right]
-        top = self.whole(pads[2], left)
-        return [self.whole(strides[1], wide), wide], [top, left, self.whole(pads[3], top), right]
+        top = self.integer(pads[2], left)
+        return [self.integer(strides[1], wide), wide], [top, left, self.integer(pads[3], top), right]
 
     def _pads(self, pads: Sequence[int]) -> dict[str, Any]:
         if len({*pads}) == 1 and pads[0] in _SAME:
@@ -699,22 +707,22 @@ class LayerRule(Rule):
     def convolved(self, rank: int, transposed: bool = False, grouped: bool = False) -> bool:
         """Write a convolution over the last axes, or its transpose."""
         for key in (0, 1, 5, 6, 8, *((11,) if rank == 2 else ())):
-            self.whole(key)
+            self.integer(key)
         self.flag(5)
         if len(self.inputs) != 1 or self.flag(28 if transposed else 19) or "weight_data" not in self.arrays:
             return False
-        groups, weight, lengths = self.whole(7, 1) if grouped else 1, self.arrays["weight_data"], self.lengths()
+        groups, weight, lengths = self.integer(7, 1) if grouped else 1, self.arrays["weight_data"], self.lengths()
         strides, pads = self._strided(rank, (3, 13), (4, 15, 14, 16))
-        wide = self.whole(2, 1)
-        dilations = [self.whole(12, wide), wide][-rank:]
+        wide = self.integer(2, 1)
+        dilations = [self.integer(12, wide), wide][-rank:]
         kernel, around = weight.shape[2:], self._pads(pads)
         if len(lengths) != rank + 1 or lengths[0] not in (weight.shape[1] * groups, None):
             return False
         reach = [step * (count - 1) + 1 for step, count in zip(dilations, kernel, strict=True)]
         value, settings = self.stored("weight_data"), {"strides": strides, "dilations": dilations, "group": groups, **around}
         if transposed:
-            more = self.whole(18), self.whole(19 if rank == 2 else 18)
-            if any(more) or self.whole(20) or (rank == 2 and self.whole(21)) or "pads" not in around:
+            more = self.integer(18), self.integer(19 if rank == 2 else 18)
+            if any(more) or self.integer(20) or (rank == 2 and self.integer(21)) or "pads" not in around:
                 return False
             value = self._turned(value, groups, weight.shape)
             totals = [low + high for low, high in zip(pads[:rank], pads[rank:], strict=True)]
@@ -756,10 +764,10 @@ class LayerRule(Rule):
 
     def pooled(self, rank: int) -> bool:
         """Write the largest number, or the mean, of windows over the last axes, or of these axes as a whole."""
-        kind, mode, overall, counted, adaptive = self.whole(0), self.whole(5), *(self.flag(key) for key in (4, 6, 7))
-        wide, out_wide = self.whole(1), self.whole(8)
-        kernel = [self.whole(11, wide), wide] if rank == 2 else [wide]
-        out = [self.whole(18, out_wide), out_wide] if rank == 2 else [out_wide]
+        kind, mode, overall, counted, adaptive = self.integer(0), self.integer(5), *(self.flag(key) for key in (4, 6, 7))
+        wide, out_wide = self.integer(1), self.integer(8)
+        kernel = [self.integer(11, wide), wide] if rank == 2 else [wide]
+        out = [self.integer(18, out_wide), out_wide] if rank == 2 else [out_wide]
         strides, pads = self._strided(rank, (2, 12), (3, 14, 13, 15))
         lengths, x = self.lengths(), self.x()
         if kind not in (0, 1) or len(lengths) != rank + 1:
@@ -792,7 +800,7 @@ class LayerRule(Rule):
 
     def normalised(self, kind: str) -> bool:
         """Write numbers by their mean and variance along the last axes, with a scale and a shift where it has them."""
-        size, epsilon, scaled, lengths = self.whole(0), self.real(1, 0.001), self.flag(2, 1), self.lengths()
+        size, epsilon, scaled, lengths = self.integer(0), self.real(1, 0.001), self.flag(2, 1), self.lengths()
         over = 1 if len(lengths) < 3 or lengths[-1] == size else 2
         if len(lengths) > 3 or (over == 2 and (None in lengths[1:] or math.prod(length or 1 for length in lengths[1:]) != size)):
             return False
@@ -808,9 +816,9 @@ class LayerRule(Rule):
 
     def by_channel(self, kind: str) -> bool:
         """Write a norm of the first axis's places, or of groups of them, over all others."""
-        groups = {"groups": self.whole(0, 1)} if kind == "GroupNormalization" else {}
+        groups = {"groups": self.integer(0, 1)} if kind == "GroupNormalization" else {}
         first = int(bool(groups))
-        channels, epsilon, scaled = self.whole(first), self.real(first + 1, 0.001), self.flag(first + 2, 1)
+        channels, epsilon, scaled = self.integer(first), self.real(first + 1, 0.001), self.flag(first + 2, 1)
         lengths = self.lengths()
         if lengths[0] not in (channels, None) or (not groups and len(lengths) < 3):
             return False
@@ -823,7 +831,7 @@ class LayerRule(Rule):
 
     def batch_norm(self) -> bool:
         """Write a norm by stored means and variances of the first axis's places."""
-        channels, epsilon = self.whole(0), self.real(1)
+        channels, epsilon = self.integer(0), self.real(1)
         variance = self.arrays.get("var_data")
         if variance is None or not (variance + np.float32(epsilon) > 0).all() or self.lengths()[0] not in (channels, None):
             return False
@@ -836,7 +844,7 @@ class LayerRule(Rule):
 
     def by_first_axis(self) -> bool:
         """Write a scale and a shift of the first axis's places."""
-        size, biased = self.whole(0), self.flag(1)
+        size, biased = self.integer(0), self.flag(1)
         lengths = self.lengths()
         if size == ANOTHER_LAYERS or lengths[0] not in (size, None) or len(self.inputs) != 1:
             return False
@@ -848,14 +856,14 @@ class LayerRule(Rule):
 
     def shifted(self) -> bool:
         """Write a shift of each channel."""
-        size, lengths = self.whole(0), self.lengths()
+        size, lengths = self.integer(0), self.lengths()
         if len(lengths) < 3 or lengths[0] not in (size, None):
             return False  # a blob of fewer axes has one channel
         return self.alike_with("Add", [self.stored("bias_data", [-1, *[1] * (len(lengths) - 1)])])
 
     def sloped(self) -> bool:
         """Write slopes below zero, one for all numbers or one for each place of the first axis."""
-        size, lengths = self.whole(0), self.lengths()
+        size, lengths = self.integer(0), self.lengths()
         if size > 1 and lengths[0] not in (size, None):
             return False
         shape = [-1, *[1] * (len(lengths) - 1)] if size > 1 else [1]

@@ -14,7 +14,7 @@ from rnnconvert.scaffolding.programs.units import ProgramModel, computing_in
 NAME = "ncnn"
 
 
-class NetModel(ProgramModel):
+class NcnnModel(ProgramModel):
     """A net, whose layers compute in float32, however their weights are stored."""
 
     @property
@@ -31,4 +31,4 @@ class NetModel(ProgramModel):
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file by its layers; by its names where these are not as ncnn asks."""
-    return by_names(checkpoint) if checkpoint.read is None else NetModel(checkpoint).model(checkpoint.path)
+    return by_names(checkpoint) if checkpoint.read is None else NcnnModel(checkpoint).model(checkpoint.path)

@@ -316,10 +316,10 @@ def _drawn_net(draw: random.Random, folder: Path) -> tuple[Path, Array, list[str
         else:
             split = []
         path = net(folder, [*rows, *split, text], [*numbers, *more])
-        given = by_ncnn(path, {"x": x}, [f"b{number}"])
-        if given is None or not np.isfinite(given[0]).all() or given[0].size > 1 << 14:
+        gave = by_ncnn(path, {"x": x}, [f"b{number}"])
+        if gave is None or not np.isfinite(gave[0]).all() or gave[0].size > 1 << 14:
             continue
-        rows, numbers, blob, shape = [*rows, *split, text], [*numbers, *more], f"b{number}", given[0].shape[1:]
+        rows, numbers, blob, shape = [*rows, *split, text], [*numbers, *more], f"b{number}", gave[0].shape[1:]
     read = {word for row in rows for word in row.split()[4 : 4 + int(row.split()[2])]}
     gives = [word for row in rows for word in row.split()[4 + int(row.split()[2]) : 4 + int(row.split()[2]) + int(row.split()[3])]]
     return net(folder, rows, numbers, draw.random() < 0.3), x, [blob for blob in gives if blob not in read]
