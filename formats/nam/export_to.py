@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.remedies import Setting
+from rnnconvert.core.remedies import TargetSetting
 from rnnconvert.language import registry
 
 if TYPE_CHECKING:  # a conversion asks for the endings alone
@@ -41,4 +41,6 @@ def graph(description: Description, weights: LayerWeights, sample_rate: str = ""
     document = document_of(lstm, numbers, head.units)
     if sample_rate:
         return stream_file(chain, {**document, "sample_rate": samples(sample_rate, "sample_rate")})
-    return stream_file(chain, document, [f"the file states no sample_rate: {Setting('sample_rate', '48000')} adds that of the recordings"])
+    return stream_file(
+        chain, document, [f"the file states no sample_rate: {TargetSetting('sample_rate', '48000')} adds that of the recordings"]
+    )

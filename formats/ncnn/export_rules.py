@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag, TargetSetting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.ncnn.export_net import net_export
 from rnnconvert.formats.ncnn.export_steps import OpenStepsError, count_of, loop, written_out
@@ -69,7 +69,7 @@ def _exported(description: Description, weights: LayerWeights, steps: int | None
             first = likelier(first, error)
             continue
         if steps is not None and not writer.written_out:
-            raise UsageError(f"{Setting('steps', steps)} decides nothing: every layer takes any number of steps. Leave it out")
+            raise UsageError(f"{TargetSetting('steps', steps)} decides nothing: every layer takes any number of steps. Leave it out")
         layers = writer.net.finished([port.name for port in writer.outputs])
         notes = ["it computes one sequence at a time: its blobs have no axis for the batch, and it keeps no states from call to call"]
         if writer.written_out:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Flag, TargetSetting
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.ncnn.export_writer import TITLE, NetTensor, NetWriter
 from rnnconvert.scaffolding import kinds
@@ -87,7 +87,7 @@ def count_of(w: NetWriter, node: Node[kinds.Kind], tensor: NetTensor, lacking: R
     if count is not None:
         return count
     feature, reason = ("a loop", "") if lacking is None else (lacking.feature, f"{lacking.reason}. ")
-    remedy = f"With {Setting('steps', 'N')} it is for sequences of N steps; with {Flag('stateful')} for a stream, a step at a time."
+    remedy = f"With {TargetSetting('steps', 'N')} it is for sequences of N steps; with {Flag('stateful')} for a stream, a step at a time."
     if w.steps is not None:
         remedy = "Build the model for sequences of one length."
     reason += "A net has no loops: each step is written out, and how many it has is open"

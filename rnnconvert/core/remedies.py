@@ -87,6 +87,15 @@ class Setting(Remedy):
         return f"{self.layer + ':' if self.layer else ''}{self.option}={value}"
 
 
+class TargetSetting(Setting):
+    """An option of what a whole model is written as, and its value: `--set steps=98`, `settings=["steps=98"]`."""
+
+    @property
+    def keywords(self) -> str:
+        """Return an entry of `settings`."""
+        return f'settings=["{self._entry(either(self.values))}"]'
+
+
 def _literal(value: str) -> str:
     if value in ("", "...") or re.fullmatch(r"-?\d+(\.\d+)?", value):
         return value

@@ -14,7 +14,7 @@ from rnnconvert.containers.reading import reading
 from rnnconvert.core.arguments import checked, passes_on, split_keywords
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.printable import either
-from rnnconvert.core.remedies import Command, Flag, Setting
+from rnnconvert.core.remedies import Command, Flag, TargetSetting
 from rnnconvert.files import detect
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.options import Options
@@ -284,7 +284,7 @@ def _options(writer: ExportTarget, out: Path, wanted: _TargetOptions) -> dict[st
     chosen |= {} if wanted.dtype is None else {"dtype": wanted.dtype}
     for key in chosen:
         if key not in options:
-            flag = Flag("dtype", chosen[key]) if key == "dtype" else Setting(key, chosen[key])
+            flag = Flag("dtype", chosen[key]) if key == "dtype" else TargetSetting(key, chosen[key])
             raise UsageError(f"{flag} decides nothing: it is not for {writer.TITLE}. Leave it out")
     return {**chosen, **({"name": out.stem} if "name" in options else {})}
 

@@ -14,6 +14,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.remedies import TargetSetting
 from rnnconvert.formats.ncnn.export_net import NetLayers
 from rnnconvert.language.layout import Sizes
 from tests.helpers.drawn import each
@@ -277,6 +278,7 @@ def test_how_many_steps_are_written_out_is_stated(tmp_path: Path) -> None:
     k.Sequential([k.Input((None, 3)), k.layers.GRU(3, reset_after=False)]).save(source)
     result = CliRunner().invoke(main, ["export", str(source), str(path)])
     assert result.exit_code == 4 and "--set steps=N" in result.output and "--stateful" in result.output
+    assert TargetSetting("steps", "N").keywords == 'settings=["steps=N"]'  # as a caller from Python is told
     for steps in ("0", "-1", "many", "4097"):
         with pytest.raises(UsageError, match=r"a number of steps|an integer"):
             rc.export_model(source, path, settings=[f"steps={steps}"])
