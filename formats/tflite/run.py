@@ -140,16 +140,35 @@ class _Ready:
 
 
 def _moved(content: bytes, move: Callable[[Array], Array]) -> bytes:
-    """Return a model whose float32 constants are moved."""
+    """Return a model whose constants of floating-point numbers are moved: of those stored in half precision what is computed with."""
     from ai_edge_litert import schema_py_generated as schema
 
     model = _parsed(content)
+    _widen(model, schema)
     constants = {tensor.buffer for graph in model.subgraphs for tensor in graph.tensors if tensor.type == schema.TensorType.FLOAT32}
     for number in constants:
         buffer = model.buffers[number]
         if buffer.data is not None and len(buffer.data) > 4:  # one number may be an exponent, or what others are compared with
             buffer.data = np.frombuffer(move(np.frombuffer(bytes(buffer.data), "<f4")).tobytes(), np.uint8)
     return _packed(model)
+
+
+def _widen(model: Any, schema: Any) -> None:
+    """Store in single precision what a model stores in half, and leave out the operators that widen it."""
+    for graph in model.subgraphs:
+        operators, graph.operators = graph.operators, []
+        for operator in operators:
+            code = model.operatorCodes[operator.opcodeIndex]
+            source = graph.tensors[operator.inputs[0]] if len(operator.inputs) else None
+            data = None if source is None or source.type != schema.TensorType.FLOAT16 else model.buffers[source.buffer].data
+            kind = max(code.builtinCode, code.deprecatedBuiltinCode)  # older files have the second alone
+            if kind != schema.BuiltinOperator.DEQUANTIZE or data is None or not len(data):
+                graph.operators.append(operator)
+                continue
+            wide = schema.BufferT()
+            wide.data = np.frombuffer(np.frombuffer(bytes(data), "<f2").astype("<f4").tobytes(), np.uint8)
+            graph.tensors[operator.outputs[0]].buffer = len(model.buffers)
+            model.buffers.append(wide)
 
 
 def _packed(model: Any) -> bytes:
