@@ -187,10 +187,10 @@ def _fault(way: str, refused: Answer, after: Answer) -> str:
     return ""
 
 
-def _left_out_silently(words: Sequence[str], folder: Path, said: str) -> str:
+def _left_out_silently(words: Sequence[str], folder: Path, text: str) -> str:
     """Whether a file of arrays by name was written without some of its matrices, although no text says so."""
     source, target = Path(words[1]), folder / words[2] if len(words) > 2 else folder
-    if words[0] != "convert" or source.suffix not in (".npz", ".safetensors") or not target.is_file() or "left out" in said:
+    if words[0] != "convert" or source.suffix not in (".npz", ".safetensors") or not target.is_file() or "left out" in text:
         return ""
     with contextlib.suppress(RnnConvertError):
         arrays = np.load(source) if source.suffix == ".npz" else safetensors.numpy.load_file(source)
@@ -287,10 +287,10 @@ def _elsewhere(words: Sequence[str]) -> list[str]:
     command = main.get_command(click.Context(main), words[0])
     if command is None:
         return [*words]
-    given = command.make_context(words[0], list(words[1:]), resilient_parsing=True).params
+    parameters = command.make_context(words[0], list(words[1:]), resilient_parsing=True).params
     arguments_ = [argument.name or "" for argument in command.params if isinstance(argument, click.Argument)]
-    places = [str(path) for name in arguments_ for path in _several(given[name])]
-    written = {str(path) for name in _WRITTEN for path in _several(given.get(name))}
+    places = [str(path) for name in arguments_ for path in _several(parameters[name])]
+    written = {str(path) for name in _WRITTEN for path in _several(parameters.get(name))}
     written |= {*(places[1:][-1:] if words[0] in _WRITERS else [])}
     return [Path(word).name if word in written else str(Path(word).absolute()) if Path(word).exists() else word for word in words]
 
@@ -327,8 +327,8 @@ def _as_words(name: str, arguments: Mapping[str, Any]) -> list[str] | None:
 
 @functools.cache
 def _options(command: str) -> frozenset[str]:
-    found = main.get_command(click.Context(main), command)
-    return frozenset(option for parameter in found.params for option in parameter.opts) if found else frozenset()
+    resolved = main.get_command(click.Context(main), command)
+    return frozenset(option for parameter in resolved.params for option in parameter.opts) if resolved else frozenset()
 
 
 def _is_option(command: str, flag: str) -> bool:
@@ -359,11 +359,11 @@ def install() -> None:
                 return called(*args, **kwargs)
             except RnnConvertError as error:
                 if error.exit_code in REFUSALS and WATCH.share:
-                    given = signature.bind(*args, **kwargs).arguments
+                    keywords = signature.bind(*args, **kwargs).arguments
                     for name, parameter in signature.parameters.items():
                         if parameter.kind is parameter.VAR_KEYWORD:
-                            given |= given.pop(name, {})
-                    words = _as_words(function.__name__, given)
+                            keywords |= keywords.pop(name, {})
+                    words = _as_words(function.__name__, keywords)
                     if words:
                         WATCH.follow(words, f"error: {error}")
                 raise
