@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from rnnconvert.core.errors import UnusedSettingError
-from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.catalogue import OPTIONS, asked_by
 from rnnconvert.files.conservation import Facts
@@ -63,7 +63,8 @@ class Ledger:
         for layer, key in self.unused(*sides):
             if (layer, key) in but:
                 continue
-            setting = str(Setting(key, self.settings.values[layer, key], layer=layer))
+            value = self.settings.values[layer, key]
+            setting = str(Setting(key, value, layer=layer)) + (f" ({Flag('stateful')})" if (key, value) == ("states", "stream") else "")
             asked = [name or "the file itself" for name in self.asked.get(key, {})]
             if (layer, key) in self.unfit:
                 why = "; ".join(self.unfit[layer, key])
@@ -76,9 +77,9 @@ class Ledger:
                 open_facts = sorted({question.option for question in self.questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
             if key == "states":
-                hint += f" export writes whole models whose states go in and out ({Flag('stateful')})."
+                hint += f" Whole models whose states go in and out: {Command('export', 'MODEL', 'TARGET', stateful=True)}."
             if key == "dtype":
-                hint += f" The type of the numbers that are written is {Flag('dtype', self.settings.values[layer, key])}."
+                hint += f" The type of the numbers that are written is {Flag('dtype', value)}."
             raise UnusedSettingError((layer, key), f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 

@@ -226,8 +226,8 @@ class Nodes(ABC):
                 raise NeedError(symbol, value)
             if not (isinstance(symbol, ComputedSymbol) and symbol.function == "//" and value > 0):
                 break
-            whole, parts = symbol.operands
-            rest = whole - parts * value
+            dividend, divisor = symbol.operands
+            rest = dividend - divisor * value
         if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 

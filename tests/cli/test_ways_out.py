@@ -8,6 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests import ROOT
 from tests.helpers.drawn import drawn, each
 from tests.helpers.stacks import BOTH, random_stack
-from tests.helpers.ways_out import FAULT, REFUSALS, answered, followed
+from tests.helpers.ways_out import FAULT, REFUSALS, _left_out_silently, answered, followed
 
 LSTM, GRU, RNN = (Sizes(kind, 3, 4, parts=BOTH) for kind in ("lstm", "gru", "rnn"))
 LAYERS = {
@@ -141,7 +143,7 @@ def _check(case: tuple[Path, str], folder: Path) -> None:
     first = answered([str(file) if word == "FILE" else word for word in command.split()], folder)
     assert first.code != FAULT, first.error
     if first.code in REFUSALS:
-        _, faults = followed(first, folder)
+        faults = followed(first, folder)
         assert not faults, "\n".join(faults)
 
 
@@ -154,3 +156,17 @@ def test_every_way_out_that_an_error_names_leads_further(tmp_path: Path) -> None
         _check(case, folder)
 
     each(cases, check, lambda case: f"{case[1]} of {case[0].relative_to(ROOT)}")
+
+
+def test_ways_out_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    refused = answered(["convert", tmp_path / "absent.pt", "out.onnx"], tmp_path)
+    faults = followed(replace(refused, remedies=(Flag("force"), Setting("directions", "split"))), tmp_path)
+    assert len(faults) == 2 and all("is answered by the same error" in fault for fault in faults)
+    path = tmp_path / "more.npz"
+    matrices = {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4), "bias_ih_l0": (16,), "bias_hh_l0": (16,), "forgotten": (50, 50)}
+    arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in matrices.items()}
+    np.savez(path, **arrays)
+    (tmp_path / "silent").mkdir()
+    words = ["convert", str(path), "out.safetensors", "--from", "pytorch"]
+    assert answered(words, tmp_path / "silent").code == 0
+    assert _left_out_silently(words, tmp_path / "silent", "") and not _left_out_silently(words, tmp_path / "silent", "left out: forgotten")

@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
+import numpy as np
 import pytest
+import safetensors.numpy
 
+import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import arguments, remedies
 from rnnconvert.core.errors import RnnConvertError
@@ -37,6 +40,10 @@ _WRITTEN_FIRST = ("found.toml", "sample.npz")
 _DRAFT = re.compile(r"^  \[\[layout\]\]\n(?:  .*\n)+", re.MULTILINE)
 """The draft of a layout, as an error prints it."""
 _FORMATS = re.compile(r"(?:Convert to|can be written for) ((?:\w+(?:, | or )?)+)")
+
+
+_LEFT_OUT = re.compile(r"error: (--[\w-]+(?: [^\s-]\S*)?) decides nothing.* Leave it out")
+"""An option that its reader is to leave out, before anything else is added."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,14 @@ class Answer:
 
     def typed(self) -> Iterator[tuple[str, list[str]]]:
         """Yield every way out, as it is spelled and as the words of a command."""
+        words = list(self.words)
+        if (match := _LEFT_OUT.match(self.error)) and (at := f" {' '.join(words)} ".find(f" {match[1]} ")) >= 0:
+            first = len(" ".join(words)[:at].split())
+            del words[first : first + len(match[1].split())]
         for way in self.remedies:
             # What was typed already is the cause, and no way out.
             if f" {way.flags} " not in f" {' '.join(self.words)} ":
-                yield from ((way.flags, words) for words in _typed(way, list(self.words)))
+                yield from ((way.flags, typed) for typed in _typed(way, [*words]))
 
 
 class _Format(Remedy):
@@ -107,8 +118,9 @@ def _answer(words: Sequence[object], code: int, text: str, spelled: Sequence[Rem
 
 
 def _is_named(flags: str, text: str) -> bool:
-    """Whether a text names options for its reader to add, and not to leave out."""
-    return flags in text and not re.search(rf"([Ww]ithout|[Ll]eave out) {re.escape(flags)}", text)
+    """Whether a text names options for its reader to add, and neither to leave out nor as what decides nothing."""
+    flags = re.escape(flags)
+    return re.search(flags, text) is not None and not re.search(rf"([Ww]ithout|[Ll]eave out) {flags}|{flags}[^.:]* decides nothing", text)
 
 
 def _typed(way: Remedy, words: list[str]) -> Iterator[list[str]]:
@@ -146,8 +158,8 @@ def _target(format: str) -> str:
 # What the ways out lead to -------------------------------------------------------------------------
 
 
-def followed(refused: Answer, folder: Path) -> tuple[int, list[str]]:
-    """Type every way out of a refusal, each in a folder of its own. Return how many, and what is wrong with those that are false."""
+def followed(refused: Answer, folder: Path) -> list[str]:
+    """Type every way out of a refusal, each in a folder of its own. Return what is wrong with those that are false."""
     faults = []
     ways = list(refused.typed())
     for number, (way, words) in enumerate(ways):
@@ -155,10 +167,11 @@ def followed(refused: Answer, folder: Path) -> tuple[int, list[str]]:
         place.mkdir()
         (place / "layout.toml").write_text(refused.layout)
         after = answered(words, place)
-        why = _fault(way, refused, after)
+        why = _fault(way, refused, after) or _left_out_silently(words, place, refused.text + after.text)
         if why:
             faults.append(f"{way} {why}: {after.error}\nof `{' '.join(refused.words)}`: {refused.error}")
-    return len(ways), faults
+    WATCH.typed += len(ways)
+    return faults
 
 
 def _fault(way: str, refused: Answer, after: Answer) -> str:
@@ -171,6 +184,19 @@ def _fault(way: str, refused: Answer, after: Answer) -> str:
         return "is answered by a misuse"
     if way.startswith("--to ") and after.code in REFUSALS:
         return "is refused, too"
+    return ""
+
+
+def _left_out_silently(words: Sequence[str], folder: Path, text: str) -> str:
+    """Whether a file of arrays by name was written without some of its matrices, although no text says so."""
+    source, target = Path(words[1]), folder / words[2] if len(words) > 2 else folder
+    if words[0] != "convert" or source.suffix not in (".npz", ".safetensors") or not target.is_file() or "left out" in text:
+        return ""
+    with contextlib.suppress(RnnConvertError):
+        arrays = np.load(source) if source.suffix == ".npz" else safetensors.numpy.load_file(source)
+        written = sum(stack.parameters for stack in rc.load(target).layers.values())
+        if sum(array.size for array in map(arrays.__getitem__, arrays) if array.ndim > 1) > written:
+            return "leaves arrays out, and does not say so"
     return ""
 
 
@@ -229,8 +255,7 @@ class Watch:
             place = Path(folder)
             refused = answered(_elsewhere(words), place)
             if refused.code in REFUSALS:
-                count, faults = followed(refused, place)
-                self.typed += count
+                faults = followed(refused, place)
                 self.faults += [fault for fault in faults if not any(re.search(allowed, fault) for allowed in ALLOWED)]
 
 
@@ -262,10 +287,10 @@ def _elsewhere(words: Sequence[str]) -> list[str]:
     command = main.get_command(click.Context(main), words[0])
     if command is None:
         return [*words]
-    given = command.make_context(words[0], list(words[1:]), resilient_parsing=True).params
+    parameters = command.make_context(words[0], list(words[1:]), resilient_parsing=True).params
     arguments_ = [argument.name or "" for argument in command.params if isinstance(argument, click.Argument)]
-    places = [str(path) for name in arguments_ for path in _several(given[name])]
-    written = {str(path) for name in _WRITTEN for path in _several(given.get(name))}
+    places = [str(path) for name in arguments_ for path in _several(parameters[name])]
+    written = {str(path) for name in _WRITTEN for path in _several(parameters.get(name))}
     written |= {*(places[1:][-1:] if words[0] in _WRITERS else [])}
     return [Path(word).name if word in written else str(Path(word).absolute()) if Path(word).exists() else word for word in words]
 
@@ -302,8 +327,8 @@ def _as_words(name: str, arguments: Mapping[str, Any]) -> list[str] | None:
 
 @functools.cache
 def _options(command: str) -> frozenset[str]:
-    found = main.get_command(click.Context(main), command)
-    return frozenset(option for parameter in found.params for option in parameter.opts) if found else frozenset()
+    resolved = main.get_command(click.Context(main), command)
+    return frozenset(option for parameter in resolved.params for option in parameter.opts) if resolved else frozenset()
 
 
 def _is_option(command: str, flag: str) -> bool:
@@ -334,11 +359,11 @@ def install() -> None:
                 return called(*args, **kwargs)
             except RnnConvertError as error:
                 if error.exit_code in REFUSALS and WATCH.share:
-                    given = signature.bind(*args, **kwargs).arguments
+                    keywords = signature.bind(*args, **kwargs).arguments
                     for name, parameter in signature.parameters.items():
                         if parameter.kind is parameter.VAR_KEYWORD:
-                            given |= given.pop(name, {})
-                    words = _as_words(function.__name__, given)
+                            keywords |= keywords.pop(name, {})
+                    words = _as_words(function.__name__, keywords)
                     if words:
                         WATCH.follow(words, f"error: {error}")
                 raise

@@ -117,7 +117,7 @@ NAMES = ("translator", "both", "line", "image", "convolving", "masked", "film")
 @pytest.mark.parametrize(("name", "ending"), [*((name, ending) for name in NAMES for ending in ("h5", "keras")), ("convolving", "tf")])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
-    x, truth = _kept(folder, name)
+    x, truth = _stored(folder, name)
     for output, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
         assert output.shape == expected.shape
         np.testing.assert_allclose(output, expected, rtol=3e-5, atol=3e-6)
@@ -127,13 +127,13 @@ def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path
 def test_models_that_are_called_for_each_step_are_those_of_keras_3(ending: str, folder: Path, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     upgrade(folder / f"film.{ending}", tmp_path / "film.keras")
-    x, truth = _kept(folder, "film")
+    x, truth = _stored(folder, "film")
     model = keras.saving.load_model(tmp_path / "film.keras")
     for output, expected in zip(model(x, training=False), truth, strict=True):
         np.testing.assert_allclose(np.asarray(output), expected, rtol=3e-5, atol=3e-6)
 
 
-def _kept(folder: Path, name: str) -> tuple[list[Any], list[Any]]:
+def _stored(folder: Path, name: str) -> tuple[list[Any], list[Any]]:
     """What Keras 2 was given, and what it computed."""
     with np.load(folder / f"{name}.npz") as stored:
         x, truth = ([stored[key] for key in sorted(stored.files) if key.startswith(word)] for word in "xy")

@@ -231,3 +231,28 @@ def test_a_scripted_layer_itself_is_called_with_a_tensor(kind: str, tmp_path: Pa
     expected = [y, *states] if kind == "LSTM" else [y, states]
     for value, wanted in zip(in_onnxruntime(tmp_path / "layer.onnx", x.numpy()), expected, strict=True):
         np.testing.assert_allclose(value, wanted.detach(), atol=1e-6)
+
+
+class _Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.lstm, self.tags = nn.Embedding(9, 6), nn.LSTM(6, 4), nn.Linear(4, 3)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        y, _ = self.lstm(self.words(text).view(len(text), 1, -1))
+        return self.tags(y.view(len(text), -1))
+
+
+def test_an_axis_that_can_only_have_the_length_one_is_none(tmp_path: Path) -> None:
+    """A text is a row of words, and no table of one column; a trace keeps the length of the text that it was made with."""
+    module, text = _Tagger().eval(), torch.tensor([3, 1, 4, 1, 5])
+    torch.jit.script(module).save(tmp_path / "script.pt")
+    torch.jit.trace(module, text).save(tmp_path / "trace.pt")
+    with pytest.raises(rc.RefusedError, match=r"They may have 1, .* State it with --axes, as 1\."):
+        rc.export_model(tmp_path / "trace.pt", tmp_path / "trace.onnx")
+    for name, axes, texts in (("script", None, [text, text[:2]]), ("trace", 1, [text])):
+        rc.export_model(tmp_path / f"{name}.pt", tmp_path / f"{name}.onnx", axes=axes)
+        for words in texts:
+            (output,) = in_onnxruntime(tmp_path / f"{name}.onnx", words.numpy())
+            with torch.no_grad():
+                np.testing.assert_allclose(output, module(words).numpy(), rtol=1e-5, atol=1e-6)
