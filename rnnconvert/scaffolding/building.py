@@ -39,6 +39,8 @@ class Builder(Nodes):
 
     def transpose(self, x: SourceTensor, order: Sequence[int]) -> SourceTensor:
         """Return a tensor with its axes in another order."""
+        if sorted(axis % max(x.rank, 1) for axis in order) != list(range(x.rank)):
+            raise ValueError(f"the order {list(order)} of {x.rank} axes")
         base, moved = self.moved(x)
         return self._again(x, base, moved.transposed(order), tuple(x.dims[axis] for axis in order))
 

@@ -20,10 +20,7 @@ _MOST = 1 << 16
 
 def _transpose(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
-    order = op.values.get("perm") or list(range(x.rank))[::-1]
-    if sorted(order) != list(range(x.rank)):
-        raise ValueError(f"perm {order} of {x.rank} axes")
-    return r.build.transpose(x, order)
+    return r.build.transpose(x, op.values.get("perm") or list(range(x.rank))[::-1])
 
 
 def _reshape(r: GraphReading, op: Op) -> SourceTensor:
@@ -84,7 +81,7 @@ def _dropout(r: GraphReading, op: Op) -> list[SourceTensor | None]:
 
 def _concat(r: GraphReading, op: Op) -> SourceTensor:
     tensors = [op[number] for number in range(len(op.inputs))]
-    return r.build.concatenate(tensors, axis_of(op, tensors[0], 1))
+    return r.build.concatenate(tensors, axis_of(op, op[0], 1))
 
 
 def _split(r: GraphReading, op: Op) -> list[SourceTensor | None]:
