@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,9 +177,9 @@ class LayerRule(Rule):
         """Write one common operation that gives a blob of these lengths."""
         return self.give(lengths) and self.add(kind, inputs, **attributes)
 
-    def alike(self, kind: str, **attributes: Any) -> bool:
-        """Write one common operation that gives as many numbers as it reads."""
-        return len(self.inputs) == 1 and self.gives(self.lengths(), kind, [self.x()], **attributes)
+    def alike(self, kind: str, *more: str, **attributes: Any) -> bool:
+        """Write one common operation of a blob, and other values, that gives as many numbers as the blob has."""
+        return len(self.inputs) == 1 and self.gives(self.lengths(), kind, [self.x(), *more], **attributes)
 
     def stored(self, name: str, shape: Sequence[int] = ()) -> str:
         """Return an array of the layer as a value."""
@@ -428,17 +428,15 @@ class LayerRule(Rule):
 
     def scaled(self, kind: str) -> bool:
         """Write a function of `shift + scale * x`: a power of a base, a logarithm, or a power."""
-        base, scale, shift = self.real(0, 1.0 if kind == "Pow" else -1.0), self.real(1, 1.0), self.real(2)
-        inside = self.affine(self.x(), scale, shift)
+        base, inside = self.real(0, 1.0 if kind == "Pow" else -1.0), self.affine(self.x(), self.real(1, 1.0), self.real(2))
+        self.give(self.lengths())
         if kind == "Pow":
-            return self.give(self.lengths()) and self.add(kind, [inside, self.constant(base)])
+            return self.add(kind, [inside, self.constant(base)])
         if base == -1:
-            return self.give(self.lengths()) and self.add(kind, [inside])
-        if not base > 0 or base == 1:
-            return False
-        if kind == "Log":
-            return self.give(self.lengths()) and self.add("Mul", [self.block.add("Log", [inside]), self.constant(1 / math.log(base))])
-        return self.give(self.lengths()) and self.add("Pow", [self.constant(base), inside])
+            return self.add(kind, [inside])
+        if kind == "Exp":
+            return base > 0 and self.add("Pow", [self.constant(base), inside])
+        return base > 0 and base != 1 and self.add("Mul", [self.block.add("Log", [inside]), self.constant(1 / math.log(base))])
 
     def hard_swish(self) -> bool:
         """Write HardSwish with its two numbers."""
@@ -836,11 +834,7 @@ class LayerRule(Rule):
         if variance is None or not (variance + np.float32(epsilon) > 0).all() or self.lengths()[0] not in (channels, None):
             return False
         names = ("slope_data", "bias_data", "mean_data", "var_data")
-        return self.alike_with("BatchNormalization", [self.stored(name) for name in names], epsilon=epsilon)
-
-    def alike_with(self, kind: str, more: Iterable[str], **attributes: Any) -> bool:
-        """Write one common operation of a blob and other values that gives as many numbers as the blob has."""
-        return len(self.inputs) == 1 and self.gives(self.lengths(), kind, [self.x(), *more], **attributes)
+        return self.alike("BatchNormalization", *map(self.stored, names), epsilon=epsilon)
 
     def by_first_axis(self) -> bool:
         """Write a scale and a shift of the first axis's places."""
@@ -859,7 +853,7 @@ class LayerRule(Rule):
         size, lengths = self.integer(0), self.lengths()
         if len(lengths) < 3 or lengths[0] not in (size, None):
             return False  # a blob of fewer axes has one channel
-        return self.alike_with("Add", [self.stored("bias_data", [-1, *[1] * (len(lengths) - 1)])])
+        return self.alike("Add", self.stored("bias_data", [-1, *[1] * (len(lengths) - 1)]))
 
     def sloped(self) -> bool:
         """Write slopes below zero, one for all numbers or one for each place of the first axis."""
@@ -867,7 +861,7 @@ class LayerRule(Rule):
         if size > 1 and lengths[0] not in (size, None):
             return False
         shape = [-1, *[1] * (len(lengths) - 1)] if size > 1 else [1]
-        return self.alike_with("PRelu", [self.stored("slope_data", shape)])
+        return self.alike("PRelu", self.stored("slope_data", shape))
 
 
 def _as_held(number: float | str) -> float:

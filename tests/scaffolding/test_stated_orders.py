@@ -39,9 +39,9 @@ def test_a_layer_that_reads_from_the_end_gives_its_steps_in_the_order_of_time(tm
     way = layer.first.replace(reverse=True)
     layer = layer.replace(layers=(replace(layer.layers[0], directions=(way,)),))
     rc.save(checkpoint(layer), tmp_path / "a.param", "ncnn")
-    rc.export_model(tmp_path / "a.param", tmp_path / "a.onnx", chain="back")
+    rc.export_model(tmp_path / "a.param", tmp_path / "a.onnx")
     x = np.random.default_rng(1).normal(size=(7, 3, layer.input_size)).astype(np.float32)
-    (y,) = RUNS["onnx"](tmp_path / "a.onnx")([x.transpose(1, 0, 2)])
+    y, _ = RUNS["onnx"](tmp_path / "a.onnx")([x.transpose(1, 0, 2)])
     np.testing.assert_allclose(y.transpose(1, 0, 2), reference.run(layer, x).y, rtol=1e-4, atol=1e-6)
 
 
@@ -172,9 +172,9 @@ def test_a_projection_is_a_part_of_its_layer(chain: str, both: bool, tmp_path: P
 
 
 def test_a_chain_that_nothing_builds_is_not_proved(tmp_path: Path) -> None:
-    rc.save(checkpoint(stack("lstm", name="encoder")), tmp_path / "a.param", "ncnn")
+    rc.save(checkpoint(stack("lstm", name="encoder")), tmp_path / "a.zip", "dl4j")
     with pytest.raises(rc.UsageError, match="nothing builds a chain of its layers"):
-        rc.export_model(tmp_path / "a.param", tmp_path / "a.onnx", chain="encoder", verify=True)
+        rc.export_model(tmp_path / "a.zip", tmp_path / "a.onnx", chain="encoder", verify=True)
     torch = needed("torch", "torch")
     torch.save({"model": {"lstm": torch.nn.LSTM(2, 4).state_dict()}}, tmp_path / "a.pt")
     with pytest.raises(rc.UsageError, match=r"builds the chain of torch\.nn's layers, and cannot"):
