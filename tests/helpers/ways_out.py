@@ -37,6 +37,8 @@ FAULT, REFUSALS = 70, (2, 3, 4)
 """The exit code of a fault of ours, and those of an error that names what to do."""
 _WRITTEN_FIRST = ("found.toml", "sample.npz")
 """Files that a reader writes before a text is followed, and that no text holds."""
+_NUMBER = "6"
+"""What a reader puts where a text says N."""
 _DRAFT = re.compile(r"^  \[\[layout\]\]\n(?:  .*\n)+", re.MULTILINE)
 """The draft of a layout, as an error prints it."""
 _FORMATS = re.compile(r"(?:Convert to|can be written for) ((?:\w+(?:, | or )?)+)")
@@ -135,7 +137,7 @@ def _typed(way: Remedy, words: list[str]) -> Iterator[list[str]]:
                 del options[options.index("--to") : options.index("--to") + 2]
             yield [words[0], source, _target(way.name), "--to", way.name, *options]
         case Setting():
-            for value in (choice for several in way.values for choice in several.split("|")):
+            for value in (_NUMBER if choice == "N" else choice for several in way.values for choice in several.split("|")):
                 yield [*words, *_words_of(Setting(way.option, value, layer=way.layer, side=way.side))]
         case Flag() if way.value is None and way.name not in remedies._SWITCHES:
             return
