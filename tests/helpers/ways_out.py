@@ -179,7 +179,8 @@ def followed(refused: Answer, folder: Path) -> list[str]:
 def _fault(way: str, refused: Answer, after: Answer) -> str:
     if after.code == FAULT:
         return "is answered by a fault"
-    if after.text == refused.text or (after.code in REFUSALS and after.error == refused.error):
+    # Where several facts are open, each answer leaves one question less under the same headline.
+    if after.text == refused.text or (after.error and after.error == refused.error and len(after.remedies) >= len(refused.remedies)):
         return "is answered by the same error"
     # A further question is no misuse: it names a way on.
     if after.code == 2 and refused.code != 2 and not after.remedies:
