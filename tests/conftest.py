@@ -48,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
     text = f"run every slow test, where a run of the whole suite draws one in {slow.SHARE}; so does the variable RNNCONVERT_SLOW"
     parser.addoption("--slow", action="store_true", default=bool(os.environ.get("RNNCONVERT_SLOW")), help=text)
+    text = "type every way out that an error of any test names, on the file at hand, once for each kind; so does --long"
+    parser.addoption("--ways-out", action="store_true", help=text)
     parser.addoption("--record-slow", action="store_true", help="write down which tests are slow, after a run of all of them")
     seed = os.environ.get("RNNCONVERT_SEED")
     text = "draw the cases by this number, to repeat a run (default: that of the variable RNNCONVERT_SEED, otherwise another one each time)"
@@ -85,8 +87,9 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
     config.option.slow = from_controller.get(_SLOW, bool(named or config.option.long or config.option.record_slow or config.option.slow))
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
-    ways_out.install()
-    ways_out.WATCH.share = 1 if config.option.slow else slow.SHARE
+    if config.option.ways_out or config.option.long:
+        ways_out.install()
+        ways_out.WATCH.on = True
     if not drawn.LONG and "XLA_FLAGS" not in os.environ:
         # The layers are small: JAX takes longer to compile them than to run them.
         os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -176,7 +179,7 @@ def freed_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ways_out_typed() -> Iterator[None]:
-    """Every way out that an error of this test names is typed, on the file at hand, when the error is raised."""
+    """With --ways-out, every way out that an error of this test names is typed, on the file at hand, when the error is raised."""
     ways_out.forget()
     yield
     assert not ways_out.WATCH.faults, "\n".join(ways_out.WATCH.faults)
@@ -266,7 +269,8 @@ def peak() -> float:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if terminalreporter.config.option.record_slow:
         slow.record(report for reports in terminalreporter.stats.values() for report in reports)
-    terminalreporter.write_line(f"{ways_out.WATCH.typed} ways out of errors typed")
+    if ways_out.WATCH.on:
+        terminalreporter.write_line(f"{ways_out.WATCH.typed} ways out of errors typed")
     terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
 
 
