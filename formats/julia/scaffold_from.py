@@ -60,7 +60,7 @@ def describe(path: Path, partial: bool = False) -> Description:
     row = LayerRow(0 if first[1] == "Embedding" else _sizes(first[0], checkpoint.tensors)[1])
     x = row.begin
     for place, word in layers:
-        x = _layer(row, x, _Place(place, word, units.get(place), metadata["values_by_struct"].get(place, {}), checkpoint.tensors))
+        x = _layer(row, x, _FluxLayer(place, word, units.get(place), metadata["values_by_struct"].get(place, {}), checkpoint.tensors))
     return row.described(x, [_AXES])
 
 
@@ -96,7 +96,7 @@ def _name(words: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _FluxLayer:
     """A layer of a Chain.
 
     place   its place
@@ -117,7 +117,7 @@ class _Place:
         return RefusedError(f"a layer {self.word}", "a model", reason, _WAY_OUT, self.place)
 
 
-def _layer(row: LayerRow, x: SourceTensor, layer: _Place) -> SourceTensor:
+def _layer(row: LayerRow, x: SourceTensor, layer: _FluxLayer) -> SourceTensor:
     rule = _RULES.get(layer.word)
     if rule is not None and layer.unit is not None:
         return rule(row, x, layer.unit, layer)
@@ -130,7 +130,7 @@ def _layer(row: LayerRow, x: SourceTensor, layer: _Place) -> SourceTensor:
     return _function(row, x, layer.word, layer)
 
 
-def _function(row: LayerRow, x: SourceTensor, name: str, layer: _Place) -> SourceTensor:
+def _function(row: LayerRow, x: SourceTensor, name: str, layer: _FluxLayer) -> SourceTensor:
     from rnnconvert.scaffolding.operations import activation
 
     word = FUNCTIONS.get(name) or (_OVER_VALUES.get(name) if name == layer.word else None)
@@ -139,18 +139,18 @@ def _function(row: LayerRow, x: SourceTensor, name: str, layer: _Place) -> Sourc
     return x if word == "linear" else activation(row, x, word, _ALPHAS.get(word), x.rank - 1 if name in _OVER_VALUES else -1)
 
 
-def _recurrent(row: LayerRow, x: SourceTensor, unit: Unit, layer: _Place) -> SourceTensor:
+def _recurrent(row: LayerRow, x: SourceTensor, unit: Unit, layer: _FluxLayer) -> SourceTensor:
     return row.recurrent([unit], x)
 
 
-def _dense(row: LayerRow, x: SourceTensor, unit: Unit, layer: _Place) -> SourceTensor:
+def _dense(row: LayerRow, x: SourceTensor, unit: Unit, layer: _FluxLayer) -> SourceTensor:
     if layer.values.get("bias"):
         raise layer.refused(f"its bias is {layer.values['bias']!r}, and of numbers false alone stands for one, for none")
     y = row.dense(unit, x, _sizes(unit, layer.arrays)[0], "bias" in unit.names)
     return _function(row, y, str(layer.values.get("σ")), layer)
 
 
-def _embedding(row: LayerRow, x: SourceTensor, unit: Unit, layer: _Place) -> SourceTensor:
+def _embedding(row: LayerRow, x: SourceTensor, unit: Unit, layer: _FluxLayer) -> SourceTensor:
     from rnnconvert.scaffolding import kinds
 
     if x.dtype != "int64":
@@ -169,7 +169,7 @@ def _sizes(unit: Unit, arrays: Mapping[str, Source]) -> tuple[int, int]:
 
 
 _DROPPING = ("Dropout", "AlphaDropout")
-_RULES: Mapping[str, Callable[[LayerRow, SourceTensor, Unit, _Place], SourceTensor]] = {
+_RULES: Mapping[str, Callable[[LayerRow, SourceTensor, Unit, _FluxLayer], SourceTensor]] = {
     **dict.fromkeys(("RNNCell", "LSTMCell", "GRUCell", "GRUv3Cell"), _recurrent),
     "Dense": _dense,
     "Embedding": _embedding,

@@ -189,8 +189,8 @@ def program(file: str, words: Sequence[str]) -> Any:
 
 def _fitting(prefixes: Sequence[str], name: str) -> list[str]:
     """Return the prefixes of the layers that a name stands for."""
-    whole = [prefix for prefix in prefixes if prefix in (f"{name}.", "" if name in _ALONE else f"{name}.")]
-    return whole or [prefix for prefix in prefixes if prefix.endswith(f".{name}.")]
+    exact = [prefix for prefix in prefixes if prefix in (f"{name}.", "" if name in _ALONE else f"{name}.")]
+    return exact or [prefix for prefix in prefixes if prefix.endswith(f".{name}.")]
 
 
 def _final(part: nn.Module) -> nn.Module:

@@ -212,7 +212,7 @@ def test_copy_takes_the_commands_of_a_console_and_nothing_else(site: Path) -> No
         page.goto(address)
         page.locator(".language-console [data-clipboard-target]").first.click()
         lines = page.evaluate("navigator.clipboard.readText()").splitlines()
-        assert lines[0] == "rnnconvert demo" and all(line.startswith("rnnconvert ") for line in lines) and len(lines) == 3
+        assert lines[0] == "rnnconvert demo" and all(line.startswith("rnnconvert ") for line in lines) and len(lines) == 2
         page.locator(".language-python [data-clipboard-target]").first.click()
         assert page.evaluate("navigator.clipboard.readText()").startswith("import rnnconvert as rc")
 
