@@ -18,11 +18,13 @@ from onnx import helper
 import rnnconvert as rc
 from rnnconvert.core.errors import RnnConvertError
 from tests.helpers import sources
+from tests.helpers.julia_files import Function, Struct, bson
 
 ROOT = Path(__file__).parents[1]
 MODEL, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
 """How the entries of these kinds begin."""
 
+_PARTS = (".params", ".json", ".pdmodel", ".pdiparams")
 EXPORTED = (".onnx", ".tflite", ".h", ".nam", ".xml")
 ATTRIBUTES = ("axis", "axes", "perm", "to", "body", "hidden_size")
 EXAMPLES = ("decoder.keras", "encoder.keras", "old_tagger.h5", "exported.onnx")
@@ -30,7 +32,8 @@ STORED = (
     "tflite_fused/fixed_batch.tflite", "frozen/stack.tflite", "tflite_variables/trained.tflite", "tflite_lists/open.tflite",
     "keras_loops/convolved.pb", "frozen/masked_while.pb", "frozen_functions/ways.pb", "keras_2_13/doubled.keras", "coreml/torch.mlmodel",
 )  # fmt: skip
-"""Whole models of the examples, and of the tests' files of other frameworks."""
+PARTED = ("mxnet/fused-0001.params", "paddle_inference/old_gru.pdmodel", "paddle_inference/new_lstm.json")
+"""Whole models of the examples, and of the tests' files of other frameworks; of several files each, whose names begin alike."""
 WRITTEN = (
     "nam", "aidax", "tflite", "param", "xml", "h", "json", "json-guitarml", "json-rtneural", "json-tfjs", "onnx", "zip",
     "mlpackage",
@@ -45,6 +48,16 @@ def seeds(folder: Path, kinds: Sequence[str]) -> Iterator[tuple[str, Path]]:
         place = folder / f"whole{number}"
         place.mkdir()
         yield _kind(path), Path(shutil.copy(path, place / f"{MODEL}{path.name}"))
+    for path in (ROOT / "tests" / "golden" / name for name in PARTED):
+        place = folder / path.stem
+        place.mkdir()
+        start = path.stem.partition("-")[0]
+        for part in path.parent.iterdir():
+            if part.stem.partition("-")[0] == start and part.suffix in _PARTS:
+                shutil.copy(part, place / f"{MODEL}{part.name}")
+        yield _kind(path), place / f"{MODEL}{path.name}"
+    (folder / "flux").mkdir()
+    yield "whole-bson", _chain_of_flux(folder / "flux" / f"{MODEL}m.bson")
     if not kinds or any(kind.startswith("whole-") for kind in kinds):
         chains = folder / "chains"
         chains.mkdir()
@@ -58,6 +71,15 @@ def seeds(folder: Path, kinds: Sequence[str]) -> Iterator[tuple[str, Path]]:
     for kind, prefix in (("operators", OPERATORS), ("special", SPECIAL)):
         (folder / kind).mkdir()
         yield kind, sources.write(folder / kind / f"{prefix}m.onnx")
+
+
+def _chain_of_flux(path: Path) -> Path:
+    """Write a Chain of Flux with a layer of each kind that is known, and return its path."""
+    table, matrix, bias = (sources.uniform(seed, *shape) for seed, shape in enumerate(((3, 9), (2, 4), (2,)), 1))
+    gru = Struct("Flux.GRUCell", sources.uniform(4, 12, 3), sources.uniform(5, 12, 4), sources.uniform(6, 12))
+    head = Struct("Flux.Dense", matrix, bias, Function("NNlib.relu"))
+    layers = (Struct("Flux.Embedding", table), Struct("Flux.GRU", gru), Struct("Flux.Dropout", 0.5, None, None), head)
+    return bson(path, model=Struct("Flux.Chain", layers))
 
 
 def _kind(path: Path) -> str:

@@ -28,15 +28,14 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     from rnnconvert.formats.mxnet.flow import ReadSymbol
     from rnnconvert.formats.mxnet.symbol import symbol_of
     from rnnconvert.formats.mxnet.whole import SymbolModel
-    from rnnconvert.scaffolding.programs.reading import check_accounted, lengths_of
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
+    from rnnconvert.scaffolding.programs.reading import lengths_of
 
     checkpoint = load_with(path, NAME, Options())
     if checkpoint.read is None and symbol_of(path) is not None:
         raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
     if checkpoint.read is None:
         raise UsageError(f"{path} holds weights without a graph. Put its -symbol.json next to it, as export and save_checkpoint write it")
-    check_accounted(checkpoint)
     work = SymbolModel(checkpoint)
     if axes:
         ranks = {name: len(each) for name, each in lengths_of(work, axes).items()}

@@ -27,7 +27,6 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     from rnnconvert.files.options import Options
     from rnnconvert.formats.paddle import inference
     from rnnconvert.formats.paddle.whole import PaddleModel
-    from rnnconvert.scaffolding.programs.reading import check_accounted
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
 
     if inference.recognise(Opened(path)) is None:
@@ -35,5 +34,4 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
     checkpoint = load_with(path, NAME, Options())
     if checkpoint.read is None:
         raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
-    check_accounted(checkpoint)
     return describe_program(PaddleModel(checkpoint), "", partial, axes, fix)

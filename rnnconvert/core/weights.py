@@ -269,11 +269,13 @@ class Unconvertible:
     option   what the caller may take over instead (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
     feature  what it is, in a few words
     reason   what the source computes
+    unknown  whether nothing shows what that is: it is a statement of the file that nobody here knows
     """
 
     option: str
     feature: str
     reason: str
+    unknown: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,9 @@ class Facts(Mapping[str, Any]):
     def unconvertible(self) -> tuple[Unconvertible, ...]:
         """Return the facts that are left, as features of the layer that are unknown."""
         return tuple(
-            Unconvertible(UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_quoted(value)}, and its effect on the numbers is unknown")
+            Unconvertible(
+                UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_quoted(value)}, and its effect on the numbers is unknown", True
+            )
             for name, value in self.left().items()
         )
 

@@ -157,6 +157,7 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
     if _states_a_model(path, weights.framework):
         raise UsageError(f"{Flag('chain')} decides nothing: {path} states the order of its layers. Leave it out")
     model, description = ordered(weights, chain)
+    check_known(model)
 
     def run() -> Any:
         opening = getattr(runners().get(weights.framework), "open_chain", None)
@@ -168,6 +169,15 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
         return opening(model_path(path), chain)
 
     return DescribedSource(path, path.name, _named(description, model, False), model, run)
+
+
+def check_known(model: Model) -> None:
+    """Raise RefusedError for a recurrent layer of which the file states something that nobody here knows."""
+    for unit in model.units:
+        for each in unit.stack.unconvertible if unit.stack is not None else ():
+            if each.unknown:
+                remedy = "Remove it from the file if the layer computes the same without it"
+                raise RefusedError(each.feature, "a model of layers", each.reason, remedy, unit.name)
 
 
 def _states_a_model(path: Path, framework: str) -> bool:
@@ -205,6 +215,7 @@ def described(
         description = _description(path, model.framework, config, partial, axes, fix)
         if description.fixed and not description.scope.inputs:
             raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
+        check_known(model)
         named = _named(description, description.model or model, partial)
         stated = {unit.name for unit in model.units}
         if all(words and words[0] in stated for words in named.names.values()):

@@ -35,7 +35,7 @@ def unconvertible(work: Fitting) -> None:
         value, meaning = ACCEPTS[feature.option]
         if feature.option not in work.accepted:
             remedy = f"Take it over with {Setting(feature.option, value)}: {meaning}."
-            if feature.option == "unaccounted":
+            if feature.option == "unaccounted" and not feature.unknown:
                 remedy += " Or write the whole model with export, from a file that states what it computes."
             raise work.refuse(feature.feature, feature.reason, remedy)
         work.steps.append(Step(feature.option, work.stack.name, f"{feature.feature} left to the caller", True))

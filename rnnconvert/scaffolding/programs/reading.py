@@ -416,13 +416,6 @@ def describe_file(path: Path, format: str, model: Callable[[Checkpoint], Program
     return describe(model(checkpoint), "", partial)
 
 
-def check_accounted(checkpoint: Checkpoint) -> None:
-    """Raise RefusedError for a recurrent layer with something that no layer here has, such as an attribute that is not known."""
-    for name, stack in checkpoint.layers.items():
-        for each in stack.unconvertible:
-            raise RefusedError(each.feature, "a model of layers", each.reason, "", name)
-
-
 def describe(
     work: ProgramModel, title: str, partial: bool = False, axes: StatedAxes = (), fix: FixedInputs = MappingProxyType({})
 ) -> Description:

@@ -204,8 +204,9 @@ def test_no_fact_is_dropped_in_silence(old: str, new: str, tmp_path: Path) -> No
 
 def test_an_unknown_attribute_refuses_a_conversion(tmp_path: Path) -> None:
     path = edited(file_of(tmp_path / "m.xml", of(GRU)), 'clip="0"', 'clip="0" mystery="1"')
-    with pytest.raises(RefusedError, match="mystery"):
-        rc.convert(path, tmp_path / "a.onnx")
+    for write in (rc.convert, rc.export_model):
+        with pytest.raises(RefusedError, match="mystery"):
+            write(path, tmp_path / "a.onnx")
 
 
 def test_weights_that_the_graph_computes_are_named(tmp_path: Path) -> None:
