@@ -32,6 +32,7 @@ _AXES = (
     "it reads (batch, time, values), or whole numbers (batch, time), which count from 1 as Flux's do: Flux has the values first, "
     "and from 0.15 on the time before the batch"
 )
+_BEGUN = "each call begins with the states that Flux.reset! goes back to, where a Recur of Flux goes on from its last call"
 _WAY_OUT = "Convert its recurrent layers alone: rnnconvert convert"
 
 
@@ -61,7 +62,8 @@ def describe(path: Path, partial: bool = False) -> Description:
     x = row.begin
     for place, word in layers:
         x = _layer(row, x, _FluxLayer(place, word, units.get(place), metadata["values_by_struct"].get(place, {}), checkpoint.tensors))
-    return row.described(x, [_AXES])
+    goes_on = any(_name(words) == "Recur" for words, _ in metadata["types"].values())
+    return row.described(x, [_AXES, *[_BEGUN] * goes_on])
 
 
 def _layers(metadata: JuliaMetadata, chain: str) -> Iterator[tuple[str, str]]:
