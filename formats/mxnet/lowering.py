@@ -18,6 +18,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.malformed import MALFORMED, Entries, Fields, passes
+from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.mxnet.ranks import RECURRENT, ranks_of
 from rnnconvert.formats.mxnet.symbol import MOST_OUTPUTS, Key, SymbolGraph, SymbolNode
@@ -713,8 +714,9 @@ class SymbolLowering:
             waiting += [reader for reader in readers if reader.operator in _KEEPING]
             for split in readers:
                 if split.operator == "SliceChannel" and split.attributes.get("squeeze_axis") in ("1", "True"):
-                    axis = int(split.attributes.get("axis", "1"))
-                    lengths[axis : axis + 1] = [int(split.attributes["num_outputs"])] if 0 <= axis < len(lengths) else []
+                    axis, count = split.attributes.get("axis", "1"), split.attributes.get("num_outputs", "")
+                    if is_count(axis) and is_count(count) and int(axis) < len(lengths):
+                        lengths[int(axis)] = int(count)
         words: list[int | str | None] = [length or f"{node.name}, axis {axis}" for axis, length in enumerate(lengths)]
         for reader in self.readers[node.index]:
             if reader.index in self.owners and len(words) == 3:

@@ -749,7 +749,8 @@ class ProgramLowering:
         for operator in operators:
             read = {name for names in operator.inputs.values() for name in names}
             if operator.type == "fetch":
-                ends[int(operator.attributes.get("col", len(ends)))] = next(self.name(name) for name in read)
+                column = operator.attributes.get("col")
+                ends |= {column if isinstance(column, int) else len(ends): self.name(name) for name in read}
                 continue
             rule, outputs = ProgramRule(self, operator, [], block), list[str]()
             recurrent = [(layer, self.name(layer.reads)) for layer in self.fluid.get(id(operator), ())]

@@ -214,10 +214,37 @@ def test_what_is_no_array_of_numbers_is_named_with_the_reason(tmp_path: Path, le
 
 
 @pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
-def test_a_quantised_module_of_another_kind_says_that_it_is_packed(tmp_path: Path) -> None:
-    path = tmp_path / "quantised.pt"
-    half = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.LSTM(3, 4)), {torch.nn.LSTM}, dtype=torch.float16)
+def test_a_layer_packed_in_half_precision_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "half.pt"
+    lstm = torch.nn.LSTM(3, 4)
+    half = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(lstm), {torch.nn.LSTM}, dtype=torch.float16)
     torch.save(half.state_dict(), path)
+    stored = zip_reader.read(path)
+    assert {name.removeprefix("0."): array.shape for name, array in stored.arrays.items()} == {
+        name: tuple(tensor.shape) for name, tensor in lstm.state_dict().items()
+    }
+    for name, tensor in lstm.state_dict().items():
+        expected = tensor.half().float() if name.startswith("weight") else tensor
+        assert np.array_equal(stored.arrays[f"0.{name}"], expected.numpy())
+
+
+class Packing(torch.nn.Module):
+    """A module that keeps packed weights where no layer of torch's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.quantize_per_tensor(torch.ones(2, 3), 0.5, 0, torch.qint8)
+        self.kept_packed = torch.ops.quantized.linear_prepack(weight, None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.ops.quantized.linear_dynamic(x, self.kept_packed)
+        return y
+
+
+@pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
+def test_weights_that_are_packed_elsewhere_are_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "packed.pt"
+    torch.jit.script(Packing()).save(str(path))
     stored = zip_reader.read(path)
     assert stored.arrays == {}
     assert all("not supported" in reason for reason in stored.metadata["unreadable"].values())
