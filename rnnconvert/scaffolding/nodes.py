@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,21 @@ from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _LISTED, _INLINE = 16, 1024
 """The most numbers of a constant that are written into the file: if all are one number, and if not."""
+
+
+_DIVISOR = 64
+"""The largest divisor of a quotient whose dividends are tried."""
+
+
+def _roots(size: Dim) -> Iterator[tuple[str, int]]:
+    """Yield the open length of a sum, with each value of it that makes the sum zero; none where there are several, or no whole number."""
+    symbol, value = size.root if isinstance(size, Size) else ("", 0)
+    if symbol and value > 0 and not isinstance(symbol, ComputedSymbol):
+        yield symbol, value
+    elif isinstance(symbol, ComputedSymbol) and symbol.function == "//" and value > 0:
+        dividend, divisor = symbol.operands
+        for rest in range(divisor if isinstance(divisor, int) and divisor <= _DIVISOR else 0):
+            yield from _roots(dividend - divisor * value - rest)
 
 
 @dataclass(eq=False)
@@ -216,18 +232,13 @@ class Nodes(ABC):
     def need(self, dim: Dim, length: Dim) -> None:
         """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike.
 
-        What is cut into parts of a certain length is so many times as long: what a trace of one length lays out anew.
+        A quotient of an open length is asked for where a single length gives it: others may be as right as the least.
         """
         difference = dim - length
         rest = difference.bare if isinstance(difference, Size) else difference
-        while isinstance(rest, Size):
-            symbol, value = rest.root
-            if symbol and value > 0 and not isinstance(symbol, ComputedSymbol):
-                raise NeedError(symbol, value)
-            if not (isinstance(symbol, ComputedSymbol) and symbol.function == "//" and value > 0):
-                break
-            dividend, divisor = symbol.operands
-            rest = dividend - divisor * value
+        roots = [*itertools.islice(_roots(rest), 2)]
+        if len(roots) == 1:
+            raise NeedError(*roots[0])
         if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 
