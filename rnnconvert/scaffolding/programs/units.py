@@ -107,7 +107,7 @@ class ProgramModel:
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[Operation], str]] = []
         seen: dict[object, str] = {}
-        used = {*calls, *self.read.computed}
+        used, called = {*calls, *self.read.computed}, set[str]()
         twice = False
         inside = {node for computed in self.read.computed.values() for node in computed.nodes}
         within = set(bodies(inside))
@@ -133,8 +133,9 @@ class ProgramModel:
                 if unit is None:
                     continue
                 first = seen.get(_what(unit))
-                unit = unit.replace(name=unique(unit.name, used)) if node in plain else unit
-                used.add(unit.name)
+                # A plain layer gives way to a recurrent one of its name; a second call of a layer is named after the first.
+                unit = unit.replace(name=unique(unit.name, used if node in plain else called))
+                (used if node in plain else called).add(unit.name)
                 if node in plain:
                     self.plain_layers[unit.name] = plain[node]
                 if first is not None:

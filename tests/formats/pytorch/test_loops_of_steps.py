@@ -27,8 +27,6 @@ NOT_BY_STEPS = {
     "a tensor that grows in front of what it begins with": "joined along the batch or the time",
     "a tensor that grows by two steps each, from no axes": "a sequence of any length as so many numbers",
     "attention": "a step of a loop reads all steps of a sequence",
-    "all steps but one": "some steps of a sequence of any length",
-    "from the second step": "some steps of a sequence of any length",
     "every other step": "of kind 'slice between'",
     "every third from the end": "of kind 'slice between'",
     "a counter": "of kind 'gather'",
@@ -37,7 +35,7 @@ NOT_BY_STEPS = {
     "a list filled by two loops": "along the batch or the time",
     "without a sequence": "several open axes",
     "a tensor that is filled": "several open lengths",
-    "a tensor that is filled, all steps but one": "some steps of a sequence of any length",
+    "a tensor that is filled, all steps but one": "several open lengths",
 }
 """Loops that C code cannot compute step by step, and why its refusal says so."""
 _MODULE = """
