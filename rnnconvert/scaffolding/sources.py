@@ -18,6 +18,7 @@ from rnnconvert.language import registry
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import NotRunError, open_file, runners
+from rnnconvert.scaffolding import kinds
 from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.fixed import FixedInputs
@@ -157,7 +158,8 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
     if _states_a_model(path, weights.framework):
         raise UsageError(f"{Flag('chain')} decides nothing: {path} states the order of its layers. Leave it out")
     model, description = ordered(weights, chain)
-    check_known(model)
+    named = _named(description, model, False)
+    check_known(model, named)
 
     def run() -> Any:
         opening = getattr(runners().get(weights.framework), "open_chain", None)
@@ -168,13 +170,15 @@ def _ordered_source(path: Path, chain: str) -> DescribedSource:
             )
         return opening(model_path(path), chain)
 
-    return DescribedSource(path, path.name, _named(description, model, False), model, run)
+    return DescribedSource(path, path.name, named, model, run)
 
 
-def check_known(model: Model) -> None:
-    """Raise RefusedError for a recurrent layer of which the file states something that nobody here knows."""
+def check_known(model: Model, description: Description) -> None:
+    """Raise RefusedError for a recurrent layer of a description of which the file states something that nobody here knows."""
+    recurrent = {node.source for node in description.scope.every_node() if isinstance(node.kind, kinds.Recurrent)}
+    units = {name for layer in recurrent for name in description.names.get(layer, (layer,))}
     for unit in model.units:
-        for each in unit.stack.unconvertible if unit.stack is not None else ():
+        for each in unit.stack.unconvertible if unit.stack is not None and unit.name in units else ():
             if each.unknown:
                 remedy = "Remove it from the file if the layer computes the same without it"
                 raise RefusedError(each.feature, "a model of layers", each.reason, remedy, unit.name)
@@ -215,8 +219,8 @@ def described(
         description = _description(path, model.framework, config, partial, axes, fix)
         if description.fixed and not description.scope.inputs:
             raise UsageError(f"{Flag('fix')} states every input of {path}. Leave one out")
-        check_known(model)
         named = _named(description, description.model or model, partial)
+        check_known(model, named)
         stated = {unit.name for unit in model.units}
         if all(words and words[0] in stated for words in named.names.values()):
             named = replace(named, through="")
